@@ -1,0 +1,3 @@
+//! The program `punctual`.
+
+fn main() {}

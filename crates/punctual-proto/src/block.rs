@@ -1,0 +1,239 @@
+//! What the application says of a block, and what it hears back.
+//!
+//! A *block* is the smallest unit of data the application can use (DTP, section II-B): a video frame, a
+//! game command, a sensor reading. A part of one is worth nothing, and one that arrives after its
+//! deadline is worth nothing either.
+
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+
+/// Names a block within one direction of a session.
+///
+/// The sender counts blocks from 0 in the order in which they were handed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockId(pub u64);
+
+impl fmt::Display for BlockId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.0)
+    }
+}
+
+/// A named sequence of blocks that the receiving application gets in the order of their hand-over.
+///
+/// A block of a channel waits at the receiver for those before it, until each is complete or known
+/// to be dropped. Blocks without a channel, and blocks of different channels, never wait for each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Channel(pub u32);
+
+/// A block to send: the data and what the application knows of its worth.
+///
+/// ```
+/// use std::time::Duration;
+/// use punctual_proto::Block;
+///
+/// let frame = Block::new(&b"an access unit"[..])
+///     .deadline(Duration::from_millis(100))
+///     .priority(1);
+/// assert_eq!(frame.data.len(), 14);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Block {
+    /// The bytes; at least one, at most [`Limits::max_block_size`](crate::Limits::max_block_size)
+    /// and what the peer accepts.
+    pub data: Bytes,
+    /// How long after hand-over the whole block must be in the receiving application's hands.
+    ///
+    /// `None`: whenever it comes; such a block is never dropped for being late.
+    /// Otherwise at least [`Block::MIN_DEADLINE`].
+    pub deadline: Option<Duration>,
+    /// 0 is the most important, 255 the least.
+    pub priority: u8,
+    /// Blocks without which this one is of no use. They are sent first; if one is dropped, so is this.
+    pub dependencies: Vec<BlockId>,
+    /// The sequence this block belongs to, if the receiver is to keep an order.
+    pub channel: Option<Channel>,
+    /// When the application handed the block over; the deadline counts from here.
+    ///
+    /// `None` means the moment of the call to `send`. A caller that had to wait (for room, say) before it
+    /// could make that call puts the earlier moment here, so that the wait counts.
+    pub begin: Option<Instant>,
+}
+
+impl Block {
+    /// The shortest deadline a block may have.
+    pub const MIN_DEADLINE: Duration = Duration::from_millis(1);
+
+    /// A block without a deadline, of middling priority (128), that depends on nothing.
+    pub fn new(data: impl Into<Bytes>) -> Self {
+        Self { data: data.into(), deadline: None, priority: 128, dependencies: Vec::new(), channel: None, begin: None }
+    }
+
+    /// Sets the deadline, counted from hand-over.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Sets the priority: 0 is the highest, 255 the lowest.
+    pub fn priority(mut self, priority: u8) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Adds a block that this one is useless without.
+    pub fn depends_on(mut self, id: BlockId) -> Self {
+        self.dependencies.push(id);
+        self
+    }
+
+    /// Puts the block in a channel, whose blocks arrive in order.
+    pub fn channel(mut self, channel: Channel) -> Self {
+        self.channel = Some(channel);
+        self
+    }
+
+    /// Says when the block was handed over, if that was before the call to `send`.
+    pub fn begun_at(mut self, begin: Instant) -> Self {
+        self.begin = Some(begin);
+        self
+    }
+}
+
+/// A change of mind about a block that was handed over before; `None` leaves a property as it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BlockUpdate {
+    /// The new priority.
+    pub priority: Option<u8>,
+    /// The new deadline, still counted from the original hand-over; `Some(None)` takes the deadline away.
+    pub deadline: Option<Option<Duration>>,
+    /// The new set of dependencies, in place of the old.
+    pub dependencies: Option<Vec<BlockId>>,
+}
+
+/// The time between a block's deadline and its completion: positive is late, zero or negative on time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Delta(i64);
+
+impl Delta {
+    /// From microseconds; positive is late.
+    pub const fn from_micros(micros: i64) -> Self {
+        Self(micros)
+    }
+
+    /// How far `completion` lies behind `deadline`, both counted from hand-over.
+    pub fn between(deadline: Duration, completion: Duration) -> Self {
+        let micros = |d: Duration| i64::try_from(d.as_micros()).unwrap_or(i64::MAX);
+        Self(micros(completion).saturating_sub(micros(deadline)))
+    }
+
+    /// Microseconds; positive is late.
+    pub const fn as_micros(self) -> i64 {
+        self.0
+    }
+
+    /// Whether the deadline was missed.
+    pub const fn is_late(self) -> bool {
+        self.0 > 0
+    }
+}
+
+/// How a block ended at its sender. Every block that `send` accepted ends in exactly one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The receiving application has the whole block, by the receiver's own word.
+    Delivered(Delivery),
+    /// The receiving application will never have it.
+    Dropped {
+        /// Why.
+        reason: DropReason,
+        /// Bytes of it that had arrived in time all the same, as far as the sender knows.
+        good_bytes: u64,
+    },
+}
+
+/// The circumstances of a delivery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Delivery {
+    /// From hand-over at the sender to hand-over at the receiver (the block completion time of DTP).
+    pub completion: Duration,
+    /// Completion against the deadline; `None` if the block had none.
+    pub delta: Option<Delta>,
+    /// Bytes that arrived before the deadline: all of them if the block was on time.
+    pub good_bytes: u64,
+}
+
+impl Delivery {
+    /// Whether the block was of use: it had no deadline, or met it.
+    pub fn on_time(&self) -> bool {
+        self.delta.is_none_or(|delta| !delta.is_late())
+    }
+}
+
+/// Why a block was dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DropReason {
+    /// Its deadline passed before it could be sent.
+    Expired,
+    /// The sending application cancelled it.
+    Cancelled,
+    /// A block it depends on was dropped.
+    DependencyDropped,
+    /// The peer refused it.
+    Refused,
+    /// The session ended first.
+    SessionClosed,
+}
+
+impl fmt::Display for DropReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Expired => "expired",
+            Self::Cancelled => "cancelled",
+            Self::DependencyDropped => "dependency dropped",
+            Self::Refused => "refused by the peer",
+            Self::SessionClosed => "session closed",
+        })
+    }
+}
+
+/// A block that is complete at the receiver.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReceivedBlock {
+    /// The sender's name for it.
+    pub id: BlockId,
+    /// The bytes.
+    pub data: Bytes,
+    /// What the sender said of it; all that a fallback peer can say is the default.
+    pub meta: BlockMeta,
+    /// When it was complete (and its turn in its channel had come), on the receiver's clock.
+    pub completed_at: Instant,
+    /// From hand-over at the sender until `completed_at`, by the estimated offset of the two clocks.
+    ///
+    /// `None` until the clocks have been compared, and for blocks from a fallback peer.
+    pub completion: Option<Duration>,
+}
+
+impl ReceivedBlock {
+    /// Completion against the deadline; `None` if either is unknown.
+    pub fn delta(&self) -> Option<Delta> {
+        Some(Delta::between(self.meta.deadline?, self.completion?))
+    }
+}
+
+/// What the sender says of a block besides its bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BlockMeta {
+    /// Size in bytes.
+    pub size: u64,
+    /// Deadline, counted from hand-over at the sender.
+    pub deadline: Option<Duration>,
+    /// 0 is the highest.
+    pub priority: u8,
+    /// The channel, if any.
+    pub channel: Option<Channel>,
+}

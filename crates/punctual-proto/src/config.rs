@@ -1,0 +1,173 @@
+//! Settings of sessions and endpoints, and the limits that keep a hostile peer's costs its own.
+
+use std::{sync::Arc, time::Duration};
+
+use noq_proto::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig, QuicServerConfig};
+use noq_proto::rustls;
+
+use crate::{
+    congestion::{self, CongestionFactory},
+    multipath::{self, PathSchedulerFactory},
+    schedule::{self, SchedulerFactory},
+};
+
+/// The application protocol name under which Punctual is negotiated.
+pub const ALPN: &[u8] = b"punctual/1";
+
+/// Bounds on what a session may hold. Those marked *announced* are told to the peer in SETTINGS and enforced on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Largest block we accept, bytes (*announced*), and largest one `send` takes. At most 1 GiB. Default 16 MiB.
+    pub max_block_size: u64,
+    /// Bytes of blocks the peer may have open towards us before we consume them (*announced*, as credit).
+    /// At least `max_block_size`. Default 64 MiB.
+    pub receive_bytes: u64,
+    /// Blocks the peer may have open towards us (*announced*, as credit). Default 16,384.
+    pub receive_blocks: u64,
+    /// Bytes of live blocks `send` accepts before it says [`SendError::Full`](crate::SendError::Full). Default 64 MiB.
+    pub send_bytes: u64,
+    /// Live blocks `send` accepts before it says `Full`. Default 16,384.
+    pub send_blocks: usize,
+    /// Dependencies one block may name. Default 64.
+    pub dependencies_per_block: usize,
+    /// Dependency edges between live blocks. Default 65,536.
+    pub dependency_edges: usize,
+    /// Channels in use, each way (*enforced on the peer*). Default 256.
+    pub channels: usize,
+    /// Paths open at once, at most [`MAX_PATHS`](crate::multipath::MAX_PATHS). Default 8.
+    pub paths: u32,
+    /// Events waiting for the application before the session stops listening to the peer. Default 65,536.
+    pub events: usize,
+    /// Sessions a server endpoint has at once. Default 4,096.
+    pub sessions: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_block_size: 16 << 20,
+            receive_bytes: 64 << 20,
+            receive_blocks: 16_384,
+            send_bytes: 64 << 20,
+            send_blocks: 16_384,
+            dependencies_per_block: 64,
+            dependency_edges: 65_536,
+            channels: 256,
+            paths: 8,
+            events: 65_536,
+            sessions: 4_096,
+        }
+    }
+}
+
+/// How a session behaves. The default is what most want.
+#[derive(Clone)]
+pub struct SessionConfig {
+    /// Which block goes next.
+    pub scheduler: SchedulerFactory,
+    /// Which path it takes.
+    pub path_scheduler: PathSchedulerFactory,
+    /// How fast each path is driven.
+    pub congestion: CongestionFactory,
+    /// Bounds.
+    pub limits: Limits,
+    /// How long the peer may hold back an ACK. Short, for the tail of a block waits for it. Default 2 ms.
+    pub max_ack_delay: Duration,
+    /// How often an otherwise idle path sends something, so that it stays open in NATs and its death is noticed.
+    /// Default 5 s.
+    pub keep_alive: Duration,
+    /// A session none of whose paths has carried anything for this long is dead. Default 30 s.
+    pub idle_timeout: Duration,
+    /// First congestion window of a path, packets of 1,200 bytes. Default 32, as deployed QUIC has it; paced.
+    pub initial_window_packets: u32,
+    /// Whether to search for a larger MTU than 1,200 bytes.
+    pub mtu_discovery: bool,
+    /// Makes a qlog trace for each session.
+    pub qlog: Option<Arc<dyn noq_proto::QlogFactory>>,
+}
+
+impl Default for SessionConfig {
+    fn default() -> Self {
+        Self {
+            scheduler: schedule::default_factory(),
+            path_scheduler: multipath::default_factory(),
+            congestion: congestion::default_factory(),
+            limits: Limits::default(),
+            max_ack_delay: Duration::from_millis(2),
+            keep_alive: Duration::from_secs(5),
+            idle_timeout: Duration::from_secs(30),
+            initial_window_packets: 32,
+            mtu_discovery: true,
+            qlog: None,
+        }
+    }
+}
+
+impl std::fmt::Debug for SessionConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SessionConfig")
+            .field("limits", &self.limits)
+            .field("max_ack_delay", &self.max_ack_delay)
+            .field("keep_alive", &self.keep_alive)
+            .field("idle_timeout", &self.idle_timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a client needs to start a session.
+#[derive(Clone)]
+pub struct ClientConfig {
+    pub(crate) crypto: Arc<QuicClientConfig>,
+    /// The session's settings.
+    pub session: SessionConfig,
+}
+
+impl ClientConfig {
+    /// From a TLS configuration.
+    ///
+    /// `punctual/1` is offered first; whatever `tls.alpn_protocols` held is offered behind it, for servers that do
+    /// not speak Punctual (see the crate's text on fallback).
+    ///
+    /// # Errors
+    /// If `tls` lacks TLS 1.3 with AES-128-GCM, which QUIC cannot do without.
+    pub fn new(mut tls: rustls::ClientConfig) -> Result<Self, NoInitialCipherSuite> {
+        offer_punctual(&mut tls.alpn_protocols);
+        Ok(Self { crypto: Arc::new(tls.try_into()?), session: SessionConfig::default() })
+    }
+
+    /// Replaces the session's settings.
+    pub fn session(mut self, session: SessionConfig) -> Self {
+        self.session = session;
+        self
+    }
+}
+
+/// What a server needs to accept sessions.
+#[derive(Clone)]
+pub struct ServerConfig {
+    pub(crate) crypto: Arc<QuicServerConfig>,
+    /// The sessions' settings.
+    pub session: SessionConfig,
+}
+
+impl ServerConfig {
+    /// From a TLS configuration; ALPN as in [`ClientConfig::new`].
+    ///
+    /// # Errors
+    /// If `tls` lacks TLS 1.3 with AES-128-GCM.
+    pub fn new(mut tls: rustls::ServerConfig) -> Result<Self, NoInitialCipherSuite> {
+        offer_punctual(&mut tls.alpn_protocols);
+        Ok(Self { crypto: Arc::new(tls.try_into()?), session: SessionConfig::default() })
+    }
+
+    /// Replaces the sessions' settings.
+    pub fn session(mut self, session: SessionConfig) -> Self {
+        self.session = session;
+        self
+    }
+}
+
+fn offer_punctual(protocols: &mut Vec<Vec<u8>>) {
+    protocols.retain(|name| name != ALPN);
+    protocols.insert(0, ALPN.to_vec());
+}

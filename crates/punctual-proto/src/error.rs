@@ -1,0 +1,182 @@
+//! What can go wrong, as enums to match on.
+
+use std::time::Duration;
+
+use noq_proto::VarInt;
+use thiserror::Error;
+
+use crate::block::{Block, BlockId};
+
+/// Why `send` did not take a block.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum SendError {
+    /// As many bytes or blocks are live as [`Limits`](crate::Limits) allow; the block comes back.
+    /// Try again after [`Event::Writable`](crate::Event::Writable).
+    #[error("the sender holds as much as its limits allow; send again once it is writable")]
+    Full(Box<Block>),
+    /// The block has no bytes.
+    #[error("a block must have at least one byte")]
+    Empty,
+    /// Larger than we or the peer allow.
+    #[error("a block of {size} bytes exceeds the limit of {limit}")]
+    TooLarge {
+        /// The block's size, bytes.
+        size: u64,
+        /// The most that is allowed.
+        limit: u64,
+    },
+    /// Deadlines begin at 1 ms.
+    #[error("a deadline of {0:?} is shorter than a millisecond")]
+    DeadlineTooShort(Duration),
+    /// It depends on a block that was never sent.
+    #[error("it depends on block {0}, which does not exist")]
+    UnknownDependency(BlockId),
+    /// Too many dependencies, for this block or in all.
+    #[error("too many dependencies (Limits::dependencies_per_block, Limits::dependency_edges)")]
+    TooManyDependencies,
+    /// Too many channels in use.
+    #[error("too many channels (Limits::channels)")]
+    TooManyChannels,
+    /// The session has ended or is ending.
+    #[error("the session is closed")]
+    Closed,
+}
+
+/// Why `update`, `cancel`, `refuse` or `expect` had no effect.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum BlockError {
+    /// The block has ended already, or never was.
+    #[error("block {0} is not live")]
+    NotLive(BlockId),
+    /// Deadlines begin at 1 ms.
+    #[error("a deadline of {0:?} is shorter than a millisecond")]
+    DeadlineTooShort(Duration),
+    /// It would depend on a block that was never sent.
+    #[error("block {0} does not exist")]
+    UnknownDependency(BlockId),
+    /// Too many dependencies, for this block or in all.
+    #[error("too many dependencies (Limits::dependencies_per_block, Limits::dependency_edges)")]
+    TooManyDependencies,
+    /// Too many `expect`s wait to be sent.
+    #[error("too much feedback waits to be sent")]
+    Busy,
+    /// The peer does not speak Punctual.
+    #[error("the peer does not speak punctual/1")]
+    Fallback,
+}
+
+/// Why a path could not be opened or closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum PathError {
+    /// Only the client opens paths.
+    #[error("only the client opens paths")]
+    NotClient,
+    /// The peer did not agree to multipath.
+    #[error("the peer does not support multipath")]
+    NotSupported,
+    /// We or the peer allow no more.
+    #[error("no more paths are allowed")]
+    TooMany,
+    /// There is no such path.
+    #[error("there is no such path")]
+    Unknown,
+    /// Closing the last path would end the session; close that instead.
+    #[error("it is the last path; close the session instead")]
+    Last,
+    /// The session has ended.
+    #[error("the session is closed")]
+    Closed,
+}
+
+/// Why a session ended.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum CloseReason {
+    /// We closed it.
+    #[error("closed by this side")]
+    Local,
+    /// The peer's application closed it.
+    #[error("closed by the peer (code {code}): {reason}")]
+    Peer {
+        /// The peer's code; 0 is a normal end. Codes below [`ProtocolError::BASE`] are the application's.
+        code: u64,
+        /// The peer's words.
+        reason: String,
+    },
+    /// Nothing was heard for [`SessionConfig::idle_timeout`](crate::SessionConfig::idle_timeout).
+    #[error("the peer fell silent")]
+    TimedOut,
+    /// The peer broke the Punctual protocol.
+    #[error("the peer broke the protocol: {0}")]
+    Protocol(#[from] ProtocolError),
+    /// QUIC or TLS failed: a certificate that does not check, a version that does not match, …
+    #[error("{0}")]
+    Transport(noq_proto::ConnectionError),
+}
+
+/// How a peer can break the Punctual protocol. Each closes the session with a code of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum ProtocolError {
+    /// A frame is cut short or holds an impossible value.
+    #[error("malformed frame")]
+    Malformed,
+    /// A frame type outside those known and those reserved for extensions.
+    #[error("unknown frame type")]
+    UnknownFrame,
+    /// SETTINGS missing, repeated, or of another version.
+    #[error("bad settings")]
+    Settings,
+    /// More blocks or bytes than there was credit for.
+    #[error("credit exceeded")]
+    Credit,
+    /// A block larger than allowed, or of no size.
+    #[error("bad block size")]
+    BlockSize,
+    /// A fragment beyond its block's end.
+    #[error("fragment out of range")]
+    FragmentRange,
+    /// Two fragments disagree about the same bytes.
+    #[error("contradictory fragments")]
+    FragmentConflict,
+    /// Block info that differs from what was said before, or a block id used twice.
+    #[error("contradictory block info")]
+    InfoConflict,
+    /// Feedback about a block that was never sent.
+    #[error("feedback about an unknown block")]
+    UnknownBlock,
+    /// More channels than allowed, or a channel position used twice.
+    #[error("bad channel")]
+    Channel,
+    /// A stream that has no business in a Punctual session, or the end of one that must stay open.
+    #[error("bad stream")]
+    Stream,
+}
+
+impl ProtocolError {
+    /// The first of the QUIC application error codes that Punctual keeps for itself (`"PU" << 8`).
+    pub const BASE: u32 = 0x0050_5500;
+
+    /// The QUIC application error code that names this error on the wire.
+    pub fn code(self) -> VarInt {
+        VarInt::from_u32(Self::BASE + 1 + self as u32)
+    }
+
+    /// The error a code names.
+    pub fn from_code(code: u64) -> Option<Self> {
+        use ProtocolError::*;
+        [
+            Malformed,
+            UnknownFrame,
+            Settings,
+            Credit,
+            BlockSize,
+            FragmentRange,
+            FragmentConflict,
+            InfoConflict,
+            UnknownBlock,
+            Channel,
+            Stream,
+        ]
+        .into_iter()
+        .find(|e| e.code().into_inner() == code)
+    }
+}

@@ -1,0 +1,71 @@
+//! What a session tells its application.
+
+use std::time::Duration;
+
+use crate::{
+    block::{BlockId, Delta, DropReason, Outcome},
+    error::CloseReason,
+    multipath::PathId,
+};
+
+/// Something the application should know. Poll until there is none left after every call into a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// The handshake is done: blocks flow.
+    Connected {
+        /// Whether the peer speaks `punctual/1`; if not, blocks travel one to a stream.
+        punctual: bool,
+    },
+    /// One of our blocks has ended. Exactly one per accepted block.
+    Outcome {
+        /// Which.
+        id: BlockId,
+        /// How.
+        outcome: Outcome,
+    },
+    /// There may be blocks to [`recv`](crate::Session::recv).
+    Readable,
+    /// The peer dropped a block: it will never be complete here.
+    PeerDropped {
+        /// The sender's name for it.
+        id: BlockId,
+        /// Why.
+        reason: DropReason,
+        /// Bytes of it that had arrived.
+        received_bytes: u64,
+    },
+    /// The peer's application said how far a block's completion was from what it expected (`expect` of DTP).
+    Expected {
+        /// Our block.
+        id: BlockId,
+        /// Actual minus expected.
+        delta: Delta,
+    },
+    /// `send` may take blocks again after it said [`SendError::Full`](crate::SendError::Full).
+    Writable,
+    /// A path changed.
+    Path {
+        /// Which.
+        id: PathId,
+        /// How.
+        event: PathEvent,
+    },
+    /// The session is over; nothing follows but the outcomes before this.
+    Closed(CloseReason),
+}
+
+/// What can happen to a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PathEvent {
+    /// It is validated and carries data.
+    Opened,
+    /// It has been silent for too long with data in flight; its fragments go elsewhere, it is probed.
+    Suspected {
+        /// How long nothing was heard.
+        silent: Duration,
+    },
+    /// A probe was answered: it carries data again.
+    Recovered,
+    /// It is gone.
+    Closed,
+}

@@ -1,0 +1,141 @@
+//! Which path, or paths, a fragment takes.
+//!
+//! A path scheduler is shown the fragment to send and every open path, and answers with the paths to send it on now, or
+//! that it would rather wait. A new one is one new file here and one line in [`REGISTRY`].
+
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use crate::schedule::BlockView;
+
+/// Names a path within a session (RFC 10069's path identifier); the first path is 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PathId(pub u32);
+
+impl fmt::Display for PathId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "path {}", self.0)
+    }
+}
+
+/// Everything the sender's stations may know of a path. One read-only view that all of them share.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PathView {
+    /// Its name.
+    pub id: PathId,
+    /// Whether it is trusted with data.
+    pub health: PathHealth,
+    /// Whether a full packet could leave on it now: it is open, and window and pacing have room.
+    pub ready: bool,
+    /// When pacing lets the next packet go, if only pacing stands in the way.
+    pub ready_at: Option<Instant>,
+    /// What the congestion controller would let it carry, bytes per second. Never 0.
+    pub rate: f64,
+    /// Smoothed round-trip time.
+    pub rtt: Duration,
+    /// Smallest round-trip time seen.
+    pub min_rtt: Duration,
+    /// Mean deviation of the round-trip time.
+    pub rtt_var: Duration,
+    /// Estimated one-way delay towards the peer, queueing included; half the RTT until it has been measured.
+    pub one_way_delay: Duration,
+    /// Share of packets lost lately, 0 to 1.
+    pub loss: f64,
+    /// Congestion window, bytes.
+    pub window: u64,
+    /// Bytes in flight.
+    pub in_flight: u64,
+    /// Cost of a byte, in the application's own unit; 0 unless it was set.
+    pub cost: f64,
+}
+
+/// How far a path is trusted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PathHealth {
+    /// Being validated; no data yet.
+    Opening,
+    /// In use.
+    Active,
+    /// It went silent with data in flight. Probed, but not given data while another path is active.
+    Suspect,
+}
+
+/// The fragment a path is sought for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct FragmentView {
+    /// The block it belongs to.
+    pub block: BlockView,
+    /// Bytes of the block in this packet.
+    pub len: usize,
+    /// Where an earlier copy was lost, if this one is sent again.
+    pub lost_on: Option<PathId>,
+}
+
+/// The most paths a session can have open.
+pub const MAX_PATHS: usize = 16;
+
+/// A small set of paths, in order of preference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PathSet {
+    len: u8,
+    ids: [u32; MAX_PATHS],
+}
+
+impl PathSet {
+    /// A set of one.
+    pub fn one(id: PathId) -> Self {
+        let mut set = Self::default();
+        set.push(id);
+        set
+    }
+
+    /// Adds a path behind the others; a path that is in the set already, or one too many, is ignored.
+    pub fn push(&mut self, id: PathId) {
+        let len = usize::from(self.len);
+        if len < MAX_PATHS && !self.ids[..len].contains(&id.0) {
+            self.ids[len] = id.0;
+            self.len += 1;
+        }
+    }
+
+    /// The paths, first choice first.
+    pub fn iter(&self) -> impl Iterator<Item = PathId> + '_ {
+        self.ids[..usize::from(self.len)].iter().map(|&id| PathId(id))
+    }
+}
+
+/// A path scheduler's answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PathChoice {
+    /// Send the fragment now on the first of these, and a copy on each of the others.
+    ///
+    /// All must be [`ready`](PathView::ready).
+    Send(PathSet),
+    /// Do not send this block's bytes now, though some path may be ready; ask again when something changes.
+    Wait,
+}
+
+/// Chooses the paths for each fragment.
+pub trait PathScheduler: Send {
+    /// The name it is chosen by.
+    fn name(&self) -> &'static str;
+
+    /// Where to send `fragment` now. At least one path of `paths` is [`ready`](PathView::ready).
+    fn choose(&mut self, fragment: &FragmentView, paths: &[PathView], now: Instant) -> PathChoice;
+}
+
+/// Makes a path scheduler for each new session.
+pub type PathSchedulerFactory = Arc<dyn Fn() -> Box<dyn PathScheduler> + Send + Sync>;
+
+/// The path schedulers that can be chosen by name, the default first.
+pub const REGISTRY: &[(&str, fn() -> Box<dyn PathScheduler>)] = &[("lowest-rtt", || Box::new(lowest_rtt::LowestRtt))];
+
+/// The default path scheduler.
+pub fn default_factory() -> PathSchedulerFactory {
+    Arc::new(REGISTRY[0].1)
+}
+
+mod lowest_rtt;

@@ -1,0 +1,80 @@
+//! Counters and gauges, for people and for reports.
+
+use std::time::Duration;
+
+use crate::{
+    clock::ClockEstimate,
+    multipath::{PathHealth, PathId},
+};
+
+/// Totals of a session since its start.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct SessionStats {
+    /// Blocks `send` accepted.
+    pub blocks_sent: u64,
+    /// Blocks that ended delivered by their deadline, or had none.
+    pub blocks_on_time: u64,
+    /// Blocks that ended delivered late.
+    pub blocks_late: u64,
+    /// Blocks that ended dropped.
+    pub blocks_dropped: u64,
+    /// Blocks completed here.
+    pub blocks_received: u64,
+    /// Blocks the peer dropped.
+    pub blocks_peer_dropped: u64,
+    /// Block bytes put on the wire for the first time.
+    pub source_bytes: u64,
+    /// Block bytes put on the wire again.
+    pub resent_bytes: u64,
+    /// Block bytes put on the wire as copies of a fragment in flight elsewhere.
+    pub copied_bytes: u64,
+    /// Block bytes that arrived and were new.
+    pub received_bytes: u64,
+    /// Block bytes that had arrived before.
+    pub duplicate_bytes: u64,
+    /// Live blocks at this sender.
+    pub live_out: u64,
+    /// Bytes of live blocks at this sender.
+    pub live_out_bytes: u64,
+    /// Blocks begun but not consumed at this receiver.
+    pub live_in: u64,
+    /// Bytes held for them.
+    pub live_in_bytes: u64,
+    /// The comparison of the two hosts' clocks, once there is one.
+    pub clock: Option<ClockEstimate>,
+}
+
+/// A path's state and totals.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PathStats {
+    /// Its name.
+    pub id: PathId,
+    /// How far it is trusted.
+    pub health: PathHealth,
+    /// Smoothed round-trip time.
+    pub rtt: Duration,
+    /// Smallest round-trip time seen.
+    pub min_rtt: Duration,
+    /// Estimated one-way delay towards the peer.
+    pub one_way_delay: Duration,
+    /// What the congestion controller would let it carry, bytes per second.
+    pub rate: f64,
+    /// Congestion window, bytes.
+    pub window: u64,
+    /// Bytes in flight.
+    pub in_flight: u64,
+    /// Recent share of packets lost.
+    pub loss: f64,
+    /// UDP bytes sent.
+    pub bytes_sent: u64,
+    /// UDP bytes received.
+    pub bytes_received: u64,
+    /// QUIC packets sent.
+    pub packets_sent: u64,
+    /// QUIC packets lost.
+    pub packets_lost: u64,
+    /// Largest UDP payload that fits.
+    pub mtu: u16,
+    /// Times it was suspected.
+    pub suspected: u64,
+}

@@ -1,0 +1,1 @@
+//! Links, networks and whole worlds in virtual time.

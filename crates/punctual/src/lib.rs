@@ -1,0 +1,1 @@
+//! Delivers blocks before their deadlines, over several network paths at once.
