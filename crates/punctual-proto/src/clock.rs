@@ -81,6 +81,8 @@ const CONFIRM: u32 = 4;
 const LEARN_MAX: u64 = 10_000_000;
 /// Standard deviation of a bucket at its floor, µs: the wake-up jitter of two ordinary hosts, halved by the difference.
 const FLOOR_SD: f64 = 150.0;
+/// Standard deviation, µs, of an asymmetry that was learnt rather than assumed.
+const LEARNT_SD: f64 = 1500.0;
 /// Standard deviation of one direction's bucket while the other is queueing, µs: `TOUCH` less what the minimum removes.
 const ONE_WAY_SD: f64 = 700.0;
 /// A path takes over as anchor below this share of the RTT at which the asymmetry was assumed to be 0.
@@ -160,7 +162,7 @@ impl Clocks {
     pub(crate) fn path_closed(&mut self, path: PathId) {
         self.paths.retain(|known| known.id != path);
         if matches!(self.stage, Stage::Anchoring { path: anchor, .. } if anchor == path) {
-            self.stage = if self.anchor_rtt.is_finite() { Stage::Running } else { Stage::Unknown };
+            self.stage = Stage::Running;
         }
     }
 
@@ -242,6 +244,7 @@ impl Clocks {
             _ => return,
         }
         self.min_rtt = self.min_rtt.min(seen.rtt);
+        self.anchor_rtt = seen.rtt;
         self.move_clock(seen.asymmetry);
         self.filter.restart(self.now, seen.rtt / 4.0);
     }
@@ -325,7 +328,8 @@ impl Clocks {
         let shift = seen.asymmetry - level.asymmetry;
         if rise.abs() <= STEP && shift.abs() <= gate {
             path.agree(seen, now);
-            self.correct(shift, FLOOR_SD.hypot(rise / 2.0));
+            let learnt = if path.learnt { LEARNT_SD } else { 0.0 };
+            self.correct(shift, FLOOR_SD.hypot(rise / 2.0).hypot(learnt));
             return;
         }
         path.disagree(seen, gate, now);

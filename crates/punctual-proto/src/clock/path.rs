@@ -123,6 +123,8 @@ pub(super) struct PathClock {
     pub(super) touches: u32,
     /// Whether the level is believed, so that it measures the clock; else the clock measures it.
     pub(super) tracking: bool,
+    /// Whether the level's asymmetry was measured against the clock, and not assumed.
+    pub(super) learnt: bool,
     /// The lowest level believed so far: where the path returns to when its queues have drained.
     home: Option<Level>,
     /// Since when the level is being learnt, or when it was last seen.
@@ -141,6 +143,7 @@ impl PathClock {
             level: None,
             touches: 0,
             tracking: false,
+            learnt: false,
             home: None,
             since: now,
             candidate: None,
@@ -175,6 +178,7 @@ impl PathClock {
 
     /// A bucket while the level is being learnt.
     pub(super) fn learn(&mut self, seen: Level, gate: f64, now: Micros) {
+        self.learnt = true;
         if self.return_home(&seen, gate, now) {
             return;
         }
