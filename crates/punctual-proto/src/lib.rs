@@ -47,6 +47,8 @@ mod endpoint;
 mod error;
 mod event;
 mod frame;
+mod receive;
+mod send;
 mod session;
 mod stats;
 

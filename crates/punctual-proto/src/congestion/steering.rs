@@ -108,7 +108,13 @@ struct SlotState {
 
 impl Steering {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Shared { gate: Gate::Open, hands_off: false, paths: Vec::new(), free: Vec::new(), log: Vec::new() })))
+        Arc::new(Self(Mutex::new(Shared {
+            gate: Gate::Open,
+            hands_off: false,
+            paths: Vec::new(),
+            free: Vec::new(),
+            log: Vec::new(),
+        })))
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {

@@ -194,7 +194,8 @@ impl Receiver {
         if due.is_none_or(|due| now <= due) {
             block.good_bytes += new;
         }
-        self.held = self.held - held + block.bytes.held();
+        let holds = block.bytes.held();
+        self.held = self.held + holds - held;
         self.tally.received_bytes += new;
         self.tally.duplicate_bytes += len - new;
         // Twice the window leaves room for the accounting of small fragments; an honest peer is far from it.
@@ -237,10 +238,15 @@ impl Receiver {
                     self.open(size)?;
                 }
                 self.consume(size);
+                self.notices.push_back(Notice::Freed { id, good_bytes: 0 });
             }
             return Ok(());
         }
         if self.ended.contains(&id.0) {
+            // It was complete first, and COMPLETED has said so; the answer is for form.
+            if size > 0 {
+                self.notices.push_back(Notice::Freed { id, good_bytes: 0 });
+            }
             return Ok(());
         }
         let block = self.take(id);
@@ -248,8 +254,7 @@ impl Receiver {
         if info.is_some_and(|info| info.size != size || info.channel != place) {
             return Err(ProtocolError::InfoConflict);
         }
-        let (received_bytes, good_bytes) =
-            block.map_or((0, 0), |block| (block.bytes.received(), block.good_bytes));
+        let (received_bytes, good_bytes) = block.map_or((0, 0), |block| (block.bytes.received(), block.good_bytes));
         if size > 0 {
             if info.is_none() {
                 self.open(size)?;
@@ -312,11 +317,6 @@ impl Receiver {
     /// Blocks begun and not consumed, and the bytes held for them.
     pub(crate) fn live(&self) -> (u64, u64) {
         ((self.blocks.len() + self.ready.len()) as u64, self.held + self.ready_bytes)
-    }
-
-    /// Whether there is a block for the application.
-    pub(crate) fn is_readable(&self) -> bool {
-        !self.ready.is_empty()
     }
 
     /// Forgets everything that is not ready for the application: the session is over.

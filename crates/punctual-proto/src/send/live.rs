@@ -39,6 +39,8 @@ pub(crate) struct LiveBlock {
     /// Whether it has used up credit: its info has been sent at least once.
     pub(crate) opened: bool,
     pub(crate) info: InfoState,
+    /// Deadline and priority as its info says them; a later change travels in an UPDATE.
+    announced: Option<(Option<Duration>, u8)>,
     /// All bytes below have been sent at least once.
     frontier: u64,
     /// Bytes below the frontier that are lost and must go again.
@@ -74,6 +76,7 @@ impl LiveBlock {
             channel,
             opened: false,
             info: InfoState::Due,
+            announced: None,
             frontier: 0,
             lost: RangeSet::new(),
             lost_on: None,
@@ -106,17 +109,23 @@ impl LiveBlock {
         self.frontier == self.size()
     }
 
-    /// Whether anything has been on the wire.
-    pub(crate) fn untouched(&self) -> bool {
-        self.frontier == 0 && !self.opened
-    }
-
     /// The next bytes to send: what was lost first, then what is new; `true` if they are sent again.
     pub(crate) fn next_range(&self) -> Option<(Range<u64>, bool)> {
         if let Some(range) = self.lost.first() {
             return Some((range.clone(), true));
         }
         (self.frontier < self.size()).then(|| (self.frontier..self.size(), false))
+    }
+
+    /// Deadline and priority for its info, which must say the same each time.
+    pub(crate) fn announced(&self) -> (Option<Duration>, u8) {
+        self.announced.unwrap_or((self.deadline, self.priority))
+    }
+
+    /// Its info went out.
+    pub(crate) fn on_info_sent(&mut self) {
+        self.announced = Some(self.announced());
+        self.info = InfoState::InFlight;
     }
 
     /// `range`, the head of [`next_range`](Self::next_range), went out.

@@ -90,8 +90,7 @@ pub(crate) fn fill(
     if let Some(echo) = echo {
         writer.time_echo(&echo);
     }
-    let mut filled =
-        Filled { payload: Bytes::new(), contents: Contents::default(), source_bytes: 0, resent_bytes: 0 };
+    let mut filled = Filled { payload: Bytes::new(), contents: Contents::default(), source_bytes: 0, resent_bytes: 0 };
     let mut next = Some(first);
     while let Some(id) = next {
         if !add(&mut writer, store, id, stamp, &mut filled) || writer.remaining() < MIN_ROOM {
@@ -128,12 +127,13 @@ fn add(writer: &mut DatagramWriter, store: &mut Store, id: BlockId, stamp: Stamp
 }
 
 fn info(block: &LiveBlock, stamp: Stamp) -> BlockInfo {
+    let (deadline, priority) = block.announced();
     BlockInfo {
         id: block.id,
         size: block.size(),
         age: stamp.micros(stamp.now).saturating_sub(stamp.micros(block.begin)),
-        deadline: block.deadline.map(|deadline| u64::try_from(deadline.as_micros()).unwrap_or(u64::MAX >> 2)),
-        priority: block.priority,
+        deadline: deadline.map(|deadline| u64::try_from(deadline.as_micros()).unwrap_or(u64::MAX >> 2)),
+        priority,
         channel: block.channel,
     }
 }

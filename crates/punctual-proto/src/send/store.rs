@@ -83,6 +83,8 @@ pub(crate) struct Store {
     without_credit: BTreeSet<BlockId>,
     /// The largest block the peer takes, once it has said so.
     peer_max_block: Option<u64>,
+    /// The most channels the peer takes, once it has said so.
+    peer_max_channels: Option<u64>,
     /// Whether the peer answers a drop with what it had received.
     peer_confirms: bool,
     /// Blocks that ended dropped, of the last [`MEMORY`] ids.
@@ -108,6 +110,7 @@ impl Store {
             credit: Credit::default(),
             without_credit: BTreeSet::new(),
             peer_max_block: None,
+            peer_max_channels: None,
             peer_confirms: true,
             dropped: RangeSet::new(),
             notices: VecDeque::new(),
@@ -181,8 +184,9 @@ impl Store {
         {
             return Err(SendError::TooManyDependencies);
         }
-        if block.channel.is_some_and(|c| !self.channels.contains_key(&c) && self.channels.len() >= self.limits.channels)
-        {
+        let max_channels = (self.limits.channels as u64).min(self.peer_max_channels.unwrap_or(u64::MAX));
+        let channels = self.channels.len() as u64;
+        if block.channel.is_some_and(|channel| !self.channels.contains_key(&channel) && channels >= max_channels) {
             return Err(SendError::TooManyChannels);
         }
         Ok(())
@@ -316,7 +320,7 @@ impl Store {
             block.on_sent(range);
         }
         if with_info {
-            block.info = InfoState::InFlight;
+            block.on_info_sent();
             if !std::mem::replace(&mut block.opened, true) {
                 let size = block.size();
                 self.credit.open(size);
@@ -387,6 +391,12 @@ impl Store {
         Ok(())
     }
 
+    /// # Errors
+    /// If there never was such a block.
+    pub(crate) fn check_known(&self, id: BlockId) -> Result<(), ProtocolError> {
+        if id.0 < self.next_id { Ok(()) } else { Err(ProtocolError::UnknownBlock) }
+    }
+
     /// A live block the peer speaks of; `None` if it has ended.
     fn known(&self, id: BlockId) -> Result<Option<&LiveBlock>, ProtocolError> {
         match self.blocks.get(&id) {
@@ -397,11 +407,14 @@ impl Store {
     }
 
     /// The peer's limits are known: totals of credit, and its largest block.
-    pub(crate) fn on_settings(&mut self, max_block: u64, bytes: u64, blocks: u64) {
+    pub(crate) fn on_settings(&mut self, max_block: u64, max_channels: u64, bytes: u64, blocks: u64) {
         self.peer_max_block = Some(max_block);
-        let too_large: Vec<_> =
-            self.blocks.values().filter(|block| block.size() > max_block).map(|block| block.id).collect();
-        for id in too_large {
+        self.peer_max_channels = Some(max_channels);
+        let unfit = |block: &&LiveBlock| {
+            block.size() > max_block || (block.channel.is_some() && self.channels.len() as u64 > max_channels)
+        };
+        let unfit: Vec<_> = self.blocks.values().filter(unfit).map(|block| block.id).collect();
+        for id in unfit {
             self.drop_block(id, DropReason::Refused);
         }
         self.grant(bytes, blocks);

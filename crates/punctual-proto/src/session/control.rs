@@ -23,13 +23,11 @@ pub(super) struct Control {
     /// Encoded frames that QUIC has not taken yet.
     backlog: Vec<u8>,
     pub(super) decoder: ControlDecoder,
-    /// Whether the peer's settings have come.
-    pub(super) settled: bool,
 }
 
 impl Control {
     pub(super) fn new() -> Self {
-        Self { send: None, recv: None, backlog: Vec::new(), decoder: ControlDecoder::new(), settled: false }
+        Self { send: None, recv: None, backlog: Vec::new(), decoder: ControlDecoder::new() }
     }
 
     /// Opens our direction and says what we accept.

@@ -3,10 +3,7 @@
 //! Here QUIC itself sends lost bytes again and says when a stream has arrived, so the stations keep only
 //! what is theirs still: which block goes next, on which path, and when it is no longer worth sending.
 
-use std::{
-    collections::BTreeMap,
-    time::Instant,
-};
+use std::{collections::BTreeMap, time::Instant};
 
 use bytes::BytesMut;
 use noq_proto::{Dir, StreamEvent, StreamId, VarInt, WriteError};
@@ -34,9 +31,6 @@ pub(super) struct Fallback {
     sending: BTreeMap<BlockId, StreamId>,
     blocks: BTreeMap<StreamId, BlockId>,
     receiving: BTreeMap<StreamId, BytesMut>,
-    received: u64,
-    /// Handed to QUIC and not known to have left.
-    pushed: bool,
 }
 
 impl Session {
@@ -112,7 +106,9 @@ impl Session {
     pub(super) fn take_fallback_event(&mut self, now: Instant, event: StreamEvent) {
         match event {
             StreamEvent::Finished { id } => {
-                let Some(block) = self.fallback.blocks.get(&id).and_then(|&block| self.store.get(block)) else { return };
+                let Some(block) = self.fallback.blocks.get(&id).and_then(|&block| self.store.get(block)) else {
+                    return;
+                };
                 // QUIC's acknowledgement took about half a round trip.
                 let elapsed = now.saturating_duration_since(block.begin);
                 let completion = elapsed.saturating_sub(self.shortest_rtt() / 2);
@@ -151,7 +147,9 @@ impl Session {
                 let block = BlockId(id.index());
                 let Some(bytes) = self.fallback.receiving.get_mut(&id) else { break };
                 match next {
-                    Ok(Some(chunk)) if (bytes.len() + chunk.bytes.len()) as u64 <= self.config.limits.max_block_size => {
+                    Ok(Some(chunk))
+                        if (bytes.len() + chunk.bytes.len()) as u64 <= self.config.limits.max_block_size =>
+                    {
                         bytes.extend_from_slice(&chunk.bytes);
                     }
                     Ok(Some(_)) => {
@@ -161,7 +159,6 @@ impl Session {
                     }
                     Ok(None) => {
                         let bytes = self.fallback.receiving.remove(&id).unwrap_or_default();
-                        self.fallback.received += 1;
                         self.receiver.on_stream_block(block, bytes.freeze(), now);
                         break;
                     }

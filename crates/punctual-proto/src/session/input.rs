@@ -17,10 +17,7 @@ use crate::{
     error::{CloseReason, ProtocolError},
     event::{Event, PathEvent},
     frame::{ControlFrame, DatagramFrame, DatagramFrames, time},
-    multipath::{
-        PathHealth, PathId,
-        path::path_number,
-    },
+    multipath::{PathHealth, PathId, path::path_number},
     receive::receiver::Notice as ReceiverNotice,
     send::store::Notice as StoreNotice,
 };
@@ -81,6 +78,10 @@ impl Session {
         let quic = noq_proto::PathId::ZERO;
         let rtt = self.conn.rtt(quic).unwrap_or(Duration::from_millis(100));
         self.add_path(now, PathId(0), quic, self.first_path, PathHealth::Active, rtt);
+        if punctual && self.conn.datagrams().max_size().is_none() {
+            self.fail(now, ProtocolError::Settings);
+            return;
+        }
         if punctual {
             self.control.open(&mut self.conn, &self.config.limits);
         } else {
@@ -195,7 +196,12 @@ impl Session {
                 if settings.receive_bytes < settings.max_block_size || settings.receive_blocks == 0 {
                     return Err(ProtocolError::Settings);
                 }
-                self.store.on_settings(settings.max_block_size, settings.receive_bytes, settings.receive_blocks);
+                self.store.on_settings(
+                    settings.max_block_size,
+                    settings.channels,
+                    settings.receive_bytes,
+                    settings.receive_blocks,
+                );
             }
             ControlFrame::Credit { bytes, blocks } => self.store.grant(bytes, blocks),
             ControlFrame::Dropped { id, reason, size, channel } => {
@@ -227,7 +233,7 @@ impl Session {
         Ok(())
     }
 
-    fn shortest_rtt(&self) -> Duration {
+    pub(super) fn shortest_rtt(&self) -> Duration {
         self.paths.iter().map(|path| path.rtts(&self.steering.reading(path.slot)).1).min().unwrap_or_default()
     }
 
@@ -302,8 +308,6 @@ impl Session {
 
     /// Carries what the stations have to say to where it belongs.
     pub(super) fn pass_on_notices(&mut self, now: Instant) {
-        let micros = self.micros(now);
-        let _ = micros;
         while let Some(notice) = self.receiver.poll() {
             match notice {
                 ReceiverNotice::Completed { id, at, good_bytes } => {

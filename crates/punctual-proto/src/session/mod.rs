@@ -113,7 +113,7 @@ impl Session {
             retry_at: None,
             retired: Vec::new(),
             clocks: Clocks::new(),
-            peer_time: Unwrapper::new(),
+            peer_time: Unwrapper::default(),
             store: Store::new(limits, (config.scheduler)()),
             receiver: Receiver::new(limits, epoch),
             control: Control::new(),

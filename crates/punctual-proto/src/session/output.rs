@@ -11,19 +11,16 @@ use std::{
 };
 
 use bytes::Bytes;
-use noq_proto::{PathId as QuicPathId, Transmit as QuicTransmit};
+use noq_proto::Transmit as QuicTransmit;
 
 use super::{Phase, Session};
 use crate::{
     block::BlockId,
     clock::wire,
-    congestion::steering::{Gate, Slot},
-    endpoint::{LocalId, NetworkPath, Transmit},
+    congestion::steering::Gate,
+    endpoint::{DATAGRAM_QUEUE, LocalId, NetworkPath, Transmit},
     frame::DatagramWriter,
-    multipath::{
-        FragmentView, PathChoice, PathId, PathScheduler, PathSet, PathView,
-        path::Path,
-    },
+    multipath::{FragmentView, PathChoice, PathId, PathScheduler, PathSet, PathView, path::Path},
     schedule::SendContext,
     send::{
         packetize::{self, Contents},
@@ -33,6 +30,8 @@ use crate::{
 
 /// How many blocks a path scheduler may make wait before the session stops looking for one that need not.
 const MAX_HELD: usize = 8;
+/// What QUIC's datagram queue has room for when it is empty.
+const EMPTY_QUEUE: usize = DATAGRAM_QUEUE - std::mem::size_of::<noq_proto::Datagram>();
 /// A datagram that only carries an echo needs no more than this.
 const ECHO_SIZE: usize = 64;
 
@@ -89,6 +88,19 @@ impl Output {
 
     pub(super) fn wake_at(&self) -> Option<Instant> {
         self.wake_at
+    }
+
+    pub(super) fn views(&self) -> &[PathView] {
+        &self.views
+    }
+
+    pub(super) fn choose(&mut self, fragment: &FragmentView, now: Instant) -> PathChoice {
+        self.path_scheduler.choose(fragment, &self.views, now)
+    }
+
+    /// Nothing can go now; `for_room`: though there is something.
+    pub(super) fn wait(&mut self, for_room: bool) {
+        self.wake_at = self.views.iter().filter(|_| for_room).filter_map(|view| view.ready_at).min();
     }
 
     pub(super) fn on_sent(&mut self, path: &Path, pn: u64) {
@@ -148,12 +160,12 @@ impl Session {
                 // The path went away under it: let QUIC send it wherever it can.
                 self.steering.set_gate(Gate::Open);
                 let transmit = self.poll_quic(now, buf);
-                self.note_departure(now);
+                self.note_departure();
                 return transmit;
             };
             self.steering.set_gate(Gate::Data(slot));
             let transmit = self.poll_quic(now, buf);
-            self.note_departure(now);
+            self.note_departure();
             if transmit.is_some() {
                 return transmit;
             }
@@ -165,8 +177,8 @@ impl Session {
     }
 
     /// If the queued datagram has left, ties its contents to the packet it left in.
-    fn note_departure(&mut self, now: Instant) {
-        if self.conn.datagrams().send_buffer_space() < self.output.empty_space(&self.config) {
+    fn note_departure(&mut self) {
+        if self.conn.datagrams().send_buffer_space() < EMPTY_QUEUE {
             return;
         }
         let Some(datagram) = self.output.queued.take() else { return };
@@ -174,7 +186,6 @@ impl Session {
         if let Some(path) = self.paths.get_mut(path) {
             path.in_flight.set_contents(pn, datagram.contents);
         }
-        let _ = now;
     }
 
     /// Puts the next datagram, if there is one, into QUIC's queue.
@@ -209,7 +220,8 @@ impl Session {
         while let Some(copy) = self.output.copies.pop_front() {
             self.refresh_views(now);
             if self.output.views.iter().any(|view| view.id == copy.path && view.ready) {
-                self.output.copied_bytes += copy.contents.iter().map(|piece| piece.range.end - piece.range.start).sum::<u64>();
+                self.output.copied_bytes +=
+                    copy.contents.iter().map(|piece| piece.range.end - piece.range.start).sum::<u64>();
                 return Some(copy);
             }
         }
@@ -247,7 +259,7 @@ impl Session {
                 return Next::Nothing;
             };
             if !self.output.views.iter().any(|view| view.ready) {
-                self.output.wake_at = self.output.views.iter().filter_map(|view| view.ready_at).min();
+                self.output.wait(true);
                 self.note_limits(false);
                 return Next::Nothing;
             }
@@ -255,16 +267,15 @@ impl Session {
                 self.store.hold(id);
                 continue;
             };
-            let choice = self.output.path_scheduler.choose(&fragment, &self.output.views, now);
+            let choice = self.output.choose(&fragment, now);
             if let PathChoice::Send(paths) = choice
                 && paths.iter().next().is_some_and(|first| self.output.views.iter().any(|v| v.id == first && v.ready))
             {
                 return Next::Send(id, paths);
             }
-            self.store.hold(id);
-            self.output.held.push(id);
+            self.hold(id);
             if self.output.held.len() >= MAX_HELD {
-                self.output.wake_at = self.output.views.iter().filter_map(|view| view.ready_at).min();
+                self.output.wait(true);
                 self.note_limits(false);
                 return Next::Nothing;
             }
@@ -279,6 +290,12 @@ impl Session {
             len: usize::try_from(range.end - range.start).unwrap_or(usize::MAX),
             lost_on: block.lost_on.filter(|_| again),
         })
+    }
+
+    /// Takes a block out of the competition for this round.
+    pub(super) fn hold(&mut self, id: BlockId) {
+        self.store.hold(id);
+        self.output.held.push(id);
     }
 
     /// Lets the blocks that had to wait compete again.
@@ -312,18 +329,7 @@ impl Session {
 
     fn to_network(&self, transmit: &QuicTransmit) -> Transmit {
         let local = transmit.src_ip.and_then(LocalId::from_ip).unwrap_or(self.first_path.local);
-        Transmit {
-            path: NetworkPath { local, remote: transmit.destination },
-            size: transmit.size,
-            ecn: transmit.ecn,
-        }
-    }
-}
-
-impl Output {
-    /// What QUIC's datagram queue has room for when it is empty.
-    fn empty_space(&self, _: &crate::config::SessionConfig) -> usize {
-        crate::endpoint::DATAGRAM_QUEUE - std::mem::size_of::<noq_proto::Datagram>()
+        Transmit { path: NetworkPath { local, remote: transmit.destination }, size: transmit.size, ecn: transmit.ecn }
     }
 }
 
@@ -339,6 +345,3 @@ pub(super) fn context<'a>(now: Instant, views: &'a [PathView]) -> SendContext<'a
         one_way_delay: usable().map(|view| view.one_way_delay).min().unwrap_or(Duration::ZERO),
     }
 }
-
-#[allow(unused)]
-fn unused(_: QuicPathId, _: Slot) {}
