@@ -6,6 +6,8 @@
 //!
 //! `cargo bench -p punctual-proto --bench schedule`
 
+#![allow(missing_docs)] // of what criterion's macros make
+
 use std::{
     cmp::Reverse,
     collections::{BinaryHeap, VecDeque},
