@@ -1,9 +1,16 @@
 //! What a decision costs: for each packet `next`, then `insert` (or `remove`, and a new block's `insert`) of the block
-//! it named.
+//! it named, and the end of those that are overdue.
+//!
+//! `conference` has a few distinct deadlines and most blocks are unsent; in `scattered` no two deadlines are equal and
+//! all blocks are partly sent at first.
 //!
 //! `cargo bench -p punctual-proto --bench schedule`
 
+#![allow(missing_docs)] // of what criterion's macros make
+
 use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, VecDeque},
     hint::black_box,
     time::{Duration, Instant},
 };
@@ -36,8 +43,10 @@ const CONFERENCE: &[Kind] = &[
 struct Sender {
     scheduler: Box<dyn BlockScheduler>,
     /// By id, from `first`; `None` once sent or dropped.
-    blocks: std::collections::VecDeque<Option<BlockView>>,
+    blocks: VecDeque<Option<BlockView>>,
     first: u64,
+    /// When which block is due.
+    due: BinaryHeap<Reverse<(Instant, u64)>>,
     rate: f64,
     now: Instant,
     packets: u64,
@@ -50,6 +59,7 @@ impl Sender {
             scheduler: schedule::by_name(name).expect("a name of the registry")(),
             blocks: Default::default(),
             first: 0,
+            due: BinaryHeap::new(),
             // About a quarter of a second's work for the live blocks.
             rate: live as f64 * 160_000.0 * 4.0,
             now: Instant::now(),
@@ -76,8 +86,10 @@ impl Sender {
         let id = self.first + self.blocks.len() as u64;
         let random = id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let (size, deadline, priority) = CONFERENCE[random as usize % CONFERENCE.len()];
-        let deadline = if self.scattered { Some(20 + random % 2000) } else { deadline };
-        let deadline = deadline.map(|millis| Duration::from_millis(millis) + Duration::from_nanos(random % 1000));
+        let deadline = match deadline.map(Duration::from_millis) {
+            _ if self.scattered => Some(Duration::from_micros(20_000 + random % 2_000_000)),
+            deadline => deadline,
+        };
         let view = BlockView {
             id: BlockId(id),
             size,
@@ -92,6 +104,9 @@ impl Sender {
         };
         self.scheduler.insert(&view);
         self.blocks.push_back(Some(view));
+        if let Some(due) = view.due().filter(|_| self.scheduler.drops_stale()) {
+            self.due.push(Reverse((due, id)));
+        }
     }
 
     fn packet(&mut self) {
@@ -106,22 +121,36 @@ impl Sender {
             one_way_delay: Duration::from_micros(20_000 + self.packets % 8 * 125),
         };
         let id = self.scheduler.next(&cx).expect("there are live blocks");
-        let slot = &mut self.blocks[(id.0 - self.first) as usize];
-        let block = slot.as_mut().expect("a live block");
-        let stale = self.scheduler.drops_stale() && block.due().is_some_and(|due| due < self.now);
-        if block.unsent > FRAGMENT && !stale {
+        let block = self.blocks[(id.0 - self.first) as usize].as_mut().expect("a live block");
+        if block.unsent > FRAGMENT {
             block.unsent -= FRAGMENT;
             self.scheduler.insert(block);
         } else {
-            *slot = None;
-            self.scheduler.remove(id);
-            while let Some(None) = self.blocks.front() {
-                self.blocks.pop_front();
-                self.first += 1;
-            }
-            self.hand_over();
+            self.end(id.0);
+        }
+        while let Some(&Reverse((due, id))) = self.due.peek()
+            && due < self.now
+        {
+            self.due.pop();
+            self.end(id);
         }
         black_box(id);
+    }
+
+    /// A block that is sent or overdue makes room for a new one.
+    fn end(&mut self, id: u64) {
+        let Some(slot) = id.checked_sub(self.first).and_then(|index| self.blocks.get_mut(index as usize)) else {
+            return;
+        };
+        if slot.take().is_none() {
+            return;
+        }
+        self.scheduler.remove(BlockId(id));
+        while let Some(None) = self.blocks.front() {
+            self.blocks.pop_front();
+            self.first += 1;
+        }
+        self.hand_over();
     }
 }
 

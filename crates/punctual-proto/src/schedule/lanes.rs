@@ -20,6 +20,7 @@ use super::heap::{Entry, Heap, NOWHERE};
 use crate::block::BlockId;
 
 /// How far, at most, a slope is rounded down, as a share of the rounded slope.
+#[cfg(any(test, doc))]
 pub(super) const SLOPE_ERROR: f64 = 1.0 / 16.0;
 
 /// The bits of an `f64` that the rounding keeps: sign, exponent and four of the mantissa.
@@ -63,6 +64,8 @@ pub(super) struct Lanes {
     by_key: HashMap<LaneKey, u32>,
     empty: Vec<u32>,
     exact: usize,
+    /// The lane in which the least line was last.
+    favourite: usize,
     /// By slot: its lane, its place in the lane's heap, and its line.
     lane_of: Vec<u32>,
     positions: Vec<u32>,
@@ -118,13 +121,14 @@ impl Lanes {
 
     /// The slot whose line is least at `time`, ties by id.
     pub(super) fn least(&mut self, time: f64) -> Option<BlockId> {
-        let bound = |&(at_zero, slope): &(f64, f64)| at_zero + slope * time;
-        let lowest = (0..self.heads.len()).min_by(|&a, &b| bound(&self.heads[a]).total_cmp(&bound(&self.heads[b])))?;
         let mut best = (f64::INFINITY, BlockId(u64::MAX));
         let mut budget = LOOK_BUDGET;
-        self.look(lowest, time, &mut best, &mut budget);
+        // The lane that had the least last time is likely to have one that is hard to beat.
+        let first = self.favourite;
+        self.look(first, time, &mut best, &mut budget);
         for lane in 0..self.heads.len() {
-            if lane != lowest && bound(&self.heads[lane]) <= best.0 {
+            let (at_zero, slope) = self.heads[lane];
+            if at_zero + slope * time <= best.0 && lane != first {
                 self.look(lane, time, &mut best, &mut budget);
             }
         }
@@ -133,8 +137,8 @@ impl Lanes {
 
     /// Lowers `best` to the least line of a lane, if that is less.
     fn look(&mut self, lane: usize, time: f64, best: &mut (f64, BlockId), budget: &mut usize) {
-        let slope = self.heads[lane].1;
-        let Lane { key: (_, exact), heap } = &self.lanes[lane];
+        let Some(Lane { key: (slope, exact), heap }) = self.lanes.get(lane) else { return };
+        let slope = f64::from_bits(*slope);
         self.stack.clear();
         self.stack.push(0);
         while let Some(index) = self.stack.pop() {
@@ -145,6 +149,7 @@ impl Lanes {
             let value = (self.lines[entry.slot as usize].at(time), entry.id);
             if value < *best {
                 *best = value;
+                self.favourite = lane;
             }
             if *exact || *budget == 0 {
                 return;

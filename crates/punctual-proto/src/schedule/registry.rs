@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn errors_say_what_would_do() {
-        let message = |spec| find(TABLE, spec).unwrap_err().to_string();
+        let message = |spec: &str| find(TABLE, spec).unwrap_err().to_string();
         assert_eq!(message("other"), "no scheduler is called `other`; choose one of: plain, tuned");
         assert_eq!(message("plain:x=1"), "scheduler `plain` has no parameter `x`; it takes: none");
         assert_eq!(message("tuned:z=1"), "scheduler `tuned` has no parameter `z`; it takes: x, y");

@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    ops::Range,
     sync::OnceLock,
     time::{Duration, Instant},
 };
@@ -85,7 +84,7 @@ impl Step {
 }
 
 /// Random steps over two seconds in which time never runs back, with deadlines (ms) from `deadlines` or, if that is empty, any.
-pub(super) fn steps(deadlines: &'static [u64], rates: Range<f64>) -> impl Strategy<Value = Vec<Step>> {
+pub(super) fn steps(deadlines: &'static [u64], rates: impl Strategy<Value = f64>) -> impl Strategy<Value = Vec<Step>> {
     let micros = if deadlines.is_empty() {
         (1000u64..2_000_000).boxed()
     } else {
