@@ -101,6 +101,7 @@ impl Serializer {
         if old == new {
             return;
         }
+        (self.cursor, self.left) = (Cursor::default(), 0);
         if let Some(current) = self.current.take() {
             let work = current.work.saturating_sub(work_between(old, current.since, now));
             self.run(new, now, current.bytes, work);
