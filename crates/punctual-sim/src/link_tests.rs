@@ -335,7 +335,7 @@ enum Act {
     Offer(usize),
     Kill,
     Revive,
-    Update(LinkSpec),
+    Update(Box<LinkSpec>),
 }
 
 fn any_act() -> impl Strategy<Value = Act> {
@@ -343,7 +343,7 @@ fn any_act() -> impl Strategy<Value = Act> {
         20 => (0..1600usize).prop_map(Act::Offer),
         1 => Just(Act::Kill),
         2 => Just(Act::Revive),
-        1 => any_spec().prop_map(Act::Update),
+        1 => any_spec().prop_map(|spec| Act::Update(Box::new(spec))),
     ]
 }
 
@@ -363,7 +363,7 @@ fn play(spec: &LinkSpec, acts: &[(u64, Act)], seed: u64) -> Vec<(Duration, Datag
             Act::Offer(bytes) => link.offer(now, packet(*bytes, index as u64)),
             Act::Kill => link.kill(now),
             Act::Revive => link.revive(),
-            Act::Update(spec) => link.update(now, |old| *old = spec.clone()),
+            Act::Update(spec) => link.update(now, |old| old.clone_from(spec)),
         }
         assert!(balanced(&link), "{act:?} {:?}", link.counters());
     }
