@@ -1,4 +1,5 @@
-//! Makes the certificate and key in `tls/`, which are for tests only. It was run once; there is no need to run it again.
+//! Makes the certificate and key in `tls/`, which are for tests only. It was run once; there is no need to run it
+//! again.
 //!
 //! `cargo run -p punctual-sim --example make_test_certificate`
 

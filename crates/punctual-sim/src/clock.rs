@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 /// How far a host's clock is from virtual time, and how it runs.
 ///
-/// At virtual time *t* the host's clock reads `offset + t · (1 + drift)`. Both the [`Instant`]s its endpoint is given and the
-/// readings that go on the wire follow it, so an implementation that compares two hosts' readings without
+/// At virtual time *t* the host's clock reads `offset + t · (1 + drift)`. Both the [`Instant`]s its endpoint is given
+/// and the readings that go on the wire follow it, so an implementation that compares two hosts' readings without
 /// estimating their offset is found out.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct HostClock {

@@ -79,13 +79,15 @@ impl World {
     /// The most virtual time a handshake may take.
     pub const HANDSHAKE_LIMIT: Duration = Duration::from_secs(60);
 
-    /// Time between the end of the handshake and the measured run, at least: for the last acknowledgements, and for MTU discovery.
+    /// Time between the end of the handshake and the measured run, at least: for the last acknowledgements, and for MTU
+    /// discovery.
     pub const SETTLING: Duration = Duration::from_secs(1);
 
-    /// Starts a session from `client` to the host at the other end of `paths`, under the name of the
-    /// [test certificate](crate::tls). The first path carries the handshake; the others are opened as soon as it is done.
+    /// Starts a session from `client` to the host at the other end of `paths`, under the name of the [test
+    /// certificate](crate::tls). The first path carries the handshake; the others are opened as soon as it is done.
     ///
-    /// The first datagram leaves when the world next runs; so a [`handshake`](Self::handshake) that follows is over ideal links.
+    /// The first datagram leaves when the world next runs; so a [`handshake`](Self::handshake) that follows is over
+    /// ideal links.
     ///
     /// # Errors
     /// Those of [`Endpoint::connect`](punctual_proto::Endpoint::connect).
@@ -126,11 +128,11 @@ impl World {
 
     /// Shakes hands over ideal links, then shapes them; returns the moment at which the measured run begins.
     ///
-    /// QUIC's handshake differs by some bytes from run to run (random greasing), and that would go on to
-    /// shift everything after it. So until every session is connected and all its paths are open, links have their delay and MTU only. Then, at the
-    /// first whole second at least [`SETTLING`](Self::SETTLING) later, all links become what they were specified to be, their schedules and
-    /// counters begin, the log is emptied, and applications hear what has happened
-    /// ([`Event::Connected`] first). It is that second when this returns.
+    /// QUIC's handshake differs by some bytes from run to run (random greasing), and that would go on to shift
+    /// everything after it. So until every session is connected and all its paths are open, links have their delay and
+    /// MTU only. Then, at the first whole second at least [`SETTLING`](Self::SETTLING) later, all links become what
+    /// they were specified to be, their schedules and counters begin, the log is emptied, and applications hear what
+    /// has happened ([`Event::Connected`] first). It is that second when this returns.
     ///
     /// # Errors
     /// If a session or a path does not come about.
@@ -178,8 +180,8 @@ impl World {
 
     /// The server's host and its end of a session, once the server has heard of it.
     ///
-    /// A server's sessions are told apart by the client's address: of several sessions over the same first path, the one started first
-    /// is taken to arrive first.
+    /// A server's sessions are told apart by the client's address: of several sessions over the same first path, the
+    /// one started first is taken to arrive first.
     pub fn server(&self, connection: ConnectionId) -> Option<(HostId, SessionId)> {
         let connection = &self.connections.all[connection.0 as usize];
         Some((connection.server, connection.server_session?))

@@ -20,11 +20,11 @@ use crate::{
 
 /// What runs on a host: it reacts to its sessions' events and to timers, in virtual time.
 ///
-/// Whatever it does through its [`AppContext`] reaches the endpoint at once; the world drains the endpoint when the call
-/// returns. To read what an application has gathered, use [`World::app`](crate::World::app).
+/// Whatever it does through its [`AppContext`] reaches the endpoint at once; the world drains the endpoint when the
+/// call returns. To read what an application has gathered, use [`World::app`](crate::World::app).
 pub trait App: Any {
-    /// A session has something to say. [`Event::Connected`] is the first; after [`World::handshake`](crate::World::handshake)
-    /// it comes when the measured run begins.
+    /// A session has something to say. [`Event::Connected`] is the first; after
+    /// [`World::handshake`](crate::World::handshake) it comes when the measured run begins.
     fn on_event(&mut self, cx: &mut AppContext<'_>, session: SessionId, event: Event);
 
     /// A timer that was set with [`AppContext::set_timer`] has come.

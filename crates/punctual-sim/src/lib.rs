@@ -1,9 +1,9 @@
 //! Links, networks and whole worlds in virtual time.
 //!
-//! A [`World`] holds hosts, each with a clock of its own ([`HostClock`]) and a real [`punctual_proto::Endpoint`], joined by
-//! [`Link`]s that delay, queue, lose, damage, reorder, duplicate, mark and die as they are told. The code under test is the one that
-//! runs behind real sockets; only time and the network are made up. A minute of network takes about a second, and
-//! **the same seed gives the same run, to the byte**.
+//! A [`World`] holds hosts, each with a clock of its own ([`HostClock`]) and a real [`punctual_proto::Endpoint`],
+//! joined by [`Link`]s that delay, queue, lose, damage, reorder, duplicate, mark and die as they are told. The code
+//! under test is the one that runs behind real sockets; only time and the network are made up. A minute of network
+//! takes about a second, and **the same seed gives the same run, to the byte**.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -49,28 +49,32 @@
 //!
 //! # Workloads
 //!
-//! What is more than a few lines belongs in an [`App`]: the world calls it with its sessions' events and its own timers, and it acts
-//! through its [`AppContext`]. Without one, events wait for [`World::take_events`]. Memory stays flat either way as long as
-//! the application keeps little; a world remembers nothing that is over, unless it is asked to ([`World::with_log`]).
+//! What is more than a few lines belongs in an [`App`]: the world calls it with its sessions' events and its own
+//! timers, and it acts through its [`AppContext`]. Without one, events wait for [`World::take_events`]. Memory stays
+//! flat either way as long as the application keeps little; a world remembers nothing that is over, unless it is asked
+//! to ([`World::with_log`]).
 //!
 //! # Time
 //!
-//! Virtual time is a [`Duration`](std::time::Duration) since the world began, in nanoseconds. Events happen in the order of time, and for the same time in the order in which they
-//! came to be. [`Instant`](std::time::Instant)s exist only inside a host, on its own clock.
+//! Virtual time is a [`Duration`](std::time::Duration) since the world began, in nanoseconds. Events happen in the
+//! order of time, and for the same time in the order in which they came to be. [`Instant`](std::time::Instant)s exist
+//! only inside a host, on its own clock.
 //!
 //! # Chance
 //!
-//! Every link has a generator of its own, seeded by the world's seed and the link's index, and each endpoint is seeded by the world's seed and the host's
-//! index. TLS keys cannot be seeded, so *contents* differ from run to run; sizes and times do not. For that the handshake is kept apart (see
-//! [`World::handshake`]) and corruption is placed where contents do not matter ([`CorruptionSite`]). A congestion controller that
-//! draws from a generator that cannot be seeded, as noq's BBRv3 does, breaks the promise.
+//! Every link has a generator of its own, seeded by the world's seed and the link's index, and each endpoint is seeded
+//! by the world's seed and the host's index. TLS keys cannot be seeded, so *contents* differ from run to run; sizes and
+//! times do not. For that the handshake is kept apart (see [`World::handshake`]) and corruption is placed where
+//! contents do not matter ([`CorruptionSite`]). A congestion controller that draws from a generator that cannot be
+//! seeded, as noq's BBRv3 does, breaks the promise.
 //!
 //! # The link model
 //!
-//! Looked at before writing it: `str0m-netem` 0.4 (sans-IO like ours, with Gilbert–Elliott; but one fixed rate, no schedules or
-//! traces, corruption, MTU, ECN or death, and changes only as a whole), `netem-trace` 0.5 (schedules and Mahimahi traces, no link), `turmoil` and `madsim` (deterministic, but hosts
-//! of futures and a latency, no queue or rate), `linkem` (Linux namespaces, real time). None has a virtual-time queue whose rate follows a
-//! trace, and every one would have had to be wrapped in most of what is here.
+//! Looked at before writing it: `str0m-netem` 0.4 (sans-IO like ours, with Gilbert–Elliott; but one fixed rate, no
+//! schedules or traces, corruption, MTU, ECN or death, and changes only as a whole), `netem-trace` 0.5 (schedules and
+//! Mahimahi traces, no link), `turmoil` and `madsim` (deterministic, but hosts of futures and a latency, no queue or
+//! rate), `linkem` (Linux namespaces, real time). None has a virtual-time queue whose rate follows a trace, and every
+//! one would have had to be wrapped in most of what is here.
 
 mod clock;
 mod connection;

@@ -67,7 +67,8 @@ impl LinkCounters {
     }
 }
 
-/// One direction of a network, as a state machine: datagrams and the time go in, datagrams come out when they have arrived.
+/// One direction of a network, as a state machine: datagrams and the time go in, datagrams come out when they have
+/// arrived.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -81,9 +82,9 @@ impl LinkCounters {
 /// assert!(link.poll(ms(30)).is_some()); // and 20 ms to get there.
 /// ```
 ///
-/// A packet passes, in this order: death, MTU, ECN mark and room in the queue as it is offered; serialisation; then loss,
-/// duplication, corruption, jitter and reordering as it goes onto the wire (a packet lost on the air has had its share of the capacity);
-/// and the wire's delay.
+/// A packet passes, in this order: death, MTU, ECN mark and room in the queue as it is offered; serialisation; then
+/// loss, duplication, corruption, jitter and reordering as it goes onto the wire (a packet lost on the air has had its
+/// share of the capacity); and the wire's delay.
 #[derive(Debug)]
 pub struct Link {
     spec: LinkSpec,
@@ -244,7 +245,8 @@ impl Link {
         &self.counters
     }
 
-    /// Packets queued or under way. At any time, packets offered and duplicated are those delivered, dropped and inside.
+    /// Packets queued or under way. At any time, packets offered and duplicated are those delivered, dropped and
+    /// inside.
     pub fn inside(&self) -> u64 {
         (self.queue.len() + self.flight.len()) as u64
     }
@@ -254,7 +256,8 @@ impl Link {
         self.queue_bytes
     }
 
-    /// Starts (or stops) noting every event; [`take_records`](Self::take_records) must be called after every other call.
+    /// Starts (or stops) noting every event; [`take_records`](Self::take_records) must be called after every other
+    /// call.
     pub fn set_recording(&mut self, recording: bool) {
         self.records = recording.then(Vec::new);
     }

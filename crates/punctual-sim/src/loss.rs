@@ -32,7 +32,8 @@ impl Loss {
     }
 }
 
-/// A channel that is at times good and at times bad, and changes by chance before each packet (Gilbert 1960, Elliott 1963).
+/// A channel that is at times good and at times bad, and changes by chance before each packet (Gilbert 1960, Elliott
+/// 1963).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GilbertElliott {
     /// Probability of going from good to bad.
@@ -46,11 +47,11 @@ pub struct GilbertElliott {
 }
 
 impl GilbertElliott {
-    /// A channel that loses nothing while good and everything while bad, with this share of packets lost and this mean number of
-    /// losses on end.
+    /// A channel that loses nothing while good and everything while bad, with this share of packets lost and this mean
+    /// number of losses on end.
     ///
-    /// Bursts last a packet at least, and losses with that share cannot be shorter than `mean_loss / (1 − mean_loss)`: shorter
-    /// ones are raised to that.
+    /// Bursts last a packet at least, and with that share they cannot be shorter than `mean_loss / (1 − mean_loss)`:
+    /// shorter ones are raised to that.
     pub fn bursts(mean_loss: f64, mean_burst: f64) -> Self {
         let mean_loss = mean_loss.clamp(0.0, 1.0);
         if mean_loss >= 1.0 {

@@ -18,7 +18,8 @@ pub(crate) enum Target {
     Action(Box<dyn FnOnce(&mut World)>),
 }
 
-/// Events in the order of time, and for the same time in the order in which they were put in: nothing is left to chance.
+/// Events in the order of time, and for the same time in the order in which they were put in: nothing is left to
+/// chance.
 #[derive(Default)]
 pub(crate) struct EventQueue {
     heap: BinaryHeap<Entry>,

@@ -30,11 +30,15 @@ impl Rate {
         Self::bits_per_second((rate * 1e6).round() as u64)
     }
 
-    /// Bits per second for sizing a queue: the highest of a schedule, the mean of a trace, `None` if unlimited.
+    /// Bits per second for sizing a queue: the mean of what repeats (a trace, a repeating schedule), the highest of any other
+    /// schedule, `None` if unlimited.
     pub fn nominal(&self) -> Option<f64> {
         match self {
             Self::Unlimited => None,
-            Self::Steps(schedule) => Some(schedule.values().copied().max().unwrap_or(0) as f64),
+            Self::Steps(schedule) => Some(match schedule.period() {
+                Some(period) => work_between(self, Duration::ZERO, period) as f64 / period.as_nanos() as f64,
+                None => schedule.values().copied().max().unwrap_or(0) as f64,
+            }),
             Self::Trace(trace) => Some(trace.mean_rate()),
         }
     }
@@ -205,6 +209,13 @@ mod tests {
         // 1,000 bytes: 8,000 bits; 4 ms at 1 Mbit/s, nothing for 6 ms, the other half at 2 Mbit/s.
         let schedule = Schedule::fixed(1_000_000).then(ms(4), 0).then(ms(10), 2_000_000);
         assert_eq!(times(&Rate::Steps(schedule), 2, 1000), [ms(12), ms(16)]);
+    }
+
+    #[test]
+    fn what_repeats_has_a_mean() {
+        let schedule = Schedule::fixed(4_000_000).then(ms(300), 12_000_000);
+        assert_eq!(Rate::Steps(schedule.clone()).nominal(), Some(12e6));
+        assert_eq!(Rate::Steps(schedule.repeat_every(ms(400))).nominal(), Some(6e6));
     }
 
     #[test]

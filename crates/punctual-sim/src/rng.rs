@@ -1,8 +1,9 @@
 //! Where randomness comes from.
 //!
-//! Every link has a generator of its own, seeded from the world's seed and the link's index, so that what happens on one link does
-//! not move the dice of another. The generator is PCG64 (`rand_pcg`): its output is fixed by its paper and does not change between
-//! versions of the crate, as that of `rand`'s own `StdRng` may; it is small, fast, and nothing here needs to withstand an adversary.
+//! Every link has a generator of its own, seeded from the world's seed and the link's index, so that what happens on
+//! one link does not move the dice of another. The generator is PCG64 (`rand_pcg`): its output is fixed by its paper
+//! and does not change between versions of the crate, as that of `rand`'s own `StdRng` may; it is small, fast, and
+//! nothing here needs to withstand an adversary.
 
 use rand_pcg::Pcg64;
 

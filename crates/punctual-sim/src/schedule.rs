@@ -4,8 +4,8 @@ use std::time::Duration;
 
 /// A value that changes in steps over time.
 ///
-/// A link counts the time from the moment it was shaped (see [`World::handshake`](crate::World::handshake)), which is the
-/// beginning of the measured run.
+/// A link counts the time from the moment it was shaped (see [`World::handshake`](crate::World::handshake)), which is
+/// the beginning of the measured run.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -37,7 +37,8 @@ impl<T> Schedule<T> {
         self
     }
 
-    /// Begins anew whenever `period` has passed. Steps at or after `period` are never reached. A period of zero means none.
+    /// Begins anew whenever `period` has passed. Steps at or after `period` are never reached. A period of zero means
+    /// none.
     pub fn repeat_every(mut self, period: Duration) -> Self {
         self.period = Some(period).filter(|period| !period.is_zero());
         self
@@ -69,6 +70,11 @@ impl<T> Schedule<T> {
     /// All values, in order of time.
     pub fn values(&self) -> impl Iterator<Item = &T> {
         self.steps.iter().map(|(_, value)| value)
+    }
+
+    /// After what time it repeats, if it does.
+    pub fn period(&self) -> Option<Duration> {
+        self.period
     }
 
     /// The beginning of the repetition `time` falls into, and how far into it.

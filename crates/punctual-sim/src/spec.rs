@@ -135,8 +135,8 @@ impl LinkSpec {
 /// How much may wait for a link before packets are dropped at its tail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Queue {
-    /// The bandwidth-delay product, as a well-set router has it: nominal rate (see [`Rate::nominal`]) times twice the longest one-way delay, and
-    /// never less than 20 full packets (30,000 bytes).
+    /// The bandwidth-delay product, as a well-set router has it: nominal rate (see [`Rate::nominal`]) times twice the
+    /// longest one-way delay, and never less than 20 full packets (30,000 bytes).
     #[default]
     Auto,
     /// This many bytes.
@@ -185,7 +185,8 @@ impl Jitter {
     }
 }
 
-/// Which packets arrive with a bit flipped. (Real UDP mostly drops such packets; checksums are weak, offloaded, or off.)
+/// Which packets arrive with a bit flipped. (Real UDP mostly drops such packets; checksums are weak, offloaded, or
+/// off.)
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Corruption {
     /// Of each packet.
@@ -197,11 +198,12 @@ pub struct Corruption {
 /// Where in a packet a bit is flipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CorruptionSite {
-    /// In the last 16 bytes, which are QUIC's authentication tag: the receiver finds the packet damaged, whatever it holds. Its
-    /// contents, which TLS makes different in every run, cannot change what happens, so runs repeat.
+    /// In the last 16 bytes, which are QUIC's authentication tag: the receiver finds the packet damaged, whatever it
+    /// holds. Its contents, which TLS makes different in every run, cannot change what happens, so runs repeat.
     #[default]
     Tag,
-    /// Anywhere. A flipped header bit can make a receiver answer, and how depends on the contents: such runs do not repeat.
+    /// Anywhere. A flipped header bit can make a receiver answer, and how depends on the contents: such runs do not
+    /// repeat.
     Anywhere,
 }
 

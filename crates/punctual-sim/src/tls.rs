@@ -1,7 +1,7 @@
 //! TLS for worlds and tests: a certificate that everyone has the key of, and configurations that use it.
 //!
-//! The certificate is the same in every run and Ed25519, so that handshakes differ in content only, not in size. **Its private key is
-//! public: for tests only.**
+//! The certificate is the same in every run and Ed25519, so that handshakes differ in content only, not in size. **Its
+//! private key is public: for tests only.**
 
 use std::sync::Arc;
 

@@ -24,9 +24,9 @@ pub enum TraceError {
 
 /// A cellular link as Mahimahi records it: the milliseconds at which it can carry 1,504 bytes.
 ///
-/// Each line of a trace is one such opportunity. One that finds the queue empty is lost; several small packets share one, and a
-/// packet that does not fit goes on with the next, all as Mahimahi's `mm-link` does it. The trace repeats when it ends: its
-/// last line is its length.
+/// Each line of a trace is one such opportunity. One that finds the queue empty is lost; several small packets share
+/// one, and a packet that does not fit goes on with the next, all as Mahimahi's `mm-link` does it. The trace repeats
+/// when it ends: its last line is its length.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Opportunities {
     /// In ascending order.
@@ -109,7 +109,8 @@ pub struct AitransRow {
     pub delay: Duration,
 }
 
-/// Reads a network trace of the AItrans challenge: `t_s,megabytes_per_s,loss,one_way_delay_s`, a megabyte being 10⁶ bytes.
+/// Reads a network trace of the AItrans challenge: `t_s,megabytes_per_s,loss,one_way_delay_s`, a megabyte being 10⁶
+/// bytes.
 ///
 /// # Errors
 /// If a line does not hold four numbers in their ranges, or times do not ascend.
@@ -132,8 +133,8 @@ pub fn parse_aitrans(text: &str) -> Result<Vec<AitransRow>, TraceError> {
     if rows.is_empty() { Err(TraceError::Empty) } else { Ok(rows) }
 }
 
-/// A link that behaves as the trace says: rate, loss and delay as schedules. It repeats when it ends, its last row lasting as
-/// long as the one before it.
+/// A link that behaves as the trace says: rate, loss and delay as schedules. It repeats when it ends, its last row
+/// lasting as long as the one before it.
 ///
 /// # Errors
 /// As [`parse_aitrans`].

@@ -119,8 +119,8 @@ impl World {
         self.join(a, b, &[forward], &[back])
     }
 
-    /// Joins two hosts by a path over links that exist already, one behind the other; other paths may share them. Each end of the path gets an
-    /// address and a [`LocalId`] of its own.
+    /// Joins two hosts by a path over links that exist already, one behind the other; other paths may share them. Each
+    /// end of the path gets an address and a [`LocalId`] of its own.
     ///
     /// # Panics
     /// If there are no links, or more than 255, one way.

@@ -61,7 +61,8 @@ fn a_path_dies_twice() {
     path_death(0, &[4_000, 12_000], 2);
 }
 
-/// 4 MB of low priority is queued; a block of top priority is handed over `after` that. How long that takes, with and without the 4 MB.
+/// 4 MB of low priority is queued; a block of top priority is handed over `after` that. How long that takes, with and
+/// without the 4 MB.
 fn priority_block(after_ms: u64) -> (f64, f64) {
     let run = |bulk: usize| {
         let mut pair = Setup::new(vec![dmtp_link(); 2]).connect(Source::new(Block::new(vec![0]), ms(1), 0));

@@ -1,6 +1,8 @@
-//! Every block ends exactly once, on both sides, whatever the network and the applications do, and nothing is left behind.
+//! Every block ends exactly once, on both sides, whatever the network and the applications do, and nothing is left
+//! behind.
 //!
-//! `PUNCTUAL_SEED=n cargo test -p punctual-sim --test exactly_once` runs one world, and prints its event log if it fails.
+//! `PUNCTUAL_SEED=n cargo test -p punctual-sim --test exactly_once` runs one world, and prints its event log if it
+//! fails.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
