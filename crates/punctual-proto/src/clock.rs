@@ -236,9 +236,16 @@ impl Clocks {
     fn centre(&mut self, index: usize) {
         let path = &self.paths[index];
         let Some(seen) = path.bucket.measured() else { return };
+        let id = path.id;
+        let anchored = |anchor| self.paths.iter().any(|path| path.id == anchor && path.level.is_some());
         match self.stage {
-            Stage::Unknown => self.stage = Stage::Anchoring { path: path.id, since: self.now },
-            Stage::Anchoring { path: anchor, .. } if anchor == path.id && path.level.is_none() => {}
+            Stage::Unknown => self.stage = Stage::Anchoring { path: id, since: self.now },
+            Stage::Anchoring { path: anchor, .. } if path.level.is_some() || anchored(anchor) => return,
+            Stage::Anchoring { path: anchor, .. } if anchor == id => {}
+            // Whichever path was heard first, the shorter one is the better anchor.
+            Stage::Anchoring { since, .. } if seen.rtt < self.anchor_rtt - STEP => {
+                self.stage = Stage::Anchoring { path: id, since };
+            }
             _ => return,
         }
         self.min_rtt = self.min_rtt.min(seen.rtt);
