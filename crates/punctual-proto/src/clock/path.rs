@@ -25,6 +25,12 @@ pub(super) struct Level {
 }
 
 impl Level {
+    /// Takes in one of `touches` buckets at this level.
+    fn touch(&mut self, seen: Self, touches: u32) {
+        self.rtt = self.rtt.min(seen.rtt);
+        self.asymmetry += (seen.asymmetry - self.asymmetry) / f64::from(touches);
+    }
+
     fn is_near(&self, other: &Self, gate: f64) -> bool {
         (self.rtt - other.rtt).abs() <= STEP && (self.asymmetry - other.asymmetry).abs() <= gate
     }
@@ -115,6 +121,24 @@ impl Recent {
     }
 }
 
+/// A level that may replace another.
+#[derive(Debug, Clone, Copy)]
+struct Trial {
+    level: Level,
+    /// Buckets that were at it.
+    touches: u32,
+    since: Micros,
+}
+
+impl Trial {
+    fn touch(&mut self, seen: Level) {
+        if seen.rtt <= self.level.rtt + TOUCH {
+            self.touches += 1;
+            self.level.touch(seen, self.touches);
+        }
+    }
+}
+
 /// One path.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PathClock {
@@ -132,8 +156,8 @@ pub(super) struct PathClock {
     home: Option<Level>,
     /// Since when the level is being learnt, or when it was last seen.
     since: Micros,
-    /// The least queued bucket since then.
-    candidate: Option<Level>,
+    /// What may be the next level.
+    trial: Option<Trial>,
 }
 
 impl PathClock {
@@ -148,7 +172,7 @@ impl PathClock {
             tracking: false,
             home: None,
             since: now,
-            candidate: None,
+            trial: None,
         }
     }
 
@@ -168,7 +192,7 @@ impl PathClock {
         self.touches = 1;
         self.tracking = false;
         self.since = now;
-        self.candidate = None;
+        self.trial = None;
     }
 
     /// The level is believed from now on.
@@ -176,7 +200,7 @@ impl PathClock {
         let Some(level) = self.level else { return };
         self.tracking = true;
         self.since = now;
-        self.candidate = None;
+        self.trial = None;
         if self.home.is_none_or(|home| level.rtt <= home.rtt + STEP) {
             self.home = Some(level);
         }
@@ -193,43 +217,47 @@ impl PathClock {
         };
         if seen.rtt <= level.rtt + TOUCH {
             self.touches += 1;
-            level.rtt = level.rtt.min(seen.rtt);
-            level.asymmetry += (seen.asymmetry - level.asymmetry) / f64::from(self.touches);
-        } else {
-            self.keep_least(seen);
+            level.touch(seen, self.touches);
         }
         let tried = now.saturating_sub(self.since);
         if self.touches >= CONFIRM || self.touches > 1 && tried > LEARN_MAX {
             self.confirm(now);
         } else if tried > LEARN_MAX {
             // Seen once and never again.
-            let level = self.candidate.unwrap_or(seen);
-            self.learn_level(level, now);
+            self.learn_level(seen, now);
         }
     }
 
     /// A bucket was at the level.
     pub(super) fn agree(&mut self, seen: Level, now: Micros) {
         self.since = now;
-        self.candidate = None;
+        self.trial = None;
         if let Some(level) = &mut self.level {
             level.rtt = level.rtt.min(seen.rtt);
         }
     }
 
-    /// A bucket was not at the level, which was believed: a queue, or the path has changed.
+    /// A bucket was not at the level, which was believed: a queue, or the path has changed. The level stands, and with it
+    /// what it says of the direction that did not change, until another has been seen as often.
     pub(super) fn disagree(&mut self, seen: Level, gate: f64, now: Micros) {
         if self.return_home(&seen, gate, now) {
             return;
         }
-        self.keep_least(seen);
-        let fell = self.level.is_some_and(|level| seen.rtt < level.rtt - STEP);
         if self.home.is_some_and(|home| seen.rtt < home.rtt - STEP) {
             self.home = None;
         }
-        if fell || now.saturating_sub(self.since) > HOLD {
-            let level = self.candidate.filter(|_| !fell).unwrap_or(seen);
-            self.learn_level(level, now);
+        let fresh = Trial { level: seen, touches: 1, since: now };
+        let trial = match &mut self.trial {
+            Some(trial) if now.saturating_sub(trial.since) <= LEARN_MAX && seen.rtt >= trial.level.rtt - TOUCH => {
+                trial.touch(seen);
+                *trial
+            }
+            trial => *trial.insert(fresh),
+        };
+        let fell = self.level.is_some_and(|level| trial.level.rtt < level.rtt - STEP);
+        if trial.touches >= CONFIRM && (fell || now.saturating_sub(self.since) > HOLD) {
+            self.level = Some(trial.level);
+            self.confirm(now);
         }
     }
 
@@ -237,7 +265,7 @@ impl PathClock {
     pub(super) fn clock_corrected(&mut self, by: f64) {
         self.bucket.shift(by);
         self.recent.shift(by);
-        self.candidate.iter_mut().for_each(|level| level.asymmetry -= by);
+        self.trial.iter_mut().for_each(|trial| trial.level.asymmetry -= by);
     }
 
     /// θ was assumed wrongly: asymmetries as well change.
@@ -253,13 +281,7 @@ impl PathClock {
         self.level = Some(home);
         self.tracking = true;
         self.since = now;
-        self.candidate = None;
+        self.trial = None;
         true
-    }
-
-    fn keep_least(&mut self, seen: Level) {
-        if self.candidate.is_none_or(|least| seen.rtt < least.rtt) {
-            self.candidate = Some(seen);
-        }
     }
 }
