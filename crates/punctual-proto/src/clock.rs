@@ -289,7 +289,7 @@ impl Clocks {
             self.move_clock(seen.asymmetry);
             self.filter.restart(now, FLOOR_SD.max(seen.rtt / 32.0));
             self.anchor_rtt = seen.rtt;
-            self.paths[index].learn_level(Level { rtt: seen.rtt, asymmetry: 0.0 }, now);
+            self.paths[index].learn_level(Level { rtt: seen.rtt, asymmetry: 0.0, learnt: false }, now);
             return;
         };
         let drop = level.rtt - seen.rtt;
@@ -332,7 +332,7 @@ impl Clocks {
         let rise = seen.rtt - level.rtt;
         let shift = seen.asymmetry - level.asymmetry;
         if rise.abs() <= STEP && shift.abs() <= gate {
-            path.agree(seen, now);
+            let shift = path.agree(seen, now);
             self.correct(shift, FLOOR_SD.hypot(rise / 2.0));
             return;
         }

@@ -22,6 +22,8 @@ const RECENT: f64 = 100_000.0;
 pub(super) struct Level {
     pub(super) rtt: f64,
     pub(super) asymmetry: f64,
+    /// Whether the asymmetry was measured against the clock; else it was assumed, and the clock is set by it.
+    pub(super) learnt: bool,
 }
 
 impl Level {
@@ -73,7 +75,7 @@ impl Bucket {
     pub(super) fn measured(&self) -> Option<Level> {
         let rtt = self.forward + self.backward;
         let asymmetry = (self.forward - self.backward) / 2.0;
-        (rtt.is_finite() && rtt >= 0.0).then_some(Level { rtt, asymmetry })
+        (rtt.is_finite() && rtt >= 0.0).then_some(Level { rtt, asymmetry, learnt: true })
     }
 
     /// What it says; begins the next.
@@ -228,13 +230,19 @@ impl PathClock {
         }
     }
 
-    /// A bucket was at the level.
-    pub(super) fn agree(&mut self, seen: Level, now: Micros) {
+    /// A bucket was at the level. Returns by how much it says that θ differs from the prediction.
+    pub(super) fn agree(&mut self, seen: Level, now: Micros) -> f64 {
         self.since = now;
         self.trial = None;
-        if let Some(level) = &mut self.level {
-            level.rtt = level.rtt.min(seen.rtt);
+        let Some(level) = &mut self.level else { return 0.0 };
+        let drop = (level.rtt - seen.rtt).max(0.0);
+        level.rtt -= drop;
+        if level.learnt {
+            // When the asymmetry was learnt there was this much queueing, in one direction or the other, taken for the
+            // path's own. Were it kept, the floor would sink in both directions, and pull the clock along each time.
+            level.asymmetry += (seen.asymmetry - level.asymmetry).clamp(-drop / 2.0, drop / 2.0);
         }
+        seen.asymmetry - level.asymmetry
     }
 
     /// A bucket was not at the level, which was believed: a queue, or the path has changed. The level stands, and with it
