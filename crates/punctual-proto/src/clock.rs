@@ -14,7 +14,7 @@
 //! forward   f = peer_received − our_sent = delay to the peer   + θ
 //! ```
 //!
-//! Per path, the smallest f and b of half a second (a *bucket*) make one measurement of two things:
+//! Per path, the smallest f and b of half a second (a *bucket*; the first is longer) make one measurement of two things:
 //! `f + b`, the round-trip time, **which no clock error can touch**; and `(f − b)/2 = θ + a`, where the path's *asymmetry*
 //! `a = (delay to − delay from)/2` cannot be told from θ by any exchange of messages.
 //!
@@ -309,7 +309,13 @@ impl Clocks {
             path.confirm(now);
             self.stage = Stage::Running;
         }
-        self.correct(seen.asymmetry - level.asymmetry, FLOOR_SD.hypot((-drop).max(0.0) / 2.0));
+        let rise = (-drop).max(0.0);
+        let shift = seen.asymmetry - level.asymmetry;
+        if rise <= STEP {
+            self.correct(shift, FLOOR_SD.hypot(rise / 2.0));
+        } else {
+            self.correct_one_way(rise, shift);
+        }
     }
 
     /// The path's level is not known yet: it is measured against the clock, and tells nothing about it.
@@ -337,12 +343,20 @@ impl Clocks {
             return;
         }
         path.disagree(seen, gate, now);
-        // One direction may still be as it was.
+        self.correct_one_way(rise, shift);
+    }
+
+    /// The RTT is above the floor: one direction may still be as it was, and measures θ. Half the difference would not: a
+    /// queue is never negative, so its mean would pull the clock.
+    fn correct_one_way(&mut self, rise: f64, shift: f64) {
+        if rise <= STEP {
+            return;
+        }
         let (forward, backward) = (rise / 2.0 + shift, rise / 2.0 - shift);
-        let gate = gate - GATE + TOUCH;
-        if rise > STEP && backward.abs() <= gate {
+        let gate = self.gate() - GATE + TOUCH;
+        if backward.abs() <= gate {
             self.correct(-backward, ONE_WAY_SD);
-        } else if rise > STEP && forward.abs() <= gate {
+        } else if forward.abs() <= gate {
             self.correct(forward, ONE_WAY_SD);
         }
     }
