@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes sure that what the build needs is there: a C compiler (for the cryptography), make, git, curl, python3 (for the
+# Makes sure that what the build needs is there: a C compiler (for the cryptography), make, git, python3 (for the
 # licence check) and Rust. Installs what is missing if it may (root on Debian or Ubuntu), else says what to install.
 set -euo pipefail
 cd "$(dirname "$0")/.."
