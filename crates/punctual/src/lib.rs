@@ -71,6 +71,7 @@ mod config;
 mod driver;
 mod endpoint;
 mod error;
+mod events;
 mod local;
 mod qlog;
 mod session;
@@ -82,8 +83,9 @@ mod tls;
 pub use config::Config;
 pub use endpoint::{ClientBuilder, Connect, Endpoint, ServerBuilder};
 pub use error::{BuildError, ConnectError, OpenPathError, TlsError};
+pub use events::{Events, SentBlock, SessionEvent, Undelivered};
 pub use local::{Bind, BindParseError, Local};
-pub use session::{Events, Path, SentBlock, Session, SessionEvent, Undelivered};
+pub use session::{Path, Session};
 pub use tls::{Fingerprint, FingerprintError, Identity, Trust};
 
 pub use punctual_proto::{

@@ -1,22 +1,20 @@
 //! One connection with a peer, as its application sees it.
 
 use std::{
-    future::Future,
     net::SocketAddr,
-    pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
     time::{Duration, Instant},
 };
 
 use punctual_proto::{
-    Block, BlockError, BlockId, BlockUpdate, CloseReason, Delta, DropReason, LocalId, NetworkPath, Outcome, PathError,
-    PathEvent, PathId, PathStats, ReceivedBlock, SendError, SessionId, SessionStats,
+    Block, BlockError, BlockId, BlockUpdate, CloseReason, Delta, LocalId, NetworkPath, PathError, PathId, PathStats,
+    ReceivedBlock, SendError, SessionId, SessionStats,
 };
 use tokio::sync::{broadcast, oneshot};
 
 use crate::{
     error::OpenPathError,
+    events::{Events, SentBlock, Undelivered},
     qlog::SentInfo,
     shared::{Gone, Shared, Signals, Slot, State},
 };
@@ -239,7 +237,7 @@ impl Session {
     }
 
     /// Tells the peer's application by how much the completion of one of its blocks missed what this side expected
-    /// (`expect` of DTP); positive means it came too late. There it is a [`SessionEvent::Expected`].
+    /// (`expect` of DTP); positive means it came too late. There it is a [`SessionEvent::Expected`](crate::SessionEvent::Expected).
     ///
     /// # Errors
     /// See [`BlockError`].
@@ -359,7 +357,7 @@ impl Session {
         }
     }
 
-    /// Ends the session at once: what is live is dropped ([`DropReason::SessionClosed`]). Code 0 is a normal end; codes up to
+    /// Ends the session at once: what is live is dropped ([`DropReason::SessionClosed`](crate::DropReason)). Code 0 is a normal end; codes up to
     /// [`ProtocolError::BASE`](crate::ProtocolError::BASE) are the application's to use.
     ///
     /// The driver sends it; [`Endpoint::wait_idle`](crate::Endpoint::wait_idle) before the program ends gives it the time.
@@ -440,37 +438,6 @@ impl Drop for OpeningPath<'_> {
     }
 }
 
-/// A block that was accepted; await it to learn its [`Outcome`].
-///
-/// Dropping it does not cancel the block: that is [`Session::cancel`].
-#[derive(Debug)]
-pub struct SentBlock {
-    id: BlockId,
-    outcome: oneshot::Receiver<Outcome>,
-}
-
-impl SentBlock {
-    /// The block's name: to update or cancel it, or to make others depend on it.
-    pub fn id(&self) -> BlockId {
-        self.id
-    }
-
-    /// Waits for the block to end; the same as awaiting the handle.
-    pub async fn outcome(self) -> Outcome {
-        self.await
-    }
-}
-
-impl Future for SentBlock {
-    type Output = Outcome;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
-        // The books tell every outcome; only if they went without a word was the session lost.
-        let lost = Outcome::Dropped { reason: DropReason::SessionClosed, good_bytes: 0 };
-        Pin::new(&mut self.outcome).poll(cx).map(|outcome| outcome.unwrap_or(lost))
-    }
-}
-
 /// A path of a session. Dropping the handle does not close it.
 #[derive(Clone)]
 pub struct Path {
@@ -513,71 +480,5 @@ impl Path {
 impl std::fmt::Debug for Path {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Path").field("id", &self.id).field("local", &self.local).field("remote", &self.remote).finish()
-    }
-}
-
-/// Something to watch in a session, beside its blocks' outcomes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SessionEvent {
-    /// A path changed.
-    Path {
-        /// Which.
-        id: PathId,
-        /// How.
-        event: PathEvent,
-    },
-    /// The peer dropped a block: it will never be complete here.
-    PeerDropped {
-        /// The sender's name for it.
-        id: BlockId,
-        /// Why.
-        reason: DropReason,
-        /// Bytes of it that had arrived.
-        received_bytes: u64,
-    },
-    /// The peer's application said how far a block's completion was from what it expected.
-    Expected {
-        /// Our block.
-        id: BlockId,
-        /// Actual minus expected.
-        delta: Delta,
-    },
-    /// This listener was too slow (see [`Config::event_backlog`](crate::Config::event_backlog)) and has missed events.
-    Lagged {
-        /// How many.
-        missed: u64,
-    },
-}
-
-/// A session's events, from the call to [`Session::events`] on.
-#[derive(Debug)]
-pub struct Events(broadcast::Receiver<SessionEvent>);
-
-impl Events {
-    /// The next event; `None` after the last.
-    pub async fn next(&mut self) -> Option<SessionEvent> {
-        match self.0.recv().await {
-            Ok(event) => Some(event),
-            Err(broadcast::error::RecvError::Lagged(missed)) => Some(SessionEvent::Lagged { missed }),
-            Err(broadcast::error::RecvError::Closed) => None,
-        }
-    }
-}
-
-/// What [`Session::finish`] could not deliver.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Undelivered {
-    /// The blocks that were live when it was called and have not been delivered, in the order in which they were handed over.
-    pub blocks: Vec<(BlockId, DropReason)>,
-    /// Why the session ended; [`CloseReason::Local`] unless something else came first.
-    pub reason: Option<CloseReason>,
-}
-
-impl Undelivered {
-    /// Whether everything was delivered.
-    pub fn is_empty(&self) -> bool {
-        self.blocks.is_empty()
     }
 }

@@ -15,9 +15,9 @@ use tokio::sync::{Notify, broadcast, oneshot};
 use tracing::{Span, debug, info, info_span, trace, warn};
 
 use crate::{
+    events::{SessionEvent, Undelivered},
     local::LocalTable,
     qlog::{BlockLog, Role},
-    session::{SessionEvent, Undelivered},
     socket::Socket,
 };
 
