@@ -101,12 +101,18 @@ impl Endpoint {
     ///
     /// `server_name` is the DNS name or IP address that the server's certificate must bear.
     pub fn connect(&self, remote: SocketAddr, server_name: &str) -> Connect {
-        Connect { endpoint: self.clone(), remote: canonical(remote), server_name: server_name.to_owned(), local: None }
+        Connect {
+            endpoint: self.clone(),
+            remote: canonical(remote),
+            server_name: server_name.to_owned(),
+            local: None,
+            timeout: self.0.config.connect_timeout,
+        }
     }
 
     /// The next session that a client has started; `None` once the endpoint is closed.
     ///
-    /// Sessions that nobody accepts count against [`Limits::sessions`](crate::Limits::sessions).
+    /// At most [`Limits::sessions`](crate::Limits::sessions) wait to be accepted; those that come on top are closed.
     pub async fn accept(&self) -> Option<Session> {
         let shared = &self.0.shared;
         loop {
@@ -193,6 +199,7 @@ impl Endpoint {
             core,
             sessions: Default::default(),
             incoming: Default::default(),
+            max_incoming: config.session.limits.sessions,
             locals: Default::default(),
             sockets: Vec::new(),
             qlog_dir: config.qlog_dir.clone(),
@@ -278,6 +285,7 @@ pub struct Connect {
     remote: SocketAddr,
     server_name: String,
     local: Option<LocalId>,
+    timeout: Duration,
 }
 
 impl Connect {
@@ -287,9 +295,15 @@ impl Connect {
         self
     }
 
+    /// Says how long the attempt may take, in place of [`Config::connect_timeout`].
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
     async fn run(self) -> Result<Session, ConnectError> {
-        let Self { endpoint, remote, server_name, local } = self;
-        let Owner { shared, client, config, settings } = &*endpoint.0;
+        let Self { endpoint, remote, server_name, local, timeout: after } = self;
+        let Owner { shared, client, settings, .. } = &*endpoint.0;
         let client = client.as_ref().ok_or(ConnectError::NotClient)?;
         let (session, socket) = shared.drive(|state, now| {
             if state.dead || state.closing.is_some() {
@@ -308,7 +322,6 @@ impl Connect {
             Ok((Session::new(shared.clone(), id, slot.signals.clone(), *settings), socket))
         })?;
         // Should this future be dropped, so is the session's only handle, which closes it.
-        let after = config.connect_timeout;
         let error = match tokio::time::timeout(after, session.connected()).await {
             Ok(Ok(())) => return Ok(session),
             Ok(Err(reason)) => ConnectError::from_reason(reason, remote, after),
@@ -471,12 +484,5 @@ impl ServerBuilder {
             sockets.push(open_all(port, &config)?);
         }
         Endpoint::build(config, sockets, None, Some(server))
-    }
-}
-
-impl Connect {
-    /// How long the attempt may take ([`Config::connect_timeout`]).
-    pub fn timeout(&self) -> Duration {
-        self.endpoint.0.config.connect_timeout
     }
 }

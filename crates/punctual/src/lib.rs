@@ -59,9 +59,9 @@
 //! - **Sockets.** Datagrams of one size that go the same way leave in one system call where the system can (GSO on Linux), and arrive so
 //!   (GRO). ECN marks pass both ways. A socket that is full holds up no other. An error in sending is a loss,
 //!   which QUIC mends; it is logged at most once a second.
-//! - **Time.** tokio's timers tick in milliseconds. On Linux the driver's alarm is a timerfd instead, which wakes it about a tenth of a
-//!   millisecond after the moment at the latest on an idle machine, so that pacing is smooth; nothing spins. Elsewhere the millisecond
-//!   stays, and the pacer's burst allowance keeps the rate.
+//! - **Time.** tokio's timers tick in milliseconds. On Linux the driver's alarm is a timerfd instead, which is late by some
+//!   hundredths of a millisecond where a tokio sleep is late by a whole one, so that pacing is smooth; nothing spins. Elsewhere the
+//!   millisecond stays, and the pacer's burst allowance keeps the rate.
 //! - **Fairness.** The driver does a bounded amount of work and then lets other tasks run.
 //! - **Trust.** [`Trust`] says whom a client believes: the system's certificate authorities unless told otherwise. There is no way to
 //!   believe everybody.

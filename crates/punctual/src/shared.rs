@@ -58,6 +58,8 @@ pub(crate) struct State {
     pub(crate) sessions: HashMap<SessionId, Slot>,
     /// Sessions that clients have opened and nobody has accepted yet.
     pub(crate) incoming: VecDeque<SessionId>,
+    /// How many may wait. They are kept when they end, for the blocks they brought.
+    pub(crate) max_incoming: usize,
     pub(crate) locals: LocalTable,
     pub(crate) sockets: Vec<Arc<Socket>>,
     pub(crate) qlog_dir: Option<PathBuf>,
@@ -117,9 +119,13 @@ impl State {
             debug!(session = id.0, ?event, "an incoming session failed");
             return;
         }
-        if let Some((code, reason)) = &self.closing {
+        let refusal = match &self.closing {
+            Some((code, reason)) => Some((*code, &reason[..])),
+            None => (self.incoming.len() >= self.max_incoming).then_some((0, "nobody accepts the session")),
+        };
+        if let Some((code, reason)) = refusal {
             if let Some(session) = self.core.session(id) {
-                session.close(now, *code, reason);
+                session.close(now, code, reason);
             }
             return;
         }

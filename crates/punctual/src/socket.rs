@@ -20,6 +20,9 @@ use crate::local::Bind;
 /// The largest UDP payload over IPv4; more cannot be handed over in one call, however it is segmented.
 const MAX_UDP_PAYLOAD: usize = 65_507;
 
+/// What every path carries (RFC 9000, section 14).
+const MIN_MTU: usize = 1_200;
+
 /// Receive buffers, one system call's worth. Each takes up to 64 datagrams that the kernel has joined.
 const RECEIVE_BUFFERS: usize = if noq_udp::BATCH_SIZE < 8 { noq_udp::BATCH_SIZE } else { 8 };
 
@@ -231,9 +234,16 @@ impl Batch {
         self.is_to(datagram)
             && self.ecn == datagram.ecn
             && self.count < max_segments
-            && datagram.data.len() <= self.segment
+            && (datagram.data.len() == self.segment || self.is_of_proven_size() && datagram.data.len() < self.segment)
             && self.data.len() == self.segment * self.count
             && self.data.len() + datagram.data.len() <= MAX_UDP_PAYLOAD
+    }
+
+    /// Whether this cannot be a probe for a larger MTU: those are alone of their size. Were one joined by another datagram and too
+    /// large for the interface, both would be lost, and older kernels would answer as if segmentation as such were not
+    /// supported.
+    fn is_of_proven_size(&self) -> bool {
+        self.count > 1 || self.segment <= MIN_MTU
     }
 
     fn is_to(&self, datagram: &Datagram<'_>) -> bool {
@@ -354,6 +364,15 @@ mod tests {
             push(&mut outbox, 1, 1472, 64);
         }
         assert_eq!(batches(&outbox), [(1, 44, 44 * 1472), (1, 20, 20 * 1472)]);
+    }
+
+    #[test]
+    fn a_probe_for_the_mtu_leaves_alone() {
+        let mut outbox = Outbox::default();
+        for len in [1300, 1300, 700, 1452, 1300, 1300] {
+            push(&mut outbox, 1, len, 64);
+        }
+        assert_eq!(batches(&outbox), [(1, 3, 3300), (1, 1, 1452), (1, 2, 2600)]);
     }
 
     #[test]

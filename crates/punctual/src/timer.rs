@@ -1,8 +1,9 @@
 //! One alarm, as precise as the system allows without spinning.
 //!
-//! tokio's timers tick once a millisecond and round up; at 100 Mbit/s that is a dozen packets. On Linux the alarm is a
-//! timerfd, which fires within about a tenth of that; elsewhere it is a tokio sleep, and QUIC's pacer, which allows
-//! for a burst, keeps the rate right.
+//! tokio's timers tick once a millisecond and round up; at 100 Mbit/s a millisecond is ten packets. On Linux the alarm is a
+//! timerfd; elsewhere it is a tokio sleep, and QUIC's pacer, which allows for a burst, keeps the rate right. Measured on a
+//! busy machine of two cores: half of the alarms were more than 0.04 ms late with a timerfd, 1.0 ms with a sleep
+//! (`cargo test -p punctual --lib how_late -- --ignored --nocapture`).
 
 use std::{
     pin::Pin,
@@ -142,5 +143,22 @@ mod tests {
         timer.set(Some(Instant::now()));
         timer.set(None);
         assert!(poll_fn(|cx| Poll::Ready(timer.poll(cx))).await.is_pending());
+    }
+
+    #[tokio::test]
+    #[ignore = "a measurement"]
+    async fn how_late_each_source_is() {
+        for (name, source) in [("timerfd", Source::new()), ("sleep", Source::sleep())] {
+            let mut timer = Timer { due: None, source };
+            let mut late = Vec::new();
+            for n in 0..2_000 {
+                let due = Instant::now() + Duration::from_micros(100 + n * 37 % 1_500);
+                timer.set(Some(due));
+                poll_fn(|cx| timer.poll(cx)).await;
+                late.push(due.elapsed());
+            }
+            late.sort_unstable();
+            println!("{name}: p50 {:?} p90 {:?} p99 {:?}", late[1_000], late[1_800], late[1_980]);
+        }
     }
 }
