@@ -205,7 +205,8 @@ mod tests {
 
     fn line() -> impl Strategy<Value = Line> {
         // Up to 50 s before its turn a line falls, after 50 s (the tests look at 50 s) it rises.
-        (0.0..1.0, 0.001..1000.0f64, 0.0..100.0).prop_map(|(base, slope, turn)| Line {
+        let slope = prop_oneof![0.001..1000.0f64, 1.0..1.1f64];
+        (0.0..1.0, slope, prop_oneof![0.0..100.0f64, 49.0..51.0f64]).prop_map(|(base, slope, turn)| Line {
             base,
             slope: if turn > 50.0 { -slope } else { slope },
             turn,
