@@ -37,7 +37,9 @@
 //! # How exact it is
 //!
 //! While the rate is steady the choice is exactly that of the formula, unless more than a few dozen blocks that are partly
-//! sent (or whose deadlines are all different) are almost equally urgent; see [`lanes`](super::lanes). Beyond that the chosen block's p is at most 1 + [`SLOPE_ERROR`] times the least.
+//! sent (or whose deadlines are all different) are almost equally urgent; see [`lanes`](super::lanes). Beyond that the
+//! chosen block's p is at most 1 + [`SLOPE_ERROR`] times the least.
+//!
 //! A turn depends on the rate, and a rate that changes moves every turn by a different amount, so each block keeps
 //! the turn it was given. When the rate has moved by more than [`RATE_TOLERANCE`], blocks are gone through again,
 //! [`SWEEP_SLOTS`] to a decision, and those whose turn is off by more than [`TURN_TOLERANCE`] get a new one, at most [`SWEEP`] to

@@ -234,6 +234,16 @@ mod tests {
     }
 
     #[test]
+    fn the_least_need_not_be_the_head() {
+        let mut lanes = Lanes::default();
+        lanes.grow(2);
+        lanes.set(0, BlockId(0), Line { base: 0.0, slope: -1.06, turn: 1.0 }, false);
+        lanes.set(1, BlockId(1), Line { base: 0.03, slope: -1.0, turn: 1.0 }, false);
+        assert_eq!(lanes.len(), 1);
+        assert_eq!(lanes.least(0.0), Some(BlockId(1)), "1.03 against 1.06, with bounds of 1.03 and 1");
+    }
+
+    #[test]
     fn many_lines_close_together_stay_within_the_error() {
         let mut lanes = Lanes::default();
         let lines =
