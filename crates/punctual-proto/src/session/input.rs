@@ -295,7 +295,6 @@ impl Session {
                 }
                 Fate::Acked { pn, sent, .. } => {
                     if let Some(event) = path.on_acked(pn, sent, now, &reading, &mut self.store) {
-                        let _ = self.conn.set_path_status(path.quic, PathStatus::Available);
                         tracing::debug!(path = %path.id, "recovered");
                         self.events.push_back(Event::Path { id: path.id, event });
                     }

@@ -384,8 +384,6 @@ impl Session {
                 Alarm::None => {}
                 Alarm::Suspected(event) => {
                     tracing::debug!(path = %path.id, "suspected");
-                    // QUIC's own frames, the control stream's among them, then avoid the path as well.
-                    let _ = self.conn.set_path_status(path.quic, PathStatus::Backup);
                     self.events.push_back(Event::Path { id: path.id, event });
                 }
                 Alarm::Probe => {

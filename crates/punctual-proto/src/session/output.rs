@@ -32,6 +32,8 @@ use crate::{
 const MAX_HELD: usize = 8;
 /// What QUIC's datagram queue has room for when it is empty.
 const EMPTY_QUEUE: usize = DATAGRAM_QUEUE - std::mem::size_of::<noq_proto::Datagram>();
+/// Who has sent block data within this time counts as a sender, whose paths all stay open to QUIC.
+const SENDER_MEMORY: Duration = Duration::from_secs(1);
 /// A datagram that only carries an echo needs no more than this.
 const ECHO_SIZE: usize = 64;
 
@@ -57,6 +59,8 @@ pub(super) struct Output {
     stirred: bool,
     /// When pacing lets the next packet go.
     wake_at: Option<Instant>,
+    /// When block data left last.
+    last_data: Option<Instant>,
     /// The packet that left last.
     last_sent: Option<(PathId, u64)>,
     pub(super) source_bytes: u64,
@@ -74,6 +78,7 @@ impl Output {
             views: Vec::new(),
             stirred: true,
             wake_at: None,
+            last_data: None,
             last_sent: None,
             source_bytes: 0,
             resent_bytes: 0,
@@ -138,8 +143,15 @@ impl Session {
 
     /// What QUIC has to send of its own: on the control path as far as it can choose, probes where they belong.
     fn poll_own(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
-        if let Some(slot) = self.paths.control_path(&self.steering) {
-            self.steering.set_gate(Gate::Control(slot));
+        let sending = self.output.last_data.is_some_and(|last| now.saturating_duration_since(last) < SENDER_MEMORY);
+        let (control, left) = self.paths.choose_control(&self.steering);
+        self.paths.set_statuses(&mut self.conn);
+        self.steering.keep_quiet_but(control.filter(|_| !sending));
+        if let Some(left) = left {
+            let _ = self.conn.ping_path(left);
+        }
+        if let Some(slot) = control {
+            self.steering.set_gate(Gate::Only(slot));
             if let Some(transmit) = self.poll_quic(now, buf) {
                 return Some(transmit);
             }
@@ -156,14 +168,15 @@ impl Session {
                 return None;
             }
             let queued = self.output.queued.as_ref()?;
-            let Some(slot) = self.paths.get(queued.path).map(|path| path.slot) else {
-                // The path went away under it: let QUIC send it wherever it can.
+            let Some(slot) = self.paths.get(queued.path).filter(|path| path.is_available()).map(|path| path.slot)
+            else {
+                // The path was lost under it: let QUIC send it wherever it can.
                 self.steering.set_gate(Gate::Open);
                 let transmit = self.poll_quic(now, buf);
                 self.note_departure();
                 return transmit;
             };
-            self.steering.set_gate(Gate::Data(slot));
+            self.steering.set_gate(Gate::Only(slot));
             let transmit = self.poll_quic(now, buf);
             self.note_departure();
             if transmit.is_some() {
@@ -239,6 +252,8 @@ impl Session {
         let cx = context(now, &self.output.views);
         let filled = packetize::fill(&mut self.store, &cx, id, capacity, stamp, echo);
         debug_assert!(!filled.contents.is_empty(), "a block that may be sent has something to send");
+        self.output.last_data = Some(now);
+        self.steering.keep_quiet_but(None);
         self.output.source_bytes += filled.source_bytes;
         self.output.resent_bytes += filled.resent_bytes;
         for path in paths {
