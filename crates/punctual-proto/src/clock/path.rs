@@ -5,6 +5,9 @@ use crate::multipath::PathId;
 
 /// Length of a bucket, µs. Several of the echoes that come every 100 ms fall into it, and drift does not matter within it.
 const BUCKET: u64 = 500_000;
+/// Length of a path's first bucket, µs: each direction's minimum is taken over all that was heard, as the best two of them
+/// seldom fall into one short bucket. An unknown drift of 200 ppm costs 0.2 ms meanwhile.
+const FIRST_BUCKET: u64 = 2_000_000;
 /// Samples of each direction that a bucket of that length should hold: the minimum of fewer is seldom free of queueing.
 const BUCKET_SAMPLES: u32 = 4;
 /// A bucket with fewer samples stays open for this long, µs.
@@ -19,9 +22,17 @@ const RECENT: f64 = 100_000.0;
 pub(super) struct Level {
     pub(super) rtt: f64,
     pub(super) asymmetry: f64,
+    /// Whether the asymmetry was measured against the clock; else it was assumed, and the clock is set by it.
+    pub(super) learnt: bool,
 }
 
 impl Level {
+    /// Takes in one of `touches` buckets at this level.
+    fn touch(&mut self, seen: Self, touches: u32) {
+        self.rtt = self.rtt.min(seen.rtt);
+        self.asymmetry += (seen.asymmetry - self.asymmetry) / f64::from(touches);
+    }
+
     fn is_near(&self, other: &Self, gate: f64) -> bool {
         (self.rtt - other.rtt).abs() <= STEP && (self.asymmetry - other.asymmetry).abs() <= gate
     }
@@ -52,17 +63,19 @@ impl Bucket {
         self.backward_samples = self.backward_samples.saturating_add(1);
     }
 
-    pub(super) fn is_due(&self, now: Micros) -> bool {
+    fn is_due(&self, length: u64, now: Micros) -> bool {
         let age = now.saturating_sub(self.since);
         let samples = self.forward_samples.min(self.backward_samples);
-        age >= BUCKET_MAX || age >= BUCKET_PATIENT && samples > 0 || age >= BUCKET && samples >= BUCKET_SAMPLES
+        age >= BUCKET_MAX
+            || age >= BUCKET_PATIENT.max(length) && samples > 0
+            || age >= length && samples >= BUCKET_SAMPLES
     }
 
     /// What it says, if it has both directions and is possible: a round trip takes time.
     pub(super) fn measured(&self) -> Option<Level> {
         let rtt = self.forward + self.backward;
         let asymmetry = (self.forward - self.backward) / 2.0;
-        (rtt.is_finite() && rtt >= 0.0).then_some(Level { rtt, asymmetry })
+        (rtt.is_finite() && rtt >= 0.0).then_some(Level { rtt, asymmetry, learnt: true })
     }
 
     /// What it says; begins the next.
@@ -110,6 +123,24 @@ impl Recent {
     }
 }
 
+/// A level that may replace another.
+#[derive(Debug, Clone, Copy)]
+struct Trial {
+    level: Level,
+    /// Buckets that were at it.
+    touches: u32,
+    since: Micros,
+}
+
+impl Trial {
+    fn touch(&mut self, seen: Level) {
+        if seen.rtt <= self.level.rtt + TOUCH {
+            self.touches += 1;
+            self.level.touch(seen, self.touches);
+        }
+    }
+}
+
 /// One path.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PathClock {
@@ -123,14 +154,12 @@ pub(super) struct PathClock {
     pub(super) touches: u32,
     /// Whether the level is believed, so that it measures the clock; else the clock measures it.
     pub(super) tracking: bool,
-    /// Whether the level's asymmetry was measured against the clock, and not assumed.
-    pub(super) learnt: bool,
     /// The lowest level believed so far: where the path returns to when its queues have drained.
     home: Option<Level>,
     /// Since when the level is being learnt, or when it was last seen.
     since: Micros,
-    /// The least queued bucket since then.
-    candidate: Option<Level>,
+    /// What may be the next level.
+    trial: Option<Trial>,
 }
 
 impl PathClock {
@@ -143,11 +172,14 @@ impl PathClock {
             level: None,
             touches: 0,
             tracking: false,
-            learnt: false,
             home: None,
             since: now,
-            candidate: None,
+            trial: None,
         }
+    }
+
+    pub(super) fn is_due(&self, now: Micros) -> bool {
+        self.bucket.is_due(if self.level.is_none() { FIRST_BUCKET } else { BUCKET }, now)
     }
 
     /// The delay towards the peer at the path's level, or the least seen so far.
@@ -162,7 +194,7 @@ impl PathClock {
         self.touches = 1;
         self.tracking = false;
         self.since = now;
-        self.candidate = None;
+        self.trial = None;
     }
 
     /// The level is believed from now on.
@@ -170,7 +202,7 @@ impl PathClock {
         let Some(level) = self.level else { return };
         self.tracking = true;
         self.since = now;
-        self.candidate = None;
+        self.trial = None;
         if self.home.is_none_or(|home| level.rtt <= home.rtt + STEP) {
             self.home = Some(level);
         }
@@ -178,7 +210,6 @@ impl PathClock {
 
     /// A bucket while the level is being learnt.
     pub(super) fn learn(&mut self, seen: Level, gate: f64, now: Micros) {
-        self.learnt = true;
         if self.return_home(&seen, gate, now) {
             return;
         }
@@ -188,43 +219,53 @@ impl PathClock {
         };
         if seen.rtt <= level.rtt + TOUCH {
             self.touches += 1;
-            level.rtt = level.rtt.min(seen.rtt);
-            level.asymmetry += (seen.asymmetry - level.asymmetry) / f64::from(self.touches);
-        } else {
-            self.keep_least(seen);
+            level.touch(seen, self.touches);
         }
         let tried = now.saturating_sub(self.since);
         if self.touches >= CONFIRM || self.touches > 1 && tried > LEARN_MAX {
             self.confirm(now);
         } else if tried > LEARN_MAX {
             // Seen once and never again.
-            let level = self.candidate.unwrap_or(seen);
-            self.learn_level(level, now);
+            self.learn_level(seen, now);
         }
     }
 
-    /// A bucket was at the level.
-    pub(super) fn agree(&mut self, seen: Level, now: Micros) {
+    /// A bucket was at the level. Returns by how much it says that θ differs from the prediction.
+    pub(super) fn agree(&mut self, seen: Level, now: Micros) -> f64 {
         self.since = now;
-        self.candidate = None;
-        if let Some(level) = &mut self.level {
-            level.rtt = level.rtt.min(seen.rtt);
+        self.trial = None;
+        let Some(level) = &mut self.level else { return 0.0 };
+        let drop = (level.rtt - seen.rtt).max(0.0);
+        level.rtt -= drop;
+        if level.learnt {
+            // When the asymmetry was learnt there was this much queueing, in one direction or the other, taken for the
+            // path's own. Were it kept, the floor would sink in both directions, and pull the clock along each time.
+            level.asymmetry += (seen.asymmetry - level.asymmetry).clamp(-drop / 2.0, drop / 2.0);
         }
+        seen.asymmetry - level.asymmetry
     }
 
-    /// A bucket was not at the level, which was believed: a queue, or the path has changed.
+    /// A bucket was not at the level, which was believed: a queue, or the path has changed. The level stands, and with it
+    /// what it says of the direction that did not change, until another has been seen as often.
     pub(super) fn disagree(&mut self, seen: Level, gate: f64, now: Micros) {
         if self.return_home(&seen, gate, now) {
             return;
         }
-        self.keep_least(seen);
-        let fell = self.level.is_some_and(|level| seen.rtt < level.rtt - STEP);
         if self.home.is_some_and(|home| seen.rtt < home.rtt - STEP) {
             self.home = None;
         }
-        if fell || now.saturating_sub(self.since) > HOLD {
-            let level = self.candidate.filter(|_| !fell).unwrap_or(seen);
-            self.learn_level(level, now);
+        let fresh = Trial { level: seen, touches: 1, since: now };
+        let trial = match &mut self.trial {
+            Some(trial) if now.saturating_sub(trial.since) <= LEARN_MAX && seen.rtt >= trial.level.rtt - TOUCH => {
+                trial.touch(seen);
+                *trial
+            }
+            trial => *trial.insert(fresh),
+        };
+        let fell = self.level.is_some_and(|level| trial.level.rtt < level.rtt - STEP);
+        if trial.touches >= CONFIRM && (fell || now.saturating_sub(self.since) > HOLD) {
+            self.level = Some(trial.level);
+            self.confirm(now);
         }
     }
 
@@ -232,7 +273,7 @@ impl PathClock {
     pub(super) fn clock_corrected(&mut self, by: f64) {
         self.bucket.shift(by);
         self.recent.shift(by);
-        self.candidate.iter_mut().for_each(|level| level.asymmetry -= by);
+        self.trial.iter_mut().for_each(|trial| trial.level.asymmetry -= by);
     }
 
     /// θ was assumed wrongly: asymmetries as well change.
@@ -248,13 +289,7 @@ impl PathClock {
         self.level = Some(home);
         self.tracking = true;
         self.since = now;
-        self.candidate = None;
+        self.trial = None;
         true
-    }
-
-    fn keep_least(&mut self, seen: Level) {
-        if self.candidate.is_none_or(|least| seen.rtt < least.rtt) {
-            self.candidate = Some(seen);
-        }
     }
 }

@@ -225,7 +225,7 @@ impl World {
 
     /// Runs with several seeds; all must keep to `worst` µs.
     fn check(self, name: &str, worst: f64) -> Vec<Errors> {
-        (1..=4)
+        (1..=8)
             .map(|seed| {
                 let errors = Self { seed, paths: self.paths.clone(), ..self }.run_named(name);
                 assert!(errors.worst <= worst, "{name}, seed {seed}: {errors:?}");
@@ -269,7 +269,9 @@ fn symmetric_jitter() {
         ("jitter 1 ms, RTT 60", (|_, _, _, random| 30.0 * MS + jitter(MS, random)) as Delay),
         ("jitter 3 ms, RTT 120", |_, _, _, random| 60.0 * MS + jitter(3.0 * MS, random)),
     ] {
-        World { delay, ..World::default() }.check(name, 1_000.0);
+        World { delay, echo_least: true, ..World::default() }.check(name, 1_000.0);
+        // Eight echoes, none chosen for being early, are too few for a millisecond within the first second.
+        World { delay, ..World::default() }.check(&format!("{name}, latest"), 2_500.0);
     }
 }
 
@@ -282,7 +284,8 @@ fn queueing_noise() {
         Way::There => 40.0 * MS + 50.0 * MS * random.unit(),
         Way::Back => 40.0 * MS + jitter(0.3 * MS, random),
     };
-    // No datagram in fifty is free of queueing: one second is then too short for one millisecond.
+    // One datagram in fifty has less than a millisecond of queueing: a second is too short to meet one, and ten minutes
+    // of five echoes a second, chosen at random, meet few.
     World { delay, echo_least: true, settled: 20 * SECOND, ..World::default() }.check("white 50 ms, least", 1_000.0);
     World { delay, settled: 20 * SECOND, ..World::default() }.check("white 50 ms, latest", 2_500.0);
 }
@@ -308,7 +311,7 @@ fn one_way_traffic() {
 fn symmetric_step_moves_nothing() {
     let delay: Delay = |_, _, at, random| {
         let stepped = (at / (60 * SECOND)) % 2 == 1;
-        if stepped { 60.0 * MS } else { 30.0 * MS }.max(0.0) + jitter(0.3 * MS, random)
+        MS * if stepped { 60.0 } else { 30.0 } + jitter(0.3 * MS, random)
     };
     World { delay, ..World::default() }.check("symmetric steps", 1_000.0);
 }
@@ -317,7 +320,7 @@ fn symmetric_step_moves_nothing() {
 fn asymmetric_step_moves_the_delay_not_the_clock() {
     let delay: Delay = |_, way, at, random| {
         let stepped = way == Way::There && at > 60 * SECOND;
-        if stepped { 80.0 * MS } else { 30.0 * MS }.max(0.0) + jitter(0.3 * MS, random)
+        MS * if stepped { 80.0 } else { 30.0 } + jitter(0.3 * MS, random)
     };
     for error in (World { delay, ..World::default() }).check("step 30 to 80 ms there", 2_000.0) {
         assert!(error.delay < 2_000.0, "{error:?}");
@@ -336,7 +339,7 @@ fn asymmetric_step_moves_the_delay_not_the_clock() {
     // While the filter knows the drift only roughly.
     let delay: Delay = |_, way, at, random| {
         let stepped = way == Way::Back && at > 5 * SECOND;
-        if stepped { 80.0 * MS } else { 30.0 * MS }.max(0.0) + jitter(0.3 * MS, random)
+        MS * if stepped { 80.0 } else { 30.0 } + jitter(0.3 * MS, random)
     };
     World { delay, ..World::default() }.check("early step", 2_000.0);
 }
@@ -395,7 +398,7 @@ fn paths_come_and_go_for_ten_minutes() {
         let skewed = if way == Way::There { f64::from(path) * 4.0 } else { 0.0 };
         (32.0 + skewed) * MS + jitter(0.3 * MS, random) + queue(way, at, random)
     };
-    World { paths, delay, echo_least: true, ..World::default() }.check("paths come and go", 2_000.0);
+    World { paths, delay, echo_least: true, ..World::default() }.check("paths come and go", 3_000.0);
 }
 
 #[test]
