@@ -87,7 +87,7 @@ fn priority_block(after_ms: u64) -> (f64, f64) {
 #[test]
 fn an_urgent_block_hardly_notices_four_megabytes_before_it() {
     let mut report = Vec::new();
-    for after in [0, 1, 50, 100, 200, 300, 400, 600] {
+    for after in [0, 1, 50, 100, 200, 300, 400, 600, 800] {
         let (behind, alone) = priority_block(after);
         report.push((after, behind, alone, behind / alone));
     }
