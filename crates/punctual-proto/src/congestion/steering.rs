@@ -11,7 +11,7 @@
 //!   passes on what the sender knows: whether the path had data to carry.
 //!
 //! Pacing is ours too (`multipath::pacing`), as a datagram cannot be taken back from noq's queue once it is there; noq's
-//! own pacer is told a rate that never holds anything back while there is data to send.
+//! own pacer is told of a window that makes it hold nothing back (which also shows in QUIC's own qlog events).
 //!
 //! noq sends ACKs on the first path it may use, which is no help when that path is the dead one. Only its pacer can stop an
 //! ACK, and an ACK by itself takes nothing from the pacer's bucket. So a session that merely receives keeps the bucket of
@@ -32,8 +32,9 @@ use noq_proto::{
 /// Index of a path's controller in the shared state.
 pub(crate) type Slot = usize;
 
-/// A pacing rate (bytes per second) that never holds a packet back.
-const UNPACED: u64 = 1 << 40;
+/// A window so large that noq's pacer gives up pacing: it does so beyond 32 bits. (A large rate would not do: after
+/// `SILENCED` the bucket is all but empty, and noq would wait for it, for less than a nanosecond, again and again.)
+const UNPACED: u64 = 1 << 33;
 
 /// Which path may send what, while noq is asked for packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,6 +139,9 @@ impl Steering {
         self.lock().gate = gate;
     }
 
+    pub(crate) fn gate(&self) -> Gate {
+        self.lock().gate
+    }
     /// Leaves windows and pacing to noq for good.
     pub(crate) fn hands_off(&self) {
         self.lock().hands_off = true;
@@ -354,12 +358,15 @@ impl Controller for Steered {
         let shared = self.steering.lock();
         if !shared.hands_off {
             metrics.send_quantum = None;
-            metrics.pacing_rate = Some(match (shared.quiet_but, shared.gate) {
-                (None, _) | (_, Gate::Open) => UNPACED,
-                (Some(slot), _) if slot == self.slot => UNPACED,
-                (_, Gate::Only(slot)) if slot != self.slot => SILENCED,
-                (_, Gate::Only(_) | Gate::Probes) => trickle(shared.paths[self.slot].reading.mtu),
-            });
+            metrics.pacing_rate = match (shared.quiet_but, shared.gate) {
+                (None, _) | (_, Gate::Open) => None,
+                (Some(slot), _) if slot == self.slot => None,
+                (_, Gate::Only(slot)) if slot != self.slot => Some(SILENCED),
+                (_, Gate::Only(_) | Gate::Probes) => Some(trickle(shared.paths[self.slot].reading.mtu)),
+            };
+            if metrics.pacing_rate.is_none() {
+                metrics.congestion_window = UNPACED;
+            }
         }
         metrics
     }

@@ -65,7 +65,10 @@ pub(crate) struct Path {
     /// The peer has said that it would rather not have the path used.
     pub(crate) peer_distrusts: bool,
     /// When a datagram last came from it.
-    pub(crate) last_received: Instant,
+    last_received: Instant,
+    /// The longest silence between two datagrams lately, in two generations, and when this one began.
+    longest_silence: (Duration, Duration),
+    silences_since: Instant,
     pacer: Pacer,
     /// RTT until an ACK has measured one.
     initial_rtt: Duration,
@@ -115,6 +118,8 @@ impl Path {
             status: PathStatus::Available,
             peer_distrusts: false,
             last_received: now,
+            longest_silence: (Duration::ZERO, Duration::ZERO),
+            silences_since: now,
             pacer: Pacer::new(now, rate, reading.mtu),
             initial_rtt,
             last_heard: None,
@@ -231,6 +236,25 @@ impl Path {
         self.longest_rtt.0 = self.longest_rtt.0.max(rtt);
     }
 
+    /// A datagram came from it.
+    pub(crate) fn on_received(&mut self, now: Instant) {
+        if now.saturating_duration_since(self.silences_since) > SILENCE_MEMORY {
+            self.longest_silence = (Duration::ZERO, self.longest_silence.0);
+            self.silences_since = now;
+        }
+        let silence = now.saturating_duration_since(self.last_received);
+        // A real outage is not something to get used to.
+        if silence <= CONTROL_SILENCE.1 {
+            self.longest_silence.0 = self.longest_silence.0.max(silence);
+        }
+        self.last_received = now;
+    }
+
+    /// A silence that means nothing yet: a little more than the longest lately.
+    fn usual_silence(&self) -> Duration {
+        self.longest_silence.0.max(self.longest_silence.1).mul_f64(1.25)
+    }
+
     /// Whether QUIC may send data on it as things stand.
     pub(crate) fn is_available(&self) -> bool {
         self.status == PathStatus::Available
@@ -254,7 +278,12 @@ impl Path {
             }
             PathHealth::Suspect => self.next_probe,
         };
-        [alarm, self.echo_due.filter(|_| !self.is_doubted())].into_iter().flatten().min()
+        alarm
+    }
+
+    /// When a datagram should leave to carry an echo.
+    pub(crate) fn echo_due(&self) -> Option<Instant> {
+        self.echo_due.filter(|_| !self.is_doubted())
     }
 
     /// Looks after the path's trustworthiness.
@@ -363,7 +392,7 @@ impl Path {
 
     /// Whether a datagram should leave now just to carry the echo.
     pub(crate) fn owes_echo(&self, now: Instant) -> bool {
-        !self.is_doubted() && self.echo.is_some() && self.echo_due.is_some_and(|due| due <= now)
+        self.echo.is_some() && self.echo_due().is_some_and(|due| due <= now)
     }
 }
 
@@ -404,8 +433,10 @@ pub(crate) struct Paths {
     control: Option<PathId>,
 }
 
-/// How much longer than another the control path may have been silent: bounds; in between, an eighth of its RTT.
-const CONTROL_SILENCE: (Duration, Duration) = (Duration::from_millis(3), Duration::from_millis(10));
+/// How much longer than another the control path may have been silent: bounds; in between, what is usual on it.
+const CONTROL_SILENCE: (Duration, Duration) = (Duration::from_millis(3), Duration::from_millis(50));
+/// How long a generation of observed silences lasts.
+const SILENCE_MEMORY: Duration = Duration::from_secs(1);
 /// A path is clearly slower than another if its RTT is larger by more than this factor.
 const CONTROL_RTT_RATIO: f64 = 1.25;
 
@@ -480,7 +511,7 @@ impl Paths {
         let open = || self.list.iter().filter(|path| path.health != PathHealth::Opening);
         let Some(newest) = open().map(|path| path.last_received).max() else { return (None, None) };
         let rtt = |path: &Path| path.rtts(&steering.reading(path.slot)).0;
-        let silence = |path: &Path| (rtt(path) / 8).clamp(CONTROL_SILENCE.0, CONTROL_SILENCE.1);
+        let silence = |path: &Path| path.usual_silence().clamp(CONTROL_SILENCE.0, CONTROL_SILENCE.1);
         let heard = || open().filter(|path| newest.saturating_duration_since(path.last_received) <= silence(path));
         let trusted = |path: &Path| !path.peer_distrusts && path.health == PathHealth::Active;
         let best = heard().min_by_key(|path| (!trusted(path), rtt(path), path.id));
@@ -498,11 +529,11 @@ impl Paths {
 
     /// Tells QUIC, and with it the peer, which paths its own frames may take (RFC 10069, path status).
     ///
-    /// Doubted paths are backups as long as there is a better one.
+    /// Doubted paths are backups as long as there is a better one; but never the control path, on which the peer was heard.
     pub(crate) fn set_statuses(&mut self, conn: &mut noq_proto::Connection) {
         let any_active = self.list.iter().any(|path| !path.is_doubted());
         for path in &mut self.list {
-            let available = !path.is_doubted() || !any_active;
+            let available = !path.is_doubted() || !any_active || Some(path.id) == self.control;
             let status = if available { PathStatus::Available } else { PathStatus::Backup };
             if path.status != status && conn.set_path_status(path.quic, status).is_ok() {
                 path.status = status;

@@ -30,7 +30,7 @@ impl Session {
     pub(crate) fn handle_datagram(&mut self, now: Instant, network: NetworkPath, event: ConnectionEvent) {
         self.conn.handle_event(event);
         if let Some(path) = self.paths.on_network(network) {
-            path.last_received = now;
+            path.on_received(now);
         }
         self.take_quic_events(now);
         // Drained for each packet, so that it is known which path they came on.

@@ -91,6 +91,11 @@ impl Output {
         self.stirred = true;
     }
 
+    /// Whether QUIC has a datagram that it would not let go yet.
+    pub(super) fn is_held_up(&self) -> bool {
+        self.queued.is_some()
+    }
+
     pub(super) fn wake_at(&self) -> Option<Instant> {
         self.wake_at
     }
@@ -336,6 +341,18 @@ impl Session {
     /// Asks QUIC for one packet, and learns of it.
     pub(super) fn poll_quic(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
         let transmit = self.conn.poll_transmit(now, NonZeroUsize::MIN, buf);
+        if std::env::var_os("DBG2").is_some()
+            && let Some(t) = &transmit
+        {
+            eprintln!(
+                "{:.4} {} sends {} to {:?} gate {:?}",
+                now.duration_since(self.epoch).as_secs_f64(),
+                if self.conn.side().is_server() { "R" } else { "S" },
+                t.size,
+                t.destination,
+                self.steering.gate()
+            );
+        }
         if transmit.is_some() {
             self.take_fates(now);
         }
