@@ -387,3 +387,78 @@ async fn a_stream_larger_than_a_block_may_be_is_stopped() {
     })
     .await;
 }
+
+/// Room for two and a half blocks of 100 KB.
+fn little_room() -> Config {
+    let mut config = Config::default();
+    config.session.limits = Limits { max_block_size: 128_000, receive_bytes: 256_000, ..Limits::default() };
+    config
+}
+
+/// What may be held beyond the limit: the rest of what was read at once.
+const MARGIN: u64 = 64 << 10;
+
+#[tokio::test]
+async fn whole_blocks_wait_in_the_network_while_there_is_no_room() {
+    let (_server, _client, ours, theirs) = within(reverse_pair(little_room())).await;
+    let sender = tokio::spawn(async move {
+        for n in 0..20 {
+            let mut stream = theirs.open_uni().await.expect("open");
+            // One after the other, so that what takes room are whole blocks.
+            stream.set_priority(-(n as i32)).expect("open");
+            stream.write_all(&pattern(n, 100_000)).await.expect("written");
+            stream.finish().expect("open");
+        }
+        theirs
+    });
+    // Until nothing more comes in.
+    let mut held = 0;
+    while held < 200_000 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        held = ours.stats().live_in_bytes;
+    }
+    for _ in 0..20 {
+        let stats = ours.stats();
+        assert!(stats.live_in_bytes <= 256_000 + MARGIN, "{stats:?}");
+        let block = within(ours.recv()).await.expect("a block");
+        assert!(block.data == pattern(block.id.0 as usize, 100_000));
+    }
+    let stats = ours.stats();
+    assert_eq!((stats.blocks_peer_dropped, stats.live_in, stats.live_in_bytes), (0, 0, 0));
+    drop(within(sender).await.expect("no panic"));
+}
+
+#[tokio::test]
+async fn beginnings_of_blocks_take_no_more_room_than_there_is() {
+    const STREAMS: usize = 50;
+    let (_server, _client, ours, theirs) = within(reverse_pair(little_room())).await;
+    let mut writers = Vec::new();
+    for n in 0..STREAMS {
+        let mut stream = theirs.open_uni().await.expect("open");
+        writers.push(tokio::spawn(async move {
+            // It may be stopped.
+            let whole = stream.write_all(&pattern(n, 100_000)).await.is_ok();
+            (stream, whole)
+        }));
+    }
+    let mut streams = Vec::new();
+    for writer in writers {
+        streams.push(within(writer).await.expect("no panic"));
+        let stats = ours.stats();
+        assert!(stats.live_in_bytes <= 256_000 + MARGIN, "{stats:?}");
+    }
+    let mut finished = 0;
+    for (mut stream, _) in streams {
+        finished += u64::from(stream.finish().is_ok());
+        // Its end has arrived, or it has been stopped.
+        let _ = within(stream.stopped()).await;
+    }
+    // What was not stopped is whole.
+    while ours.stats().live_in > 0 {
+        let block = within(ours.recv()).await.expect("a block");
+        assert!(block.data == pattern(block.id.0 as usize, 100_000));
+    }
+    let stats = ours.stats();
+    assert_eq!(stats.blocks_received + stats.blocks_peer_dropped, STREAMS as u64);
+    assert!((2..=finished).contains(&stats.blocks_received), "{stats:?}, {finished} finished");
+}

@@ -33,6 +33,17 @@ pub(super) struct Fallback {
     receiving: BTreeMap<StreamId, BytesMut>,
 }
 
+impl Fallback {
+    pub(super) fn is_clean(&self) -> bool {
+        self.sending.is_empty() && self.blocks.is_empty() && self.receiving.is_empty()
+    }
+
+    /// Blocks the peer has begun and not finished, and the bytes held for them.
+    pub(super) fn live_in(&self) -> (u64, u64) {
+        (self.receiving.len() as u64, self.receiving.values().map(|bytes| bytes.len() as u64).sum())
+    }
+}
+
 impl Session {
     /// The pipeline of a fallback session.
     pub(super) fn poll_fallback(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
@@ -136,7 +147,7 @@ impl Session {
     pub(super) fn read_fallback_streams(&mut self, now: Instant) {
         let streams: Vec<_> = self.fallback.receiving.keys().copied().collect();
         for id in streams {
-            while self.receiver.live().1 < self.config.limits.receive_bytes {
+            while self.has_room_for_streams() {
                 let mut stream = self.conn.recv_stream(id);
                 let Ok(mut chunks) = stream.read(true) else {
                     self.fallback.receiving.remove(&id);
@@ -144,7 +155,6 @@ impl Session {
                 };
                 let next = chunks.next(READ_CHUNK);
                 let _ = chunks.finalize();
-                let block = BlockId(id.index());
                 let Some(bytes) = self.fallback.receiving.get_mut(&id) else { break };
                 match next {
                     Ok(Some(chunk))
@@ -153,28 +163,43 @@ impl Session {
                         bytes.extend_from_slice(&chunk.bytes);
                     }
                     Ok(Some(_)) => {
-                        let _ = self.conn.recv_stream(id).stop(VarInt::from_u32(DROPPED));
-                        self.drop_incoming(id, block);
+                        self.stop_incoming(id);
                         break;
                     }
                     Ok(None) => {
                         let bytes = self.fallback.receiving.remove(&id).unwrap_or_default();
-                        self.receiver.on_stream_block(block, bytes.freeze(), now);
+                        self.receiver.on_stream_block(BlockId(id.index()), bytes.freeze(), now);
                         break;
                     }
                     Err(noq_proto::ReadError::Reset(_)) => {
-                        self.drop_incoming(id, block);
+                        self.drop_incoming(id);
                         break;
                     }
                     Err(_) => break,
                 }
             }
         }
+        // Beginnings alone fill all the room, and the application cannot make any: the latest of them must go.
+        while self.receiver.live().0 == 0 && !self.has_room_for_streams() {
+            let Some((&latest, _)) = self.fallback.receiving.iter().rfind(|(_, bytes)| !bytes.is_empty()) else { break };
+            self.stop_incoming(latest);
+        }
     }
 
-    fn drop_incoming(&mut self, id: StreamId, block: BlockId) {
+    /// A plain QUIC peer knows nothing of our limits, so that we stop reading instead.
+    fn has_room_for_streams(&self) -> bool {
+        let (limits, (blocks, bytes)) = (&self.config.limits, self.receiver.live());
+        blocks < limits.receive_blocks && bytes + self.fallback.live_in().1 < limits.receive_bytes
+    }
+
+    fn stop_incoming(&mut self, id: StreamId) {
+        let _ = self.conn.recv_stream(id).stop(VarInt::from_u32(DROPPED));
+        self.drop_incoming(id);
+    }
+
+    fn drop_incoming(&mut self, id: StreamId) {
         let bytes = self.fallback.receiving.remove(&id).unwrap_or_default();
-        self.receiver.on_stream_dropped(block, bytes.len() as u64);
+        self.receiver.on_stream_dropped(BlockId(id.index()), bytes.len() as u64);
     }
 
     /// One of our blocks has ended: its stream, if there is one, must not go on.

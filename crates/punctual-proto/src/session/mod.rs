@@ -279,7 +279,7 @@ impl Session {
     pub fn stats(&self) -> SessionStats {
         let sent = self.store.tally();
         let received = self.receiver.tally();
-        let (live_in, live_in_bytes) = self.receiver.live();
+        let ((blocks, bytes), (streams, stream_bytes)) = (self.receiver.live(), self.fallback.live_in());
         SessionStats {
             blocks_sent: sent.accepted,
             blocks_on_time: sent.on_time,
@@ -294,8 +294,8 @@ impl Session {
             duplicate_bytes: received.duplicate_bytes,
             live_out: self.store.len() as u64,
             live_out_bytes: self.store.bytes(),
-            live_in,
-            live_in_bytes,
+            live_in: blocks + streams,
+            live_in_bytes: bytes + stream_bytes,
             clock: self.clocks.estimate(),
         }
     }
@@ -332,7 +332,7 @@ impl Session {
 
     /// Whether nothing is left of past blocks but counters: what a test for leaks asks once all blocks have ended.
     pub fn is_clean(&self) -> bool {
-        self.store.is_clean() && self.receiver.live() == (0, 0)
+        self.store.is_clean() && self.receiver.live() == (0, 0) && self.fallback.is_clean()
     }
 
     pub(crate) fn handle(&self) -> ConnectionHandle {
