@@ -139,9 +139,6 @@ impl Steering {
         self.lock().gate = gate;
     }
 
-    pub(crate) fn gate(&self) -> Gate {
-        self.lock().gate
-    }
     /// Leaves windows and pacing to noq for good.
     pub(crate) fn hands_off(&self) {
         self.lock().hands_off = true;

@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 const BURST_TIME: Duration = Duration::from_millis(2);
 /// The least that may leave at once, in packets, so that slow paths do not wake us for each one.
 const MIN_BURST_PACKETS: f64 = 4.0;
+/// What may leave at once on a new path, in packets: TCP's first window (RFC 6928), sent as one train so that its
+/// answers tell how fast the path is.
+const FIRST_BURST_PACKETS: f64 = 10.0;
 /// The most that may leave at once, in packets (one batch of segments for the network card).
 const MAX_BURST_PACKETS: f64 = 64.0;
 
@@ -24,7 +27,7 @@ impl Pacer {
     pub(crate) fn new(now: Instant, rate: f64, mtu: u16) -> Self {
         let mut pacer = Self { tokens: 0.0, rate, burst: 0.0, last: now };
         pacer.set_rate(now, rate, mtu);
-        pacer.tokens = pacer.burst;
+        pacer.tokens = pacer.burst.max(FIRST_BURST_PACKETS * f64::from(mtu));
         pacer
     }
 
@@ -34,7 +37,6 @@ impl Pacer {
         let mtu = f64::from(mtu);
         self.rate = rate.max(1.0);
         self.burst = (self.rate * BURST_TIME.as_secs_f64()).clamp(MIN_BURST_PACKETS * mtu, MAX_BURST_PACKETS * mtu);
-        self.tokens = self.tokens.min(self.burst);
     }
 
     /// When a packet may leave: `None` is now.
@@ -54,7 +56,9 @@ impl Pacer {
     fn refill(&mut self, now: Instant) {
         let elapsed = now.saturating_duration_since(self.last).as_secs_f64();
         self.last = self.last.max(now);
-        self.tokens = (self.tokens + elapsed * self.rate).min(self.burst);
+        if self.tokens < self.burst {
+            self.tokens = (self.tokens + elapsed * self.rate).min(self.burst);
+        }
     }
 }
 
@@ -81,6 +85,6 @@ mod tests {
             }
         }
         assert!((995_000..=1_010_000).contains(&sent), "{sent}");
-        assert_eq!(first_burst, Some(4 * 1_200 + 1_200), "a packet may leave while a token is left");
+        assert_eq!(first_burst, Some(10 * 1_200 + 1_200), "a packet may leave while a token is left");
     }
 }
