@@ -52,6 +52,8 @@ const LOSS_LIMIT: f64 = 0.25;
 const LOSS_BACKOFF: f64 = 0.85;
 /// Packets that left in one train, and came back spread out by the path, tell its rate: with so many of them,
 const TRAIN_PACKETS: u64 = 6;
+/// counted up to so many,
+const LONGEST_TRAIN: u64 = 16;
 /// sent no further apart than this,
 const TRAIN_GAP: Duration = Duration::from_millis(2);
 /// and in less than this share of the time their answers took.
