@@ -60,8 +60,8 @@ const TRAIN_GAP: Duration = Duration::from_millis(2);
 const TRAIN_SPREAD: f64 = 0.7;
 /// Weight of a new train in the estimate.
 const TRAIN_WEIGHT: f64 = 0.25;
-/// Start-up does not outrun what trains tell by more than this.
-const TRAIN_MARGIN: f64 = 1.05;
+/// Start-up ends at this share of what trains tell.
+const TRAIN_SHARE: f64 = 0.95;
 /// The smallest window, in packets (RFC 9002 has 2; acknowledgements come for every second packet).
 const MIN_WINDOW_PACKETS: u64 = 4;
 
@@ -225,11 +225,10 @@ impl Steady {
 
     /// Follows trains: what the narrowest link spread out shows how fast it is.
     fn sample_train(&mut self, sent: Instant, now: Instant, bytes: u64) {
-        let Some(train) = self
-            .train
-            .as_mut()
-            .filter(|train| sent >= train.tail_sent && sent.saturating_duration_since(train.tail_sent) <= TRAIN_GAP)
-        else {
+        let Some(train) = self.train.as_mut().filter(|train| {
+            let together = sent.checked_duration_since(train.tail_sent).is_some_and(|gap| gap <= TRAIN_GAP);
+            together && train.packets < LONGEST_TRAIN
+        }) else {
             self.finish_train();
             self.train = Some(Train { head: (sent, now), tail_sent: sent, bytes: 0, packets: 0, rate: None });
             return;
@@ -290,7 +289,8 @@ impl Steady {
 
     fn startup_is_over(&mut self) -> bool {
         let rate = self.rate().unwrap_or(0.0);
-        if self.queue_stands && !self.round_app_limited {
+        let arrived = self.train_rate.is_some_and(|train| rate >= TRAIN_SHARE * train);
+        if !self.round_app_limited && (self.queue_stands || arrived) {
             return true;
         }
         if rate >= self.full_rate * GROWTH {
@@ -398,7 +398,7 @@ impl Controller for Steady {
             let train_rate = self.train.and_then(|train| train.rate).or(self.train_rate);
             let paced = match train_rate.filter(|_| self.phase == Phase::Startup) {
                 // What has been delivered has been delivered, whatever trains say.
-                Some(train) => wanted.min((TRAIN_MARGIN * train).max(base)),
+                Some(train) => wanted.min(train.max(base)),
                 None => wanted,
             };
             metrics.pacing_rate = Some(paced as u64);

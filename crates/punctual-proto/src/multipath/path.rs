@@ -73,6 +73,8 @@ pub(crate) struct Path {
     /// RTT until an ACK has measured one.
     initial_rtt: Duration,
     last_heard: Option<Instant>,
+    /// When packets were last acknowledged, and the least of their round trips.
+    last_answer: Option<(Instant, Duration)>,
     /// The longest round trip lately, in two generations: this one and the one before.
     longest_rtt: (Duration, Duration),
     generation_since: Instant,
@@ -123,6 +125,7 @@ impl Path {
             pacer: Pacer::new(now, rate, reading.mtu),
             initial_rtt,
             last_heard: None,
+            last_answer: None,
             longest_rtt: (Duration::ZERO, Duration::ZERO),
             generation_since: now,
             pause: Duration::ZERO,
@@ -228,6 +231,17 @@ impl Path {
 
     /// Learns from an acknowledgement how long answers take, and how far apart they come.
     fn note_answer(&mut self, now: Instant, rtt: Duration, reading: &PathReading) {
+        // Of packets acknowledged together only the latest tells how long its answer took; the others may have been
+        // answered before, in an ACK that was lost.
+        let rtt = match self.last_answer {
+            Some((at, least)) if at == now => rtt.min(least),
+            _ => {
+                let settled = self.last_answer.map_or(Duration::ZERO, |(_, least)| least);
+                self.longest_rtt.0 = self.longest_rtt.0.max(settled);
+                rtt
+            }
+        };
+        self.last_answer = Some((now, rtt));
         if let Some(pause) = self.last_heard.map(|heard| now.saturating_duration_since(heard)).filter(|p| !p.is_zero())
         {
             self.pause = (self.pause * 7 + pause.min(self.rtts(reading).0)) / 8;
@@ -238,7 +252,6 @@ impl Path {
             self.longest_rtt = (Duration::ZERO, self.longest_rtt.0);
             self.generation_since = now;
         }
-        self.longest_rtt.0 = self.longest_rtt.0.max(rtt);
     }
 
     /// A datagram came from it.
