@@ -25,7 +25,7 @@ use crate::{
 /// Silence after which a path with data in flight is suspect, in round-trip times.
 const PATIENCE_RTTS: f64 = 1.5;
 /// An answer is overdue once it is later than any in this many round trips.
-const RECENT_RTTS: u32 = 16;
+const RECENT_RTTS: u32 = 8;
 /// And once the path has been quiet for longer than it usually pauses between acknowledgements, and than this.
 const MIN_QUIET: Duration = Duration::from_millis(2);
 /// Timers and schedulers of real hosts are late by about this much.
@@ -73,6 +73,8 @@ pub(crate) struct Path {
     /// RTT until an ACK has measured one.
     initial_rtt: Duration,
     last_heard: Option<Instant>,
+    /// When packets were last acknowledged, and the least of their round trips.
+    last_answer: Option<(Instant, Duration)>,
     /// The longest round trip lately, in two generations: this one and the one before.
     longest_rtt: (Duration, Duration),
     generation_since: Instant,
@@ -123,6 +125,7 @@ impl Path {
             pacer: Pacer::new(now, rate, reading.mtu),
             initial_rtt,
             last_heard: None,
+            last_answer: None,
             longest_rtt: (Duration::ZERO, Duration::ZERO),
             generation_since: now,
             pause: Duration::ZERO,
@@ -165,6 +168,11 @@ impl Path {
             in_flight: reading.in_flight,
             cost: 0.0,
         }
+    }
+
+    /// Until when pacing holds the next packet back, if it does.
+    pub(crate) fn paced_until(&self, now: Instant) -> Option<Instant> {
+        self.pacer.ready_at(now)
     }
 
     pub(crate) fn rtts(&self, reading: &PathReading) -> (Duration, Duration, Duration) {
@@ -223,6 +231,17 @@ impl Path {
 
     /// Learns from an acknowledgement how long answers take, and how far apart they come.
     fn note_answer(&mut self, now: Instant, rtt: Duration, reading: &PathReading) {
+        // Of packets acknowledged together only the latest tells how long its answer took; the others may have been
+        // answered before, in an ACK that was lost.
+        let rtt = match self.last_answer {
+            Some((at, least)) if at == now => rtt.min(least),
+            _ => {
+                let settled = self.last_answer.map_or(Duration::ZERO, |(_, least)| least);
+                self.longest_rtt.0 = self.longest_rtt.0.max(settled);
+                rtt
+            }
+        };
+        self.last_answer = Some((now, rtt));
         if let Some(pause) = self.last_heard.map(|heard| now.saturating_duration_since(heard)).filter(|p| !p.is_zero())
         {
             self.pause = (self.pause * 7 + pause.min(self.rtts(reading).0)) / 8;
@@ -233,7 +252,6 @@ impl Path {
             self.longest_rtt = (Duration::ZERO, self.longest_rtt.0);
             self.generation_since = now;
         }
-        self.longest_rtt.0 = self.longest_rtt.0.max(rtt);
     }
 
     /// A datagram came from it.
@@ -327,10 +345,11 @@ impl Path {
         }
     }
 
-    /// How long an answer may take before it is overdue.
+    /// How long an answer may take before it is overdue: longer than any lately, or than can be put down to variation.
     fn longest_answer(&self, reading: &PathReading) -> Duration {
-        let (rtt, _, _) = self.rtts(reading);
-        self.longest_rtt.0.max(self.longest_rtt.1).max(rtt) + GRANULARITY
+        let (rtt, _, var) = self.rtts(reading);
+        let longest = self.longest_rtt.0.max(self.longest_rtt.1);
+        longest.min(rtt + var * 4).max(rtt) + GRANULARITY
     }
 
     /// When the answer to the tail's oldest packet, sent then, is overdue.
@@ -502,29 +521,22 @@ impl Paths {
         }
     }
 
-    /// Chooses the path on which ACKs and the control stream should leave.
+    /// Chooses the path on which ACKs and the control stream should leave now.
     ///
-    /// An answer is safest on a path that was heard lately: the peer's silence on a path is the first sign that ours is
-    /// lost on it too, long before any timer. Of these the fastest is taken, and kept until it falls silent while
-    /// another is heard, or another is clearly faster. Returns it, and the path it has moved away from.
-    pub(crate) fn choose_control(&mut self, steering: &Steering) -> (Option<Slot>, Option<noq_proto::PathId>) {
+    /// An answer is safest on the path that was heard last, and tells the peer most there: if each path's ACKs return on it,
+    /// the death of one path takes no other's with it. Only a clearly faster path, heard lately, is preferred.
+    pub(crate) fn choose_control(&mut self, steering: &Steering) -> Option<Slot> {
         let open = || self.list.iter().filter(|path| path.health != PathHealth::Opening);
-        let Some(newest) = open().map(|path| path.last_received).max() else { return (None, None) };
+        let newest = open().map(|path| path.last_received).max()?;
         let rtt = |path: &Path| path.rtts(&steering.reading(path.slot)).0;
         let silence = |path: &Path| path.usual_silence().clamp(CONTROL_SILENCE.0, CONTROL_SILENCE.1);
         let heard = || open().filter(|path| newest.saturating_duration_since(path.last_received) <= silence(path));
-        let trusted = |path: &Path| !path.peer_distrusts && path.health == PathHealth::Active;
-        let best = heard().min_by_key(|path| (!trusted(path), rtt(path), path.id));
-        let Some(best) = best else { return (None, None) };
-        let keeps = |path: &&Path| {
-            Some(path.id) == self.control
-                && trusted(path) >= trusted(best)
-                && rtt(path).as_secs_f64() <= CONTROL_RTT_RATIO * rtt(best).as_secs_f64()
-        };
-        let chosen = heard().find(keeps).unwrap_or(best);
+        let fastest = heard().filter(|path| !path.peer_distrusts).map(rtt).min();
+        let fast = |path: &&Path| fastest.is_none_or(|best| rtt(path) <= best.mul_f64(CONTROL_RTT_RATIO));
+        let chosen = heard().filter(fast).max_by_key(|path| (!path.peer_distrusts, path.last_received))?;
         let (id, slot) = (chosen.id, chosen.slot);
-        let left = self.control.replace(id).filter(|&left| left != id).and_then(|left| self.get(left));
-        (Some(slot), left.map(|path| path.quic))
+        self.control = Some(id);
+        Some(slot)
     }
 
     /// Tells QUIC, and with it the peer, which paths its own frames may take (RFC 10069, path status).

@@ -18,9 +18,9 @@ use crate::{
     block::BlockId,
     clock::wire,
     congestion::steering::Gate,
-    endpoint::{DATAGRAM_QUEUE, LocalId, NetworkPath, Transmit},
+    endpoint::{BASE_PACKET, DATAGRAM_QUEUE, LocalId, NetworkPath, Transmit},
     frame::DatagramWriter,
-    multipath::{FragmentView, PathChoice, PathId, PathScheduler, PathSet, PathView, path::Path},
+    multipath::{FragmentView, PathChoice, PathHealth, PathId, PathScheduler, PathSet, PathView, path::Path},
     schedule::SendContext,
     send::{
         packetize::{self, Contents},
@@ -149,15 +149,19 @@ impl Session {
     /// What QUIC has to send of its own: on the control path as far as it can choose, probes where they belong.
     fn poll_own(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
         let sending = self.output.last_data.is_some_and(|last| now.saturating_duration_since(last) < SENDER_MEMORY);
-        let (control, left) = self.paths.choose_control(&self.steering);
+        let control = self.paths.choose_control(&self.steering);
         self.paths.set_statuses(&mut self.conn);
-        self.steering.keep_quiet_but(control.filter(|_| !sending));
-        if let Some(left) = left {
-            let _ = self.conn.ping_path(left);
-        }
+        let quiet_but = control.filter(|_| !sending);
+        self.steering.keep_quiet_but(quiet_but);
         if let Some(slot) = control {
             self.steering.set_gate(Gate::Only(slot));
             if let Some(transmit) = self.poll_quic(now, buf) {
+                let stray =
+                    self.paths.on_network(transmit.path).filter(|path| quiet_but.is_some_and(|s| s != path.slot));
+                if let Some(path) = stray {
+                    // Its bucket was full; a ping keeps it quiet from now on.
+                    let _ = self.conn.ping_path(path.quic);
+                }
                 return Some(transmit);
             }
         }
@@ -278,7 +282,7 @@ impl Session {
                 self.note_limits(self.output.held.is_empty());
                 return Next::Nothing;
             };
-            if !self.output.views.iter().any(|view| view.ready) {
+            if !self.output.views.iter().any(|view| view.ready) && !self.lend_window(now, id) {
                 self.output.wait(true);
                 self.note_limits(false);
                 return Next::Nothing;
@@ -300,6 +304,24 @@ impl Session {
                 return Next::Nothing;
             }
         }
+    }
+
+    /// Bulk data (without a deadline) may have taken a path's whole first window when a block with a deadline comes. That
+    /// one is lent some more, so that it need not wait a round trip for the first acknowledgement.
+    fn lend_window(&mut self, now: Instant, id: BlockId) -> bool {
+        if self.store.get(id).is_none_or(|block| block.deadline.is_none()) {
+            return false;
+        }
+        let first_window = u64::from(self.config.initial_window_packets) * BASE_PACKET;
+        for view in &mut self.output.views {
+            let full = !view.ready && view.ready_at.is_none() && view.health == PathHealth::Active;
+            if full && view.window <= first_window && view.in_flight + BASE_PACKET <= view.window + first_window / 2 {
+                let paced = self.paths.get(view.id).and_then(|path| path.paced_until(now));
+                view.ready = paced.is_none();
+                view.ready_at = paced;
+            }
+        }
+        self.output.views.iter().any(|view| view.ready)
     }
 
     pub(super) fn fragment_view(&self, id: BlockId) -> Option<FragmentView> {
@@ -341,18 +363,6 @@ impl Session {
     /// Asks QUIC for one packet, and learns of it.
     pub(super) fn poll_quic(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
         let transmit = self.conn.poll_transmit(now, NonZeroUsize::MIN, buf);
-        if std::env::var_os("DBG2").is_some()
-            && let Some(t) = &transmit
-        {
-            eprintln!(
-                "{:.4} {} sends {} to {:?} gate {:?}",
-                now.duration_since(self.epoch).as_secs_f64(),
-                if self.conn.side().is_server() { "R" } else { "S" },
-                t.size,
-                t.destination,
-                self.steering.gate()
-            );
-        }
         if transmit.is_some() {
             self.take_fates(now);
         }
