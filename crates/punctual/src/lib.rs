@@ -79,6 +79,9 @@ mod shared;
 mod socket;
 mod timer;
 mod tls;
+#[cfg(feature = "yardstick")]
+#[doc(hidden)]
+pub mod yardstick;
 
 pub use config::Config;
 pub use endpoint::{ClientBuilder, Connect, Endpoint, ServerBuilder};
