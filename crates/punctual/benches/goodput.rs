@@ -4,7 +4,7 @@
 //! [--rounds 3]`
 //!
 //! Both ends run in one thread, so that the figures are those of one CPU. The window is the same for both, and fixed: it is
-//! small enough for the sockets' buffers, so that nothing is lost. `--library` runs the library alone, for a profiler.
+//! small enough for the sockets' buffers, so that nothing is lost. `--only punctual` and `--only raw` are for a profiler.
 
 use std::{
     any::Any,
@@ -57,13 +57,13 @@ struct Options {
     window: u64,
     rounds: usize,
     json: bool,
-    library_only: bool,
+    only: Option<String>,
 }
 
 impl Options {
     fn from_args() -> Result<Self, String> {
         let mut options =
-            Self { bytes: 256 << 20, block: 65_536, window: 512 << 10, rounds: 3, json: false, library_only: false };
+            Self { bytes: 256 << 20, block: 65_536, window: 512 << 10, rounds: 3, json: false, only: None };
         let mut arguments = std::env::args().skip(1);
         while let Some(argument) = arguments.next() {
             let mut number = || {
@@ -76,7 +76,7 @@ impl Options {
                 "--window" => options.window = number()? << 10,
                 "--rounds" => options.rounds = number()?.max(1) as usize,
                 "--json" => options.json = true,
-                "--library" => options.library_only = true,
+                "--only" => options.only = arguments.next(),
                 // What cargo adds.
                 "--bench" => {}
                 other => return Err(format!("unknown option {other}")),
@@ -127,10 +127,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // By turns, so that what else the machine does hits both alike.
     let (mut library, mut raw) = (Vec::new(), Vec::new());
     for _ in 0..options.rounds {
-        if !options.library_only {
+        if options.only.as_deref() != Some("punctual") {
             raw.push(runtime.block_on(run_raw(&options)));
         }
-        library.push(runtime.block_on(run_library(&options))?);
+        if options.only.as_deref() != Some("raw") {
+            library.push(runtime.block_on(run_library(&options))?);
+        }
     }
     let best = |runs: &[Figures]| runs.iter().copied().max_by(|a, b| a.mbps().total_cmp(&b.mbps()));
     let (library, raw) = (best(&library), best(&raw));
