@@ -418,7 +418,9 @@ impl Controller for Steady {
                 None => wanted,
             };
             metrics.pacing_rate = Some(paced as u64);
-            metrics.bandwidth_estimate = Some((base * 8.0) as u64);
+            // In start-up what has been delivered is mostly what there was to send; the path would carry more.
+            let bandwidth = if self.phase == Phase::Startup { paced } else { base };
+            metrics.bandwidth_estimate = Some((bandwidth * 8.0) as u64);
         }
         metrics
     }
