@@ -1,3 +1,5 @@
 //! The program `punctual`.
+mod demo;
+mod h264;
 
 fn main() {}
