@@ -1,5 +1,14 @@
 //! The program `punctual`.
 mod demo;
+mod exit;
 mod h264;
 
-fn main() {}
+use std::process::ExitCode;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match demo::run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
