@@ -1,0 +1,194 @@
+//! Our own ends: what to bind, and which end a datagram came to or leaves from.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    net::{IpAddr, SocketAddr, SocketAddrV6},
+    str::FromStr,
+};
+
+use punctual_proto::LocalId;
+use thiserror::Error;
+
+use crate::error::BuildError;
+
+/// What to bind a socket to.
+///
+/// ```
+/// use punctual::Bind;
+///
+/// assert_eq!("192.0.2.7".parse(), Ok(Bind::Address(([192, 0, 2, 7], 0).into())));
+/// assert_eq!("[::1]:4433".parse(), Ok(Bind::Address("[::1]:4433".parse()?)));
+/// assert_eq!("wlan0".parse(), Ok(Bind::Interface("wlan0".into())));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Bind {
+    /// An address and port; port 0 lets the system choose. The unspecified address (`0.0.0.0`, `[::]`) stands for all addresses of its
+    /// IP version.
+    Address(SocketAddr),
+    /// A network interface by name: one socket for each IP version it has an address of.
+    ///
+    /// On Linux the socket is tied to the interface itself, so that packets leave through it whatever the routing table says. Where
+    /// that is not allowed or not possible, the socket is bound to the interface's address, and the routing table
+    /// decides.
+    Interface(String),
+}
+
+impl fmt::Display for Bind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Interface(name) => name.fmt(f),
+        }
+    }
+}
+
+/// The text names neither an address nor an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("expected an IP address, an address with port, or the name of a network interface")]
+pub struct BindParseError;
+
+impl FromStr for Bind {
+    type Err = BindParseError;
+
+    fn from_str(text: &str) -> Result<Self, BindParseError> {
+        if let Ok(address) = text.parse::<SocketAddr>() {
+            return Ok(Self::Address(address));
+        }
+        if let Ok(ip) = text.parse::<IpAddr>() {
+            return Ok(Self::Address((ip, 0).into()));
+        }
+        // A name the kernel would allow (`dev_valid_name`), that is not a mistyped address.
+        let name =
+            (1..=15).contains(&text.len()) && !text.contains(|c: char| c == '/' || c == ':' || c.is_whitespace());
+        let address = text.chars().all(|c| c.is_ascii_digit() || c == '.');
+        if name && !address { Ok(Self::Interface(text.to_owned())) } else { Err(BindParseError) }
+    }
+}
+
+impl From<SocketAddr> for Bind {
+    fn from(address: SocketAddr) -> Self {
+        Self::Address(address)
+    }
+}
+
+impl From<IpAddr> for Bind {
+    fn from(ip: IpAddr) -> Self {
+        Self::Address((ip, 0).into())
+    }
+}
+
+/// One of an endpoint's own ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Local {
+    /// Its name, for `connect` and `open_path`.
+    pub id: LocalId,
+    /// The address it is bound to.
+    pub address: SocketAddr,
+    /// What was asked for when it was bound.
+    pub bind: Bind,
+}
+
+/// The addresses of an interface that a socket may be bound to: at most one of each IP version, with the reach to leave the link if it
+/// has one.
+pub(crate) fn interface_addresses(name: &str) -> Result<Vec<SocketAddr>, BuildError> {
+    let all = if_addrs::get_if_addrs().map_err(BuildError::Interfaces)?;
+    let of = |v4: bool| {
+        all.iter().filter(|i| i.name == name && i.ip().is_ipv4() == v4).min_by_key(|i| i.is_link_local()).map(|i| {
+            match i.ip() {
+                IpAddr::V4(ip) => SocketAddr::from((ip, 0)),
+                IpAddr::V6(ip) => {
+                    let scope = if i.is_link_local() { i.index.unwrap_or(0) } else { 0 };
+                    SocketAddrV6::new(ip, 0, 0, scope).into()
+                }
+            }
+        })
+    };
+    let found: Vec<_> = [of(true), of(false)].into_iter().flatten().collect();
+    if found.is_empty() {
+        let mut known: Vec<_> = all.iter().map(|i| i.name.clone()).collect();
+        known.sort();
+        known.dedup();
+        return Err(BuildError::Interface { name: name.to_owned(), known });
+    }
+    Ok(found)
+}
+
+/// Local ends in use besides the sockets themselves, at most. A host has few addresses; a routed prefix that is all local
+/// (an "any-IP" set-up) has as many as a stranger cares to send to.
+const MAX_LOCALS: usize = 4_096;
+
+/// Which [`LocalId`] is which socket and, for a socket on all addresses, which of our addresses.
+#[derive(Debug, Default)]
+pub(crate) struct LocalTable {
+    ends: Vec<(usize, Option<IpAddr>)>,
+    by_address: HashMap<(usize, IpAddr), LocalId>,
+}
+
+impl LocalTable {
+    /// The end that is a socket as such: what is sent from it leaves from whichever address the system picks.
+    pub(crate) fn add_socket(&mut self, socket: usize) -> LocalId {
+        self.push(socket, None)
+    }
+
+    /// The end that is one address of a socket on many. `None` when there are too many.
+    pub(crate) fn of_address(&mut self, socket: usize, ip: IpAddr) -> Option<LocalId> {
+        if let Some(&id) = self.by_address.get(&(socket, ip)) {
+            return Some(id);
+        }
+        if self.by_address.len() >= MAX_LOCALS {
+            return None;
+        }
+        let id = self.push(socket, Some(ip));
+        self.by_address.insert((socket, ip), id);
+        Some(id)
+    }
+
+    /// The socket, and the address to send from if it is not for the system to choose.
+    pub(crate) fn resolve(&self, id: LocalId) -> Option<(usize, Option<IpAddr>)> {
+        self.ends.get(usize::try_from(id.0).ok()?).copied()
+    }
+
+    fn push(&mut self, socket: usize, ip: Option<IpAddr>) -> LocalId {
+        let id = LocalId(u32::try_from(self.ends.len()).expect("bounded by MAX_LOCALS and by open files"));
+        self.ends.push((socket, ip));
+        id
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mistyped_addresses_are_not_taken_for_interfaces() {
+        for bad in ["", "127.0.0.1.5", "256.1.1.1", "::zz", "eth0:80", "a name", "an-interface-name-too-long"] {
+            assert_eq!(bad.parse::<Bind>(), Err(BindParseError), "{bad}");
+        }
+    }
+
+    #[test]
+    fn each_address_is_one_end_and_their_number_is_bounded() {
+        let mut table = LocalTable::default();
+        let socket = table.add_socket(0);
+        let first = table.of_address(0, [10, 0, 0, 1].into()).expect("room");
+        assert_ne!(socket, first);
+        assert_eq!(table.of_address(0, [10, 0, 0, 1].into()), Some(first));
+        assert_eq!(table.resolve(first), Some((0, Some([10, 0, 0, 1].into()))));
+        assert_eq!(table.resolve(socket), Some((0, None)));
+        for n in 0..2 * MAX_LOCALS as u32 {
+            table.of_address(0, IpAddr::from(n.to_be_bytes()));
+        }
+        assert_eq!(table.ends.len(), MAX_LOCALS + 1);
+        assert_eq!(table.of_address(0, [10, 0, 0, 1].into()), Some(first));
+        assert_eq!(table.resolve(LocalId(u32::MAX)), None);
+    }
+
+    #[test]
+    fn an_unknown_interface_is_an_error_that_names_the_others() {
+        let Err(BuildError::Interface { known, .. }) = interface_addresses("no-such-if0") else { panic!() };
+        assert!(!known.is_empty());
+    }
+}

@@ -1,0 +1,484 @@
+//! One connection with a peer, as its application sees it.
+
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use punctual_proto::{
+    Block, BlockError, BlockId, BlockUpdate, CloseReason, Delta, LocalId, NetworkPath, PathError, PathId, PathStats,
+    ReceivedBlock, SendError, SessionId, SessionStats,
+};
+use tokio::sync::{broadcast, oneshot};
+
+use crate::{
+    error::OpenPathError,
+    events::{Events, SentBlock, Undelivered},
+    qlog::SentInfo,
+    shared::{Gone, Shared, Signals, Slot, State},
+};
+
+/// One connection with a peer, over one or more paths.
+///
+/// Clones are handles of the same session; when the last is dropped, the session is closed (code 0), and what had not been
+/// delivered by then is dropped: see [`finish`](Self::finish) for the patient way. [`SentBlock`], [`Path`] and [`Events`] do not keep a
+/// session alive.
+///
+/// All methods take `&self` and may be called from any task. All futures may be dropped at any time.
+#[derive(Clone)]
+pub struct Session(Arc<Owner>);
+
+/// Closes the session when the last handle goes.
+struct Owner(Link);
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.0.shared.drive(|state, now| state.release(self.0.id, now));
+    }
+}
+
+/// The way to a session, for whoever may outlive it.
+#[derive(Clone)]
+struct Link {
+    shared: Arc<Shared>,
+    id: SessionId,
+    signals: Arc<Signals>,
+    settings: Settings,
+}
+
+/// What a session's handles need to know of the endpoint's settings.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Settings {
+    /// How long opening a path may take.
+    pub(crate) connect_timeout: Duration,
+    /// Whether a block past its deadline is still worth handing over.
+    pub(crate) drops_stale: bool,
+    pub(crate) event_backlog: usize,
+}
+
+impl Link {
+    /// Works on the live session, and has the driver send and tell what came of it.
+    fn drive<R>(&self, work: impl FnOnce(&mut punctual_proto::Session, &mut Slot, Instant) -> R) -> Result<R, Gone> {
+        self.shared.drive(|state, now| state.session(self.id).map(|(session, slot)| work(session, slot, now)))
+    }
+
+    /// Looks at the books, which outlive the session until its last handle is gone.
+    fn slot<R>(&self, look: impl FnOnce(&mut Slot) -> R) -> Option<R> {
+        self.shared.with(|state, _| state.sessions.get_mut(&self.id).map(look))
+    }
+
+    fn close_path(&self, id: PathId) -> Result<(), PathError> {
+        self.drive(|session, _, now| session.close_path(now, id)).unwrap_or(Err(PathError::Closed))
+    }
+
+    fn path_stats(&self) -> Vec<PathStats> {
+        self.shared.with(|state, _| match state.session(self.id) {
+            Ok((session, _)) => session.path_stats(),
+            Err(Gone) => last_stats(state, self.id).1,
+        })
+    }
+}
+
+fn last_stats(state: &State, id: SessionId) -> (SessionStats, Vec<PathStats>) {
+    state.sessions.get(&id).and_then(|slot| slot.last_stats.clone()).unwrap_or_default()
+}
+
+impl Session {
+    /// A handle of the session whose books these are.
+    pub(crate) fn new(shared: Arc<Shared>, id: SessionId, signals: Arc<Signals>, settings: Settings) -> Self {
+        Self(Arc::new(Owner(Link { shared, id, signals, settings })))
+    }
+
+    fn link(&self) -> &Link {
+        &self.0.0
+    }
+
+    /// Its name within its endpoint, in logs.
+    pub fn id(&self) -> SessionId {
+        self.link().id
+    }
+
+    /// Hands a block over, as soon as there is room for it.
+    ///
+    /// The deadline counts from this call (or from [`Block::begin`], if that is set), so waiting for room counts. When the deadline
+    /// passes first, the block comes back as [`SendError::Full`]; except under a scheduler that never drops a late block.
+    /// A block that was accepted is sent whether or not the [`SentBlock`] is kept.
+    ///
+    /// ```no_run
+    /// # async fn example(session: punctual::Session, frame: bytes::Bytes) -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use punctual::{Block, Outcome};
+    ///
+    /// let block = Block::new(frame).deadline(Duration::from_millis(100)).priority(1);
+    /// let sent = session.send(block).await?;
+    /// println!("block {} is on its way", sent.id());
+    /// if let Outcome::Delivered(delivery) = sent.await {
+    ///     println!("there after {:?}", delivery.completion);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    pub async fn send(&self, mut block: Block) -> Result<SentBlock, SendError> {
+        let begin = *block.begin.get_or_insert_with(Instant::now);
+        let link = self.link();
+        let give_up = block.deadline.filter(|_| link.settings.drops_stale).and_then(|d| begin.checked_add(d));
+        loop {
+            // Made before the attempt, so that room made in between is not missed.
+            let room = link.signals.writable.notified();
+            block = match self.try_send(block) {
+                Err(SendError::Full(block)) => *block,
+                other => return other,
+            };
+            match give_up {
+                None => room.await,
+                Some(due) => {
+                    if tokio::time::timeout_at(due.into(), room).await.is_err() {
+                        return Err(SendError::Full(Box::new(block)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Hands a block over if there is room for it now.
+    ///
+    /// # Errors
+    /// See [`SendError`]; `Full` gives the block back.
+    pub fn try_send(&self, block: Block) -> Result<SentBlock, SendError> {
+        let link = self.link();
+        let sent = link.drive(|session, slot, now| {
+            if slot.finishing.is_some() {
+                return Err(SendError::Closed);
+            }
+            let info = slot.log.is_some().then(|| SentInfo::of(&block, now));
+            let id = session.send(now, block)?;
+            if let (Some(log), Some(info)) = (&mut slot.log, &info) {
+                log.sent(now, id, info);
+            }
+            let (tell, outcome) = oneshot::channel();
+            slot.outcomes.insert(id, tell);
+            Ok(SentBlock { id, outcome })
+        });
+        sent.unwrap_or(Err(SendError::Closed))
+    }
+
+    /// Changes what was said of a block that has not ended.
+    ///
+    /// # Errors
+    /// See [`BlockError`].
+    pub fn update(&self, id: BlockId, update: BlockUpdate) -> Result<(), BlockError> {
+        let updated = self.link().drive(|session, slot, now| {
+            session.update(now, id, update.clone())?;
+            if let Some(log) = &mut slot.log {
+                log.updated(now, id, &update);
+            }
+            Ok(())
+        });
+        updated.unwrap_or(Err(BlockError::NotLive(id)))
+    }
+
+    /// Drops a block that has not ended, and with it those that depend on it. Its outcome says so, unless the receiver turns out to have
+    /// it already.
+    ///
+    /// # Errors
+    /// See [`BlockError`].
+    pub fn cancel(&self, id: BlockId) -> Result<(), BlockError> {
+        self.link().drive(|session, _, now| session.cancel(now, id)).unwrap_or(Err(BlockError::NotLive(id)))
+    }
+
+    /// The next complete block from the peer.
+    ///
+    /// Blocks that were complete when the session ended can still be received.
+    ///
+    /// # Errors
+    /// Why the session ended, once there is nothing more to receive.
+    pub async fn recv(&self) -> Result<ReceivedBlock, CloseReason> {
+        loop {
+            let readable = self.link().signals.readable.notified();
+            match self.try_recv() {
+                Ok(Some(block)) => return Ok(block),
+                Ok(None) => readable.await,
+                Err(reason) => return Err(reason),
+            }
+        }
+    }
+
+    /// The next complete block from the peer, if there is one now.
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv).
+    pub fn try_recv(&self) -> Result<Option<ReceivedBlock>, CloseReason> {
+        let link = self.link();
+        let received = link.shared.with(|state, now| match state.session(link.id) {
+            Ok((session, slot)) => {
+                let block = session.recv();
+                if let (Some(block), Some(log)) = (&block, &mut slot.log) {
+                    log.received(now, block);
+                }
+                Ok(block)
+            }
+            Err(Gone) => {
+                let Some(slot) = state.sessions.get_mut(&link.id) else { return Err(CloseReason::Local) };
+                match (slot.inbox.pop_front(), &slot.closed) {
+                    (Some(block), _) => Ok(Some(block)),
+                    (None, reason) => Err(reason.clone().unwrap_or(CloseReason::Local)),
+                }
+            }
+        });
+        if let Ok(Some(_)) = received {
+            // Taking a block makes room for the peer to send another, which it must be told.
+            link.shared.wake.notify_one();
+        }
+        received
+    }
+
+    /// Tells the peer's application by how much the completion of one of its blocks missed what this side expected
+    /// (`expect` of DTP); positive means it came too late. There it is a [`SessionEvent::Expected`](crate::SessionEvent::Expected).
+    ///
+    /// # Errors
+    /// See [`BlockError`].
+    pub fn expect(&self, id: BlockId, delta: Delta) -> Result<(), BlockError> {
+        self.link().drive(|session, _, _| session.expect(id, delta)).unwrap_or(Err(BlockError::NotLive(id)))
+    }
+
+    /// Refuses one of the peer's blocks: it is freed here and dropped there.
+    ///
+    /// # Errors
+    /// See [`BlockError`].
+    pub fn refuse(&self, id: BlockId) -> Result<(), BlockError> {
+        self.link().drive(|session, _, _| session.refuse(id)).unwrap_or(Err(BlockError::NotLive(id)))
+    }
+
+    /// Opens another path, from one of the endpoint's [`locals`](crate::Endpoint::locals) to an address of the server's, and waits until
+    /// it is validated. Clients only.
+    ///
+    /// # Errors
+    /// See [`OpenPathError`]. Dropping the future gives the path up.
+    pub async fn open_path(&self, local: LocalId, remote: SocketAddr) -> Result<Path, OpenPathError> {
+        let link = self.link();
+        let remote = canonical(remote);
+        let (id, opened) = link.shared.drive(|state, now| {
+            let (socket, _) = state.locals.resolve(local).ok_or(OpenPathError::UnknownLocal(local))?;
+            let from = state.sockets[socket].address;
+            if from.is_ipv4() != remote.is_ipv4() {
+                return Err(OpenPathError::Family { local: from, remote });
+            }
+            let (session, slot) = state.session(link.id).map_err(|Gone| PathError::Closed)?;
+            let id = session.open_path(now, NetworkPath { local, remote })?;
+            let (tell, opened) = oneshot::channel();
+            slot.opening.insert(id, tell);
+            Ok((id, opened))
+        })?;
+        let mut guard = OpeningPath { link, id, done: false };
+        let after = link.settings.connect_timeout;
+        let opened =
+            tokio::time::timeout(after, opened).await.map_err(|_| OpenPathError::TimedOut { remote, after })?;
+        guard.done = true;
+        match opened {
+            Ok(true) => Ok(Path { link: link.clone(), id, local, remote }),
+            Ok(false) => Err(OpenPathError::Abandoned),
+            Err(_) => Err(PathError::Closed.into()),
+        }
+    }
+
+    /// Closes a path; what was in flight on it goes elsewhere.
+    ///
+    /// # Errors
+    /// See [`PathError`].
+    pub fn close_path(&self, id: PathId) -> Result<(), PathError> {
+        self.link().close_path(id)
+    }
+
+    /// Totals; once the session has ended, those at its end.
+    pub fn stats(&self) -> SessionStats {
+        let link = self.link();
+        link.shared.with(|state, _| match state.session(link.id) {
+            Ok((session, _)) => session.stats(),
+            Err(Gone) => last_stats(state, link.id).0,
+        })
+    }
+
+    /// State and totals of every open path, in the order of their ids; once the session has ended, those at its end.
+    pub fn path_stats(&self) -> Vec<PathStats> {
+        self.link().path_stats()
+    }
+
+    /// The session's events from now on, for those who want to watch.
+    pub fn events(&self) -> Events {
+        let backlog = self.link().settings.event_backlog.max(1);
+        let events = self.link().slot(|slot| {
+            if slot.closed.is_some() {
+                return None;
+            }
+            let events = slot.events.get_or_insert_with(|| broadcast::channel(backlog).0);
+            Some(events.subscribe())
+        });
+        // A session that has ended has no more events: a channel without a sender.
+        Events(events.flatten().unwrap_or_else(|| broadcast::channel(1).1))
+    }
+
+    /// Blocks handed over that have not ended yet.
+    pub fn live_blocks(&self) -> usize {
+        let link = self.link();
+        link.shared.with(|state, _| state.session(link.id).map_or(0, |(session, _)| session.live_blocks()))
+    }
+
+    /// Whether the peer speaks `punctual/1`; if not, each block travels as a QUIC stream of its own.
+    pub fn is_punctual(&self) -> bool {
+        self.link().slot(|slot| slot.punctual).flatten().unwrap_or(false)
+    }
+
+    /// The peer's address on the first path; `None` once the session has ended.
+    pub fn remote_address(&self) -> Option<SocketAddr> {
+        let link = self.link();
+        link.shared.with(|state, _| state.session(link.id).ok().map(|(session, _)| session.remote_address()))
+    }
+
+    /// Why the session ended, if it has.
+    pub fn close_reason(&self) -> Option<CloseReason> {
+        match self.link().slot(|slot| slot.closed.clone()) {
+            Some(reason) => reason,
+            None => Some(CloseReason::Local),
+        }
+    }
+
+    /// Waits for the end of the session.
+    pub async fn closed(&self) -> CloseReason {
+        loop {
+            let changed = self.link().signals.changed.notified();
+            if let Some(reason) = self.close_reason() {
+                return reason;
+            }
+            changed.await;
+        }
+    }
+
+    /// Ends the session at once: what is live is dropped ([`DropReason::SessionClosed`](crate::DropReason)). Code 0 is a normal end; codes up to
+    /// [`ProtocolError::BASE`](crate::ProtocolError::BASE) are the application's to use.
+    ///
+    /// The driver sends it; [`Endpoint::wait_idle`](crate::Endpoint::wait_idle) before the program ends gives it the time.
+    pub fn close(&self, code: u32, reason: &str) {
+        // A session that is gone is closed enough.
+        let _: Result<(), Gone> = self.link().drive(|session, _, now| session.close(now, code, reason));
+    }
+
+    /// Ends the session in peace: accepts no more blocks, waits until those handed over have ended, for `timeout` at most, and closes it.
+    ///
+    /// The peer's own blocks are not waited for: which side closes when is for the applications to agree on.
+    pub async fn finish(&self, timeout: Duration) -> Undelivered {
+        let link = self.link();
+        link.slot(|slot| {
+            slot.finishing.get_or_insert_default();
+        });
+        link.signals.writable.notify_waiters();
+        let ended = async {
+            loop {
+                let changed = link.signals.changed.notified();
+                if self.live_blocks() == 0 {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        let _ = tokio::time::timeout(timeout, ended).await;
+        self.close(0, "");
+        let reason = self.closed().await;
+        let mut undelivered = link.slot(|slot| slot.finishing.clone()).flatten().unwrap_or_default();
+        undelivered.reason = Some(reason);
+        undelivered.blocks.sort_unstable_by_key(|(id, _)| *id);
+        undelivered
+    }
+
+    /// Waits for the handshake to end, one way or the other.
+    pub(crate) async fn connected(&self) -> Result<(), CloseReason> {
+        loop {
+            let changed = self.link().signals.changed.notified();
+            match self.link().slot(|slot| (slot.punctual, slot.closed.clone())) {
+                Some((Some(_), _)) => return Ok(()),
+                Some((None, None)) => changed.await,
+                Some((None, Some(reason))) => return Err(reason),
+                None => return Err(CloseReason::Local),
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Session").field(&self.link().id.0).finish()
+    }
+}
+
+/// An IPv4 address in IPv6 clothing is an IPv4 address.
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        ip if ip == address.ip() => address,
+        ip => SocketAddr::new(ip, address.port()),
+    }
+}
+
+/// Gives a path up unless it was opened.
+struct OpeningPath<'a> {
+    link: &'a Link,
+    id: PathId,
+    done: bool,
+}
+
+impl Drop for OpeningPath<'_> {
+    fn drop(&mut self) {
+        if !self.done {
+            // It may have gone by itself.
+            let _ = self.link.close_path(self.id);
+            self.link.slot(|slot| slot.opening.remove(&self.id));
+        }
+    }
+}
+
+/// A path of a session. Dropping the handle does not close it.
+#[derive(Clone)]
+pub struct Path {
+    link: Link,
+    id: PathId,
+    local: LocalId,
+    remote: SocketAddr,
+}
+
+impl Path {
+    /// Its name within the session.
+    pub fn id(&self) -> PathId {
+        self.id
+    }
+
+    /// Our end.
+    pub fn local(&self) -> LocalId {
+        self.local
+    }
+
+    /// The peer's end.
+    pub fn remote(&self) -> SocketAddr {
+        self.remote
+    }
+
+    /// Its state and totals; `None` once it is closed.
+    pub fn stats(&self) -> Option<PathStats> {
+        self.link.path_stats().into_iter().find(|path| path.id == self.id)
+    }
+
+    /// Closes it; what was in flight on it goes elsewhere.
+    ///
+    /// # Errors
+    /// See [`PathError`].
+    pub fn close(&self) -> Result<(), PathError> {
+        self.link.close_path(self.id)
+    }
+}
+
+impl std::fmt::Debug for Path {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Path").field("id", &self.id).field("local", &self.local).field("remote", &self.remote).finish()
+    }
+}

@@ -1,0 +1,353 @@
+//! What handles and the driver share: the protocol behind a lock, and for each session what its handles wait for.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Instant,
+};
+
+use punctual_proto::{
+    BlockId, CloseReason, DropReason, Event, Outcome, PathEvent, PathId, PathStats, ReceivedBlock, SessionId,
+    SessionStats,
+};
+use tokio::sync::{Notify, broadcast, oneshot};
+use tracing::{Span, debug, info, info_span, trace, warn};
+
+use crate::{
+    events::{SessionEvent, Undelivered},
+    local::LocalTable,
+    qlog::{BlockLog, Role},
+    socket::Socket,
+};
+
+/// Shared by an endpoint's driver and all handles.
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    /// There is work for the driver.
+    pub(crate) wake: Notify,
+    /// A session waits to be accepted, or none will come any more.
+    pub(crate) accepted: Notify,
+    /// No session is left.
+    pub(crate) idle: Notify,
+}
+
+impl Shared {
+    pub(crate) fn new(state: State) -> Self {
+        Self { state: Mutex::new(state), wake: Notify::new(), accepted: Notify::new(), idle: Notify::new() }
+    }
+
+    /// Works on the state. The time is taken under the lock, so that for the protocol it never runs backwards.
+    pub(crate) fn with<R>(&self, work: impl FnOnce(&mut State, Instant) -> R) -> R {
+        // Only a bug can poison the lock; the driver's end then marks the endpoint dead.
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        work(&mut state, Instant::now())
+    }
+
+    /// As [`with`](Self::with), and has the driver send and tell what came of it.
+    pub(crate) fn drive<R>(&self, work: impl FnOnce(&mut State, Instant) -> R) -> R {
+        let result = self.with(work);
+        self.wake.notify_one();
+        result
+    }
+}
+
+/// Everything behind the lock.
+pub(crate) struct State {
+    pub(crate) core: punctual_proto::Endpoint,
+    pub(crate) sessions: HashMap<SessionId, Slot>,
+    /// Sessions that clients have opened and nobody has accepted yet.
+    pub(crate) incoming: VecDeque<SessionId>,
+    /// How many may wait. They are kept when they end, for the blocks they brought.
+    pub(crate) max_incoming: usize,
+    pub(crate) locals: LocalTable,
+    pub(crate) sockets: Vec<Arc<Socket>>,
+    pub(crate) qlog_dir: Option<PathBuf>,
+    /// Set once the endpoint is closing: no session comes in or begins any more.
+    pub(crate) closing: Option<(u32, String)>,
+    /// No endpoint handle is left.
+    pub(crate) abandoned: bool,
+    /// The driver is gone, with its runtime or by a bug; nothing will happen any more.
+    pub(crate) dead: bool,
+}
+
+/// Why the session cannot be worked with.
+pub(crate) struct Gone;
+
+impl State {
+    /// The protocol's half of a session and ours, while it lives.
+    pub(crate) fn session(&mut self, id: SessionId) -> Result<(&mut punctual_proto::Session, &mut Slot), Gone> {
+        if self.dead {
+            return Err(Gone);
+        }
+        match (self.core.session(id), self.sessions.get_mut(&id)) {
+            (Some(session), Some(slot)) if slot.closed.is_none() => Ok((session, slot)),
+            _ => Err(Gone),
+        }
+    }
+
+    /// Begins the books of a new session.
+    pub(crate) fn open_slot(&mut self, id: SessionId, role: Role, now: Instant) -> &mut Slot {
+        let log = self.qlog_dir.as_ref().and_then(|dir| {
+            BlockLog::create(dir, role, id, now).inspect_err(|error| warn!(%error, "no qlog file of blocks")).ok()
+        });
+        self.sessions.entry(id).or_insert_with(|| Slot::new(info_span!("session", role = role.name(), id = id.0), log))
+    }
+
+    /// Drains the protocol's events; `true` if there were any.
+    pub(crate) fn dispatch_events(&mut self, now: Instant, accepted: &Notify) -> bool {
+        let mut any = false;
+        while let Some((id, event)) = self.core.poll_event() {
+            any = true;
+            if !self.sessions.contains_key(&id) {
+                self.meet(id, &event, now, accepted);
+            }
+            if let Some(slot) = self.sessions.get_mut(&id) {
+                slot.handle(&mut self.core, id, event, now);
+                if slot.is_forgotten() {
+                    self.sessions.remove(&id);
+                }
+            }
+        }
+        any
+    }
+
+    /// A session shows itself for the first time: a client has opened it.
+    fn meet(&mut self, id: SessionId, event: &Event, now: Instant, accepted: &Notify) {
+        if matches!(event, Event::Closed(_)) {
+            // It ended before it began; nobody was told of it.
+            debug!(session = id.0, ?event, "an incoming session failed");
+            return;
+        }
+        let refusal = match &self.closing {
+            Some((code, reason)) => Some((*code, &reason[..])),
+            None => (self.incoming.len() >= self.max_incoming).then_some((0, "nobody accepts the session")),
+        };
+        if let Some((code, reason)) = refusal {
+            if let Some(session) = self.core.session(id) {
+                session.close(now, code, reason);
+            }
+            return;
+        }
+        let slot = self.open_slot(id, Role::Server, now);
+        slot.held = true;
+        self.incoming.push_back(id);
+        accepted.notify_waiters();
+    }
+
+    /// A session's last handle is gone.
+    pub(crate) fn release(&mut self, id: SessionId, now: Instant) {
+        let Some(slot) = self.sessions.get_mut(&id) else { return };
+        slot.held = false;
+        if slot.is_forgotten() {
+            self.sessions.remove(&id);
+        } else if let Some(session) = self.core.session(id).filter(|_| !self.dead) {
+            session.close(now, 0, "");
+        }
+    }
+
+    /// Stops accepting, and closes every session.
+    pub(crate) fn close(&mut self, now: Instant, code: u32, reason: &str) {
+        if self.closing.is_some() || self.dead {
+            return;
+        }
+        info!(sessions = self.sessions.len(), code, reason, "endpoint closing");
+        self.closing = Some((code, reason.to_owned()));
+        self.core.set_server(None);
+        let ids: Vec<_> = self.sessions.keys().copied().collect();
+        for id in ids {
+            if let Some(session) = self.core.session(id) {
+                session.close(now, code, reason);
+            }
+        }
+        for id in std::mem::take(&mut self.incoming) {
+            self.release(id, now);
+        }
+    }
+
+    /// The driver is gone: whoever waits is told.
+    pub(crate) fn die(&mut self) {
+        self.dead = true;
+        for slot in self.sessions.values_mut() {
+            slot.end(CloseReason::Local);
+        }
+        self.sessions.retain(|_, slot| !slot.is_forgotten());
+        self.incoming.clear();
+    }
+}
+
+/// What the handles of one session wait for.
+#[derive(Debug, Default)]
+pub(crate) struct Signals {
+    /// A block may be there to receive.
+    pub(crate) readable: Notify,
+    /// There may be room for a block.
+    pub(crate) writable: Notify,
+    /// It is connected or closed, or (while finishing) has no live block left.
+    pub(crate) changed: Notify,
+}
+
+impl Signals {
+    fn all(&self) {
+        self.readable.notify_waiters();
+        self.writable.notify_waiters();
+        self.changed.notify_waiters();
+    }
+}
+
+/// What the library keeps for a session beside the protocol's own state.
+pub(crate) struct Slot {
+    pub(crate) signals: Arc<Signals>,
+    pub(crate) span: Span,
+    /// Whether the peer speaks `punctual/1`, once connected.
+    pub(crate) punctual: Option<bool>,
+    pub(crate) closed: Option<CloseReason>,
+    /// Whether it has handles, or waits to be accepted.
+    pub(crate) held: bool,
+    /// Who waits for which of our live blocks to end.
+    pub(crate) outcomes: HashMap<BlockId, oneshot::Sender<Outcome>>,
+    /// Who waits for which path to be validated.
+    pub(crate) opening: HashMap<PathId, oneshot::Sender<bool>>,
+    /// Blocks that were complete when the session ended.
+    pub(crate) inbox: VecDeque<ReceivedBlock>,
+    /// Made when somebody listens.
+    pub(crate) events: Option<broadcast::Sender<SessionEvent>>,
+    /// Set while finishing: nothing is accepted any more, and what is dropped is noted.
+    pub(crate) finishing: Option<Undelivered>,
+    /// As they were when the session ended.
+    pub(crate) last_stats: Option<(SessionStats, Vec<PathStats>)>,
+    pub(crate) log: Option<BlockLog>,
+}
+
+impl Slot {
+    fn new(span: Span, log: Option<BlockLog>) -> Self {
+        Self {
+            signals: Arc::default(),
+            span,
+            punctual: None,
+            closed: None,
+            held: false,
+            outcomes: HashMap::new(),
+            opening: HashMap::new(),
+            inbox: VecDeque::new(),
+            events: None,
+            finishing: None,
+            last_stats: None,
+            log,
+        }
+    }
+
+    /// Whether nobody can ask for it any more.
+    fn is_forgotten(&self) -> bool {
+        self.closed.is_some() && !self.held
+    }
+
+    fn handle(&mut self, core: &mut punctual_proto::Endpoint, id: SessionId, event: Event, now: Instant) {
+        let _entered = self.span.clone().entered();
+        match event {
+            Event::Connected { punctual } => {
+                info!(punctual, "connected");
+                self.punctual = Some(punctual);
+                self.signals.changed.notify_waiters();
+            }
+            Event::Outcome { id: block, outcome } => self.outcome(core, id, block, outcome, now),
+            Event::Readable => self.signals.readable.notify_waiters(),
+            Event::Writable => self.signals.writable.notify_waiters(),
+            Event::PeerDropped { id, reason, received_bytes } => {
+                trace!(block = id.0, %reason, received_bytes, "dropped by the peer");
+                if let Some(log) = &mut self.log {
+                    log.peer_dropped(now, id, reason, received_bytes);
+                }
+                self.publish(SessionEvent::PeerDropped { id, reason, received_bytes });
+            }
+            Event::Expected { id, delta } => {
+                if let Some(log) = &mut self.log {
+                    log.expected(now, id, delta);
+                }
+                self.publish(SessionEvent::Expected { id, delta });
+            }
+            Event::Path { id, event } => self.path(id, event, now),
+            Event::Closed(reason) => {
+                info!(%reason, "closed");
+                if let Some(session) = core.session(id) {
+                    self.inbox.extend(std::iter::from_fn(|| session.recv()));
+                    self.last_stats = Some((session.stats(), session.path_stats()));
+                }
+                if let Some(mut log) = self.log.take() {
+                    for block in &self.inbox {
+                        log.received(now, block);
+                    }
+                    log.closed(now, &reason);
+                }
+                self.end(reason);
+            }
+        }
+    }
+
+    fn outcome(
+        &mut self,
+        core: &mut punctual_proto::Endpoint,
+        session: SessionId,
+        id: BlockId,
+        outcome: Outcome,
+        now: Instant,
+    ) {
+        trace!(block = id.0, ?outcome, "ended");
+        if let Some(log) = &mut self.log {
+            log.outcome(now, id, &outcome);
+        }
+        match self.outcomes.remove(&id) {
+            // Whoever had the handle may have dropped it.
+            Some(waiting) => _ = waiting.send(outcome),
+            None => debug_assert!(false, "block {id} ended twice, or was never sent"),
+        }
+        if let Some(undelivered) = &mut self.finishing {
+            if let Outcome::Dropped { reason, .. } = outcome {
+                undelivered.blocks.push((id, reason));
+            }
+            if core.session(session).is_none_or(|session| session.live_blocks() == 0) {
+                self.signals.changed.notify_waiters();
+            }
+        }
+    }
+
+    fn path(&mut self, id: PathId, event: PathEvent, now: Instant) {
+        match event {
+            PathEvent::Suspected { silent } => warn!(path = id.0, ?silent, "path suspected"),
+            _ => info!(path = id.0, ?event, "path changed"),
+        }
+        if let Some(log) = &mut self.log {
+            log.path(now, id, event);
+        }
+        if matches!(event, PathEvent::Opened | PathEvent::Closed)
+            && let Some(waiting) = self.opening.remove(&id)
+        {
+            let _ = waiting.send(event == PathEvent::Opened);
+        }
+        self.publish(SessionEvent::Path { id, event });
+    }
+
+    fn publish(&mut self, event: SessionEvent) {
+        // Nobody may be listening any more; then the channel goes, too.
+        if self.events.as_ref().is_some_and(|events| events.send(event).is_err()) {
+            self.events = None;
+        }
+    }
+
+    /// The session is over: everybody who waits is told.
+    fn end(&mut self, reason: CloseReason) {
+        if self.closed.is_none() {
+            self.closed = Some(reason);
+        }
+        // The protocol ends every block before the session; only when the driver died are there some left.
+        for (id, waiting) in self.outcomes.drain() {
+            if let Some(undelivered) = &mut self.finishing {
+                undelivered.blocks.push((id, DropReason::SessionClosed));
+            }
+            let _ = waiting.send(Outcome::Dropped { reason: DropReason::SessionClosed, good_bytes: 0 });
+        }
+        self.opening.clear();
+        self.events = None;
+        self.signals.all();
+    }
+}

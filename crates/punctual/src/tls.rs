@@ -1,0 +1,386 @@
+//! Who we are and whom we trust.
+//!
+//! There is no switch that turns checking off. A client trusts what the system trusts, or certificate authorities of
+//! its own, or exactly the certificates whose fingerprints it was given. The system's own verifier
+//! (`rustls-platform-verifier`) is used rather than a built-in list of roots: it follows what the administrator
+//! installed and removed, and does not go stale with our releases.
+
+use std::{fmt, path::Path, str::FromStr, sync::Arc};
+
+use punctual_proto::{ClientConfig, ServerConfig};
+use rustls::{
+    CertificateError, DigitallySignedStruct, OtherError, RootCertStore, SignatureScheme,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
+    server::WebPkiClientVerifier,
+};
+use thiserror::Error;
+
+use crate::error::TlsError;
+
+/// The SHA-256 digest of a certificate (of its DER form), as `openssl x509 -fingerprint -sha256` prints it.
+///
+/// ```
+/// use punctual::Fingerprint;
+///
+/// let identity = punctual::Identity::self_signed(["camera.local"])?;
+/// let text = identity.fingerprint().to_string();
+/// assert_eq!(text.parse::<Fingerprint>()?, identity.fingerprint());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Fingerprint(pub [u8; 32]);
+
+impl Fingerprint {
+    /// Of a certificate in DER form.
+    pub fn of(certificate: &[u8]) -> Self {
+        let digest = ring::digest::digest(&ring::digest::SHA256, certificate);
+        let mut bytes = [0; 32];
+        bytes.copy_from_slice(digest.as_ref());
+        Self(bytes)
+    }
+
+    /// The fingerprint that was presented, if that is what `error` is about.
+    pub(crate) fn from_mismatch(error: &CertificateError) -> Option<Self> {
+        let CertificateError::Other(OtherError(other)) = error else { return None };
+        other.downcast_ref::<FingerprintMismatch>().map(|mismatch| mismatch.presented)
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Fingerprint({self})")
+    }
+}
+
+/// The text is not a fingerprint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("a fingerprint is 64 hexadecimal digits, with or without colons")]
+pub struct FingerprintError;
+
+impl FromStr for Fingerprint {
+    type Err = FingerprintError;
+
+    fn from_str(text: &str) -> Result<Self, FingerprintError> {
+        let mut digits = text.trim().chars().filter(|c| *c != ':').map(|c| c.to_digit(16));
+        let mut digit = || digits.next().flatten().and_then(|d| u8::try_from(d).ok()).ok_or(FingerprintError);
+        let mut bytes = [0; 32];
+        for byte in &mut bytes {
+            *byte = digit()? << 4 | digit()?;
+        }
+        if digits.next().is_some() { Err(FingerprintError) } else { Ok(Self(bytes)) }
+    }
+}
+
+/// The certificate is not one of those pinned.
+#[derive(Debug, Error)]
+#[error("the certificate has fingerprint {presented}, which is not expected")]
+struct FingerprintMismatch {
+    presented: Fingerprint,
+}
+
+/// Whose word a client takes for who a server is.
+#[derive(Debug, Clone, Default)]
+pub struct Trust(TrustKind);
+
+#[derive(Debug, Clone, Default)]
+enum TrustKind {
+    #[default]
+    System,
+    Authorities(Arc<RootCertStore>),
+    Pinned(Vec<Fingerprint>),
+}
+
+impl Trust {
+    /// What the operating system trusts. The default.
+    pub fn system() -> Self {
+        Self(TrustKind::System)
+    }
+
+    /// These certificate authorities and no others; PEM, one or more certificates.
+    ///
+    /// # Errors
+    /// If there is no certificate in `pem`, or one that cannot be an authority.
+    pub fn ca_pem(pem: impl AsRef<[u8]>) -> Result<Self, TlsError> {
+        Ok(Self(TrustKind::Authorities(Arc::new(roots(certificates(pem.as_ref())?)?))))
+    }
+
+    /// These certificate authorities and no others; DER, one certificate each.
+    ///
+    /// # Errors
+    /// If there is none, or one that cannot be an authority.
+    pub fn ca_der<C: Into<Vec<u8>>>(certificates: impl IntoIterator<Item = C>) -> Result<Self, TlsError> {
+        let certificates = certificates.into_iter().map(|der| CertificateDer::from(der.into()));
+        Ok(Self(TrustKind::Authorities(Arc::new(roots(certificates)?))))
+    }
+
+    /// Only the certificates with these fingerprints, whatever names they bear and whoever signed them.
+    ///
+    /// For self-signed certificates. The server still has to prove that it holds the key.
+    pub fn fingerprints(fingerprints: impl IntoIterator<Item = Fingerprint>) -> Self {
+        Self(TrustKind::Pinned(fingerprints.into_iter().collect()))
+    }
+}
+
+impl From<Fingerprint> for Trust {
+    fn from(fingerprint: Fingerprint) -> Self {
+        Self::fingerprints([fingerprint])
+    }
+}
+
+/// A certificate chain and its private key: what one shows to be believed.
+pub struct Identity {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl Identity {
+    /// From PEM: the chain, the end's own certificate first, and the key. The two may be the same text.
+    ///
+    /// # Errors
+    /// If either holds none, or is malformed.
+    pub fn from_pem(chain: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Result<Self, TlsError> {
+        let key = PrivateKeyDer::from_pem_slice(key.as_ref()).map_err(|error| match error {
+            rustls::pki_types::pem::Error::NoItemsFound => TlsError::NoKey,
+            other => TlsError::Pem { what: "a private key", reason: other.to_string() },
+        })?;
+        Ok(Self { chain: certificates(chain.as_ref())?, key })
+    }
+
+    /// As [`from_pem`](Self::from_pem), out of files.
+    ///
+    /// # Errors
+    /// If a file cannot be read, too.
+    pub fn from_pem_files(chain: impl AsRef<Path>, key: impl AsRef<Path>) -> Result<Self, TlsError> {
+        let read = |path: &Path| std::fs::read(path).map_err(|source| TlsError::File { path: path.to_owned(), source });
+        Self::from_pem(read(chain.as_ref())?, read(key.as_ref())?)
+    }
+
+    /// From DER: the chain, the end's own certificate first, and the key (PKCS#8, PKCS#1 or SEC1).
+    ///
+    /// # Errors
+    /// If the chain is empty or the key of no known form.
+    pub fn from_der<C: Into<Vec<u8>>>(
+        chain: impl IntoIterator<Item = C>,
+        key: impl Into<Vec<u8>>,
+    ) -> Result<Self, TlsError> {
+        let chain: Vec<_> = chain.into_iter().map(|der| CertificateDer::from(der.into())).collect();
+        if chain.is_empty() {
+            return Err(TlsError::NoCertificate);
+        }
+        Ok(Self { chain, key: PrivateKeyDer::try_from(key.into()).map_err(|_| TlsError::NoKey)? })
+    }
+
+    /// A new certificate that vouches for itself (ECDSA P-256, which browsers and every TLS library know), for DNS names or IP
+    /// addresses. Give its [`fingerprint`](Self::fingerprint) to the clients.
+    ///
+    /// # Errors
+    /// If a name is not valid.
+    pub fn self_signed(names: impl IntoIterator<Item = impl Into<String>>) -> Result<Self, TlsError> {
+        let names: Vec<String> = names.into_iter().map(Into::into).collect();
+        let made = rcgen::generate_simple_self_signed(names).map_err(|e| TlsError::SelfSigned(e.to_string()))?;
+        Self::from_der([made.cert.der().to_vec()], made.signing_key.serialize_der())
+    }
+
+    /// The fingerprint of the end's own certificate.
+    pub fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of(&self.chain[0])
+    }
+
+    /// The chain and the key as PEM, for [`from_pem`](Self::from_pem) to read back. Keep it secret: the key is in it.
+    pub fn to_pem(&self) -> String {
+        let key_tag = match &self.key {
+            PrivateKeyDer::Pkcs1(_) => "RSA PRIVATE KEY",
+            PrivateKeyDer::Sec1(_) => "EC PRIVATE KEY",
+            _ => "PRIVATE KEY",
+        };
+        let chain = self.chain.iter().map(|der| pem::Pem::new("CERTIFICATE", der.to_vec()));
+        let all: Vec<_> = chain.chain([pem::Pem::new(key_tag, self.key.secret_der())]).collect();
+        pem::encode_many(&all)
+    }
+
+    /// The chain in DER form, the end's own certificate first.
+    pub fn chain_der(&self) -> impl Iterator<Item = &[u8]> {
+        self.chain.iter().map(AsRef::as_ref)
+    }
+}
+
+impl Clone for Identity {
+    fn clone(&self) -> Self {
+        Self { chain: self.chain.clone(), key: self.key.clone_key() }
+    }
+}
+
+/// Shows the certificate's fingerprint, never the key.
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identity").field("fingerprint", &self.fingerprint()).finish_non_exhaustive()
+    }
+}
+
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let all = all.map_err(|e| TlsError::Pem { what: "a certificate", reason: e.to_string() })?;
+    if all.is_empty() { Err(TlsError::NoCertificate) } else { Ok(all) }
+}
+
+fn roots(certificates: impl IntoIterator<Item = CertificateDer<'static>>) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates {
+        roots.add(certificate).map_err(|e| TlsError::Authority(e.to_string()))?;
+    }
+    if roots.is_empty() { Err(TlsError::NoCertificate) } else { Ok(roots) }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// The client's half of TLS.
+pub(crate) fn client_config(
+    trust: &Trust,
+    identity: Option<&Identity>,
+    fallback: &[Vec<u8>],
+) -> Result<ClientConfig, TlsError> {
+    let provider = provider();
+    let builder = rustls::ClientConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(|e| TlsError::Setup(e.to_string()))?;
+    let builder = match &trust.0 {
+        TrustKind::System => {
+            let verifier = rustls_platform_verifier::Verifier::new(provider).map_err(TlsError::NoSystemRoots)?;
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
+        }
+        TrustKind::Authorities(roots) => builder.with_root_certificates(roots.clone()),
+        TrustKind::Pinned(accepted) => {
+            let verifier = PinnedVerifier { accepted: accepted.clone(), provider };
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
+        }
+    };
+    let mut tls = match identity {
+        Some(identity) => builder
+            .with_client_auth_cert(identity.chain.clone(), identity.key.clone_key())
+            .map_err(TlsError::Identity)?,
+        None => builder.with_no_client_auth(),
+    };
+    tls.alpn_protocols = fallback.to_vec();
+    ClientConfig::new(tls).map_err(|e| TlsError::Setup(e.to_string()))
+}
+
+/// The server's half of TLS; with `client_ca`, clients must show a certificate signed by it.
+pub(crate) fn server_config(
+    identity: &Identity,
+    client_ca: Option<&Trust>,
+    fallback: &[Vec<u8>],
+) -> Result<ServerConfig, TlsError> {
+    let provider = provider();
+    let builder = rustls::ServerConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(|e| TlsError::Setup(e.to_string()))?;
+    let builder = match client_ca.map(|trust| &trust.0) {
+        None => builder.with_no_client_auth(),
+        Some(TrustKind::Authorities(roots)) => {
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider)
+                .build()
+                .map_err(|e| TlsError::Authority(e.to_string()))?;
+            builder.with_client_cert_verifier(verifier)
+        }
+        Some(_) => return Err(TlsError::Authority("clients are checked against a certificate authority".into())),
+    };
+    let mut tls =
+        builder.with_single_cert(identity.chain.clone(), identity.key.clone_key()).map_err(TlsError::Identity)?;
+    tls.alpn_protocols = fallback.to_vec();
+    ServerConfig::new(tls).map_err(|e| TlsError::Setup(e.to_string()))
+}
+
+/// Accepts exactly the certificates with the given fingerprints. That the server holds the key is checked as ever, by its
+/// signature over the handshake; names and dates mean nothing for a certificate that was pinned by its contents.
+#[derive(Debug)]
+struct PinnedVerifier {
+    accepted: Vec<Fingerprint>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for PinnedVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let presented = Fingerprint::of(end_entity);
+        if self.accepted.contains(&presented) {
+            return Ok(ServerCertVerified::assertion());
+        }
+        let mismatch = OtherError(Arc::new(FingerprintMismatch { presented }));
+        Err(rustls::Error::InvalidCertificate(CertificateError::Other(mismatch)))
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fingerprints_are_read_as_openssl_prints_them() {
+        let plain = "ab".repeat(32);
+        let colons = ["AB"; 32].join(":");
+        assert_eq!(plain.parse::<Fingerprint>(), colons.parse());
+        assert_eq!(plain.parse::<Fingerprint>().map(|f| f.to_string()), Ok(plain.clone()));
+        for bad in ["", "ab", &plain[1..], &format!("{plain}0"), &plain.replace('a', "g")] {
+            assert_eq!(bad.parse::<Fingerprint>(), Err(FingerprintError));
+        }
+    }
+
+    #[test]
+    fn an_identity_survives_pem() {
+        let made = Identity::self_signed(["localhost"]).expect("a valid name");
+        let pem = made.to_pem();
+        let read = Identity::from_pem(&pem, &pem).expect("our own PEM");
+        assert_eq!(read.fingerprint(), made.fingerprint());
+        server_config(&read, None, &[]).expect("usable");
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let made = Identity::self_signed(["localhost"]).expect("a valid name");
+        assert!(matches!(Identity::from_pem("", made.to_pem()), Err(TlsError::NoCertificate)));
+        assert!(matches!(Identity::from_pem(made.to_pem(), ""), Err(TlsError::NoKey)));
+        assert!(matches!(Identity::from_pem_files("/no/such", "/file"), Err(TlsError::File { .. })));
+        assert!(matches!(Trust::ca_pem("nothing"), Err(TlsError::NoCertificate)));
+        let other = Identity::self_signed(["localhost"]).expect("a valid name");
+        let mixed = Identity { chain: made.chain, key: other.key };
+        assert!(matches!(server_config(&mixed, None, &[]), Err(TlsError::Identity(_))));
+    }
+}
