@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::schedule::BlockView;
+use crate::schedule::{BlockView, Entry, SchedulerError, registry};
 
 /// Names a path within a session (RFC 10069's path identifier); the first path is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -131,11 +131,45 @@ pub trait PathScheduler: Send {
 pub type PathSchedulerFactory = Arc<dyn Fn() -> Box<dyn PathScheduler> + Send + Sync>;
 
 /// The path schedulers that can be chosen by name, the default first.
-pub const REGISTRY: &[(&str, fn() -> Box<dyn PathScheduler>)] = &[("lowest-rtt", || Box::new(lowest_rtt::LowestRtt))];
+pub const REGISTRY: &[Entry<PathSchedulerFactory>] = &[
+    Entry {
+        name: "lowest-rtt",
+        about: "of the paths with room the one with the lowest round-trip time",
+        parameters: &[],
+        make: |_| Arc::new(|| Box::new(lowest_rtt::LowestRtt)),
+    },
+    Entry {
+        name: "round-robin",
+        about: "the paths with room in turn, fragment by fragment",
+        parameters: &[],
+        make: |_| Arc::new(|| Box::<round_robin::RoundRobin>::default()),
+    },
+    Entry {
+        name: "single",
+        about: "one path at a time: another only when that goes silent or closes",
+        parameters: &[],
+        make: |_| Arc::new(|| Box::<single::Single>::default()),
+    },
+];
+
+/// The path scheduler `spec` stands for: a name of [`REGISTRY`], then if need be its parameters, as in `name:x=1,y=2`.
+pub fn by_name(spec: &str) -> Result<PathSchedulerFactory, SchedulerError> {
+    registry::find(REGISTRY, spec)
+}
+
+/// The names [`by_name`] knows, the default first.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    REGISTRY.iter().map(|entry| entry.name)
+}
 
 /// The default path scheduler.
 pub fn default_factory() -> PathSchedulerFactory {
-    Arc::new(REGISTRY[0].1)
+    REGISTRY[0].with_defaults()
 }
 
 mod lowest_rtt;
+mod round_robin;
+mod single;
+
+#[cfg(test)]
+mod tests;

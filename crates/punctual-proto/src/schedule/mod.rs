@@ -78,14 +78,95 @@ pub trait BlockScheduler: Send {
 }
 
 /// Makes a scheduler for each new session.
+///
+/// [`by_name`] gives one; any closure that makes a [`BlockScheduler`] will do:
+///
+/// ```
+/// # use punctual_proto::schedule::{self, SchedulerFactory};
+/// # use std::sync::Arc;
+/// let theirs: SchedulerFactory = schedule::by_name("ads:alpha=0.3")?;
+/// let mine: SchedulerFactory = Arc::new(move || theirs());
+/// assert_eq!(mine().name(), "ads");
+/// # Ok::<(), schedule::SchedulerError>(())
+/// ```
 pub type SchedulerFactory = Arc<dyn Fn() -> Box<dyn BlockScheduler> + Send + Sync>;
 
 /// The schedulers that can be chosen by name, the default first.
-pub const REGISTRY: &[(&str, fn() -> Box<dyn BlockScheduler>)] = &[("fcfs", || Box::new(fcfs::Fcfs::new(false)))];
+pub const REGISTRY: &[Entry<SchedulerFactory>] = &[
+    Entry {
+        name: "ads",
+        about: "deadline, priority and what is left to send, weighed against each other (DTP)",
+        parameters: &[ads::ALPHA, ads::BETA],
+        make: |values| ads::Ads::factory("ads", values[0], values[1]),
+    },
+    Entry {
+        name: "dtp-d",
+        about: "ADS with eyes for deadlines only (alpha 0)",
+        parameters: &[ads::BETA],
+        make: |values| ads::Ads::factory("dtp-d", 0.0, values[0]),
+    },
+    Entry {
+        name: "dtp-p",
+        about: "ADS with eyes for priorities only (alpha 1)",
+        parameters: &[],
+        make: |_| ads::Ads::factory("dtp-p", 1.0, ads::BETA.default),
+    },
+    Entry {
+        name: "edf",
+        about: "earliest deadline first, then priority; drops what is past its deadline",
+        parameters: &[],
+        make: |_| of(edf::new),
+    },
+    Entry {
+        name: "fcfs",
+        about: "first come, first served; never drops, like plain QUIC",
+        parameters: &[],
+        make: |_| of(|| fcfs::Fcfs::new(false)),
+    },
+    Entry {
+        name: "fcfs-drop",
+        about: "first come, first served; drops what is past its deadline, like SCTP with lifetimes",
+        parameters: &[],
+        make: |_| of(|| fcfs::Fcfs::new(true)),
+    },
+    Entry {
+        name: "strict",
+        about: "priority, then first come, first served; drops what is past its deadline",
+        parameters: &[],
+        make: |_| of(strict::new),
+    },
+];
+
+/// The scheduler `spec` stands for: a name of [`REGISTRY`], then if need be its parameters, as in `ads:alpha=0.3,beta=255`.
+pub fn by_name(spec: &str) -> Result<SchedulerFactory, SchedulerError> {
+    registry::find(REGISTRY, spec)
+}
+
+/// The names [`by_name`] knows, the default first.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    REGISTRY.iter().map(|entry| entry.name)
+}
 
 /// The default scheduler.
 pub fn default_factory() -> SchedulerFactory {
-    Arc::new(REGISTRY[0].1)
+    REGISTRY[0].with_defaults()
 }
 
+fn of<S: BlockScheduler + 'static>(make: impl Fn() -> S + Send + Sync + 'static) -> SchedulerFactory {
+    Arc::new(move || Box::new(make()))
+}
+
+pub(crate) mod registry;
+
+pub use registry::{Entry, Parameter, SchedulerError};
+
+mod ads;
+mod edf;
 mod fcfs;
+mod heap;
+mod lanes;
+mod sorted;
+mod strict;
+
+#[cfg(test)]
+mod tests;
