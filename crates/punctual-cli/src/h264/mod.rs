@@ -78,14 +78,16 @@ impl Kind {
         }
     }
 
-    /// How many steps below the most important kind: 0 for I, then P, then B.
+    /// The priority of a block that holds such a picture: 0 is the highest.
     ///
-    /// What could not be understood ranks with I, for it may be anything.
-    pub(crate) fn rank(self) -> u8 {
+    /// Evenly apart and well below the scale's end, so that schedulers that weigh a priority against a deadline see a
+    /// difference, and less urgent data of other kinds still finds room below. What could not be understood
+    /// ranks with I, for it may be anything.
+    pub(crate) fn priority(self) -> u8 {
         match self {
             Self::I | Self::Unknown => 0,
-            Self::Reference => 1,
-            Self::Disposable => 2,
+            Self::Reference => 64,
+            Self::Disposable => 128,
         }
     }
 }

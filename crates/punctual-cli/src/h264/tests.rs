@@ -41,7 +41,7 @@ fn dependencies_follow_the_references() {
     let mut last_reference = None;
     for unit in &units {
         match unit.kind {
-            Kind::I => assert_eq!(unit.dependencies, []),
+            Kind::I => assert!(unit.dependencies.is_empty()),
             Kind::Reference => assert_eq!(unit.dependencies, [last_reference.unwrap()]),
             Kind::Disposable => {
                 // Decoded I0 P2 B1 P4 B3: B1 lies between I0 and P2.
