@@ -1,6 +1,52 @@
 //! The offset between two hosts' clocks, and one-way delays.
+//!
+//! Deadlines are kept by the receiver's clock and set by the sender's, so each end needs to convert the other's times to its
+//! own. Neither clock is trusted: they may be hours apart and drift. `docs/clock.md` has the reasoning with a drawing;
+//! this is the summary. It follows DTP (section IV-D: `arrival = send_time + one_way_delay + system_error`, calibrated while the
+//! RTT is stable) and NTP's minimum filter (RFC 5905, section 10).
+//!
+//! # What is measured
+//!
+//! With θ = the peer's clock minus ours, each timestamp that arrives and each echo of one of ours gives one of
+//!
+//! ```text
+//! backward  b = now − peer_sent          = delay from the peer − θ
+//! forward   f = peer_received − our_sent = delay to the peer   + θ
+//! ```
+//!
+//! Per path, the smallest f and b of half a second (a *bucket*; the first is longer) make one measurement of two things:
+//! `f + b`, the round-trip time, **which no clock error can touch**; and `(f − b)/2 = θ + a`, where the path's *asymmetry*
+//! `a = (delay to − delay from)/2` cannot be told from θ by any exchange of messages.
+//!
+//! # What is concluded
+//!
+//! 1. The asymmetry of the first path is taken to be 0 (the anchor: the error is at most half its RTT). Until its
+//!    smallest RTT has been seen several times, a bucket with a smaller RTT counts for more than all before it.
+//! 2. θ and its drift are followed by a Kalman filter of two states, fed by buckets whose RTT is the path's known floor.
+//! 3. A clock does not jump. When the RTT leaves the floor, the filter's prediction says which direction changed: the
+//!    other still measures θ. What persists becomes the path's new *level* (its RTT and its asymmetry), so a step in one
+//!    direction moves the one-way delays and not the clock. A path that returns to its lowest level gets that level's
+//!    asymmetry back, so that queues that come and go leave no error behind.
+//! 4. A new path's asymmetry is learnt against the filter. A path with less than half the RTT that the anchor's asymmetry was
+//!    assumed at takes over as anchor: its assumption can be wrong by less than half as much.
+//! 5. A delay is never negative: θ stays within `[−b, f]` of every bucket, whatever the filter says.
+//!
+//! Per timestamp this costs a search among at most sixteen paths and a few additions; the filter runs once per bucket.
+//! Arithmetic is on `f64` microseconds relative to the first difference seen, where 1 µs is exact for centuries.
 
 use std::time::Duration;
+
+use crate::multipath::{MAX_PATHS, PathId};
+
+mod filter;
+mod path;
+#[cfg(test)]
+mod tests;
+mod unwrap;
+
+use filter::Filter;
+use path::{Level, PathClock};
+pub(crate) use unwrap::{Unwrapper, wire};
 
 /// A session's clock: microseconds since an epoch of the endpoint's own choosing.
 pub type Micros = u64;
@@ -14,4 +60,329 @@ pub struct ClockEstimate {
     pub skew_ppm: f64,
     /// Bound on the error of the offset: half the smallest round-trip time seen.
     pub error_bound: Duration,
+}
+
+/// The oldest echo that is believed, µs. Our choice: longer than any sane RTT with the 100 ms between echoes, and short
+/// enough that an uncertain drift (100 ppm) moves θ by no more than 1 ms meanwhile.
+const MAX_ECHO_AGE: u64 = 10_000_000;
+/// RTTs closer than this, µs, are one and the same floor. Above the granularity of timers and of a busy host's wake-ups.
+const TOUCH: f64 = 1_000.0;
+/// A change of RTT beyond this, µs, is a change of the path or a queue; below, it is noise and moves θ by half of it
+/// at most. At 6,000 a step of 4 ms moves θ by 2.6 ms, and `small_steps_stay_small` fails; at 3,000 the worst is below 2 ms.
+const STEP: f64 = 3_000.0;
+/// As `STEP`, for what one direction may differ from the filter's prediction, µs, beyond three of its standard deviations.
+const GATE: f64 = 2_000.0;
+/// How long a path may stay off its level before what is seen meanwhile becomes its level, µs. Longer than most queues
+/// stand under a low-delay controller (a BBR probe round is 8 RTT; its RTT probe comes every 5 to 10 s).
+const HOLD: u64 = 5_000_000;
+/// A level is believed once it has been touched in this many buckets: two seconds of them.
+const CONFIRM: u32 = 4;
+/// … or has been tried for this long, µs: under heavy queueing the floor is seldom touched.
+const LEARN_MAX: u64 = 10_000_000;
+/// Standard deviation of a bucket at its floor, µs: the wake-up jitter of two ordinary hosts, halved by the difference.
+const FLOOR_SD: f64 = 150.0;
+/// Standard deviation of one direction's bucket while the other is queueing, µs: `TOUCH` less what the minimum removes.
+const ONE_WAY_SD: f64 = 700.0;
+/// A path takes over as anchor below this share of the RTT at which the asymmetry was assumed to be 0.
+const TAKEOVER: f64 = 0.5;
+
+/// Whether and how firmly θ is known.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Stage {
+    /// No path has been heard in both directions.
+    Unknown,
+    /// The asymmetry of this path is taken to be 0; its floor is still sought.
+    Anchoring { path: PathId, since: Micros },
+    /// The filter runs, and paths are measured against it.
+    Running,
+}
+
+/// The estimator: hears every timestamp and every echo, and converts between the two clocks.
+#[derive(Debug)]
+pub(crate) struct Clocks {
+    stage: Stage,
+    /// The first difference of the clocks seen, µs; all that follows is relative to it.
+    origin: Option<i128>,
+    filter: Filter,
+    paths: Vec<PathClock>,
+    /// RTT at which the asymmetry of the anchor was assumed to be 0, µs.
+    anchor_rtt: f64,
+    /// Smallest RTT seen, µs.
+    min_rtt: f64,
+    /// The latest time heard of.
+    now: Micros,
+}
+
+impl Default for Clocks {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clocks {
+    pub(crate) fn new() -> Self {
+        Self {
+            stage: Stage::Unknown,
+            origin: None,
+            filter: Filter::new(),
+            paths: Vec::with_capacity(MAX_PATHS),
+            anchor_rtt: f64::INFINITY,
+            min_rtt: f64::INFINITY,
+            now: 0,
+        }
+    }
+
+    /// A datagram that carries the peer's time `peer_sent` arrived on `path`.
+    pub(crate) fn on_arrival(&mut self, path: PathId, peer_sent: u64, now: Micros) {
+        let index = self.prepare(path, now);
+        let offset = self.relative(peer_sent, now);
+        let delay = self.filter.offset_at(now) - offset;
+        self.paths[index].bucket.add_backward(delay);
+        self.centre(index);
+    }
+
+    /// The peer says that it received what we sent on `path` at `our_sent`, and when.
+    ///
+    /// The more of the least delayed datagrams are echoed, the better the clock; the latest one serves the one-way delay.
+    pub(crate) fn on_echo(&mut self, path: PathId, our_sent: Micros, peer_received: u64, now: Micros) {
+        if our_sent > now || now - our_sent > MAX_ECHO_AGE {
+            return;
+        }
+        let index = self.prepare(path, now);
+        let offset = self.relative(peer_received, our_sent);
+        let delay = offset - self.filter.offset_at(our_sent);
+        self.paths[index].bucket.add_forward(delay);
+        self.paths[index].recent.add(our_sent, delay);
+        self.centre(index);
+    }
+
+    /// `path` is gone; what was learnt about the clocks stays.
+    pub(crate) fn path_closed(&mut self, path: PathId) {
+        self.paths.retain(|known| known.id != path);
+        if matches!(self.stage, Stage::Anchoring { path: anchor, .. } if anchor == path) {
+            self.stage = Stage::Running;
+        }
+    }
+
+    /// The comparison of the clocks as of the latest time heard of; `None` until a path has been heard in both directions.
+    pub(crate) fn estimate(&self) -> Option<ClockEstimate> {
+        let origin = self.known_origin()?;
+        Some(ClockEstimate {
+            offset_micros: origin as f64 + self.filter.offset_at(self.now),
+            skew_ppm: self.filter.skew() * 1e6,
+            error_bound: micros(self.min_rtt / 2.0),
+        })
+    }
+
+    /// The peer's time as ours.
+    pub(crate) fn to_ours(&self, peer: u64) -> Option<Micros> {
+        let origin = self.known_origin()?;
+        Some(self.filter.invert(i128::from(peer) - origin))
+    }
+
+    /// Our time as the peer's.
+    pub(crate) fn to_peer(&self, ours: Micros) -> Option<u64> {
+        let origin = self.known_origin()?;
+        let offset = self.filter.offset_at(ours).round() as i128;
+        Some(clamp((i128::from(ours) + origin).saturating_add(offset)))
+    }
+
+    /// The recent delay towards the peer, queueing included: smoothed over about 100 ms of what was echoed last.
+    pub(crate) fn one_way_delay(&self, path: PathId) -> Option<Duration> {
+        self.known_origin()?;
+        let path = self.paths.iter().find(|known| known.id == path)?;
+        path.recent.delay().map(micros)
+    }
+
+    /// The delay towards the peer when the path is idle, as of its latest route.
+    pub(crate) fn min_one_way_delay(&self, path: PathId) -> Option<Duration> {
+        self.known_origin()?;
+        let path = self.paths.iter().find(|known| known.id == path)?;
+        path.least_forward().map(micros)
+    }
+
+    fn known_origin(&self) -> Option<i128> {
+        self.origin.filter(|_| self.stage != Stage::Unknown)
+    }
+
+    /// The peer's clock minus ours by one pair of readings, relative to the origin.
+    fn relative(&mut self, peer: u64, ours: Micros) -> f64 {
+        let difference = i128::from(peer) - i128::from(ours);
+        (difference - *self.origin.get_or_insert(difference)) as f64
+    }
+
+    /// Finds or makes the path, and evaluates its bucket if that is due.
+    fn prepare(&mut self, id: PathId, now: Micros) -> usize {
+        self.now = self.now.max(now);
+        let index = match self.paths.iter().position(|known| known.id == id) {
+            Some(index) => index,
+            None => {
+                if self.paths.len() == MAX_PATHS {
+                    let oldest = self.paths.iter().min_by_key(|known| known.heard).map(|known| known.id);
+                    oldest.into_iter().for_each(|id| self.path_closed(id));
+                }
+                self.paths.push(PathClock::new(id, now));
+                self.paths.len() - 1
+            }
+        };
+        self.paths[index].heard = now;
+        if self.paths[index].is_due(now) {
+            self.evaluate(index, now);
+        }
+        index
+    }
+
+    /// Until the first bucket is complete there is nothing better than the middle of what it holds.
+    fn centre(&mut self, index: usize) {
+        let path = &self.paths[index];
+        let Some(seen) = path.bucket.measured() else { return };
+        let id = path.id;
+        let anchored = |anchor| self.paths.iter().any(|path| path.id == anchor && path.level.is_some());
+        match self.stage {
+            Stage::Unknown => self.stage = Stage::Anchoring { path: id, since: self.now },
+            Stage::Anchoring { path: anchor, .. } if path.level.is_some() || anchored(anchor) => return,
+            Stage::Anchoring { path: anchor, .. } if anchor == id => {}
+            // Whichever path was heard first, the shorter one is the better anchor.
+            Stage::Anchoring { since, .. } if seen.rtt < self.anchor_rtt - STEP => {
+                self.stage = Stage::Anchoring { path: id, since };
+            }
+            _ => return,
+        }
+        self.min_rtt = self.min_rtt.min(seen.rtt);
+        self.anchor_rtt = seen.rtt;
+        self.move_clock(seen.asymmetry);
+        self.filter.restart(self.now, seen.rtt / 4.0);
+    }
+
+    /// A bucket is complete: the stations of the method, in order.
+    fn evaluate(&mut self, index: usize, now: Micros) {
+        let complete = self.paths[index].bucket.take(now);
+        let Some(mut seen) = complete else { return };
+        self.min_rtt = self.min_rtt.min(seen.rtt);
+        self.filter.predict(now);
+
+        // Causality: neither delay is negative.
+        let excess = seen.asymmetry - seen.asymmetry.clamp(-seen.rtt / 2.0, seen.rtt / 2.0);
+        if excess != 0.0 {
+            self.move_clock(excess);
+            self.filter.widen(excess);
+            seen.asymmetry -= excess;
+        }
+
+        let id = self.paths[index].id;
+        match self.stage {
+            Stage::Unknown => {}
+            Stage::Anchoring { path, since } if path == id => self.anchor(index, seen, now, since),
+            Stage::Anchoring { since, .. } if seen.rtt < self.anchor_rtt - STEP => {
+                self.paths[index].level = None;
+                self.stage = Stage::Anchoring { path: id, since };
+                self.anchor(index, seen, now, since);
+            }
+            _ if self.paths[index].tracking => self.track(index, seen, now),
+            _ => self.learn(index, seen, now),
+        }
+    }
+
+    /// The anchor's floor is still sought: less RTT means less queueing, hence a better θ.
+    fn anchor(&mut self, index: usize, seen: Level, now: Micros, since: Micros) {
+        let Some(mut level) = self.paths[index].level else {
+            self.move_clock(seen.asymmetry);
+            self.filter.restart(now, FLOOR_SD.max(seen.rtt / 32.0));
+            self.anchor_rtt = seen.rtt;
+            self.paths[index].learn_level(Level { rtt: seen.rtt, asymmetry: 0.0, learnt: false }, now);
+            return;
+        };
+        let drop = level.rtt - seen.rtt;
+        if drop > 0.0 {
+            // All buckets so far were queued by this much more, in one direction or the other.
+            self.filter.widen(drop / 2.0);
+            level.rtt = seen.rtt;
+            self.anchor_rtt = seen.rtt;
+        }
+        let path = &mut self.paths[index];
+        path.level = Some(level);
+        if drop > TOUCH {
+            path.touches = 0;
+        }
+        path.touches += u32::from(-drop <= TOUCH);
+        if path.touches >= CONFIRM || now.saturating_sub(since) > LEARN_MAX {
+            path.confirm(now);
+            self.stage = Stage::Running;
+        }
+        let rise = (-drop).max(0.0);
+        let shift = seen.asymmetry - level.asymmetry;
+        if rise <= STEP {
+            self.correct(shift, FLOOR_SD.hypot(rise / 2.0));
+        } else {
+            self.correct_one_way(rise, shift);
+        }
+    }
+
+    /// The path's level is not known yet: it is measured against the clock, and tells nothing about it.
+    fn learn(&mut self, index: usize, seen: Level, now: Micros) {
+        let gate = self.gate();
+        let path = &mut self.paths[index];
+        path.learn(seen, gate, now);
+        let Some(level) = path.level.filter(|_| path.tracking) else { return };
+        if self.stage == Stage::Running && level.rtt < self.anchor_rtt * TAKEOVER {
+            self.move_clock(level.asymmetry);
+            self.anchor_rtt = level.rtt;
+        }
+    }
+
+    /// The path's level is known: a bucket at that level measures θ.
+    fn track(&mut self, index: usize, seen: Level, now: Micros) {
+        let gate = self.gate();
+        let path = &mut self.paths[index];
+        let Some(level) = path.level else { return };
+        let rise = seen.rtt - level.rtt;
+        let shift = seen.asymmetry - level.asymmetry;
+        if rise.abs() <= STEP && shift.abs() <= gate {
+            let shift = path.agree(seen, now);
+            self.correct(shift, FLOOR_SD.hypot(rise / 2.0));
+            return;
+        }
+        path.disagree(seen, gate, now);
+        self.correct_one_way(rise, shift);
+    }
+
+    /// The RTT is above the floor: one direction may still be as it was, and measures θ. Half the difference would not: a
+    /// queue is never negative, so its mean would pull the clock.
+    fn correct_one_way(&mut self, rise: f64, shift: f64) {
+        if rise <= STEP {
+            return;
+        }
+        let (forward, backward) = (rise / 2.0 + shift, rise / 2.0 - shift);
+        let gate = self.gate() - GATE + TOUCH;
+        if backward.abs() <= gate {
+            self.correct(-backward, ONE_WAY_SD);
+        } else if forward.abs() <= gate {
+            self.correct(forward, ONE_WAY_SD);
+        }
+    }
+
+    fn gate(&self) -> f64 {
+        GATE + 3.0 * self.filter.deviation()
+    }
+
+    /// θ was measured to differ by `innovation` from the prediction.
+    fn correct(&mut self, innovation: f64, deviation: f64) {
+        let moved = self.filter.update(innovation, deviation);
+        self.paths.iter_mut().for_each(|path| path.clock_corrected(moved));
+    }
+
+    /// θ was assumed wrongly, and with it every asymmetry.
+    fn move_clock(&mut self, by: f64) {
+        self.filter.shift(by);
+        self.paths.iter_mut().for_each(|path| path.clock_moved(by));
+    }
+}
+
+/// A delay in microseconds as a duration; a negative one is noise round 0.
+fn micros(delay: f64) -> Duration {
+    Duration::from_micros(delay.round() as u64)
+}
+
+fn clamp(micros: i128) -> u64 {
+    micros.clamp(0, i128::from(u64::MAX)) as u64
 }

@@ -1,16 +1,39 @@
 //! Many sessions behind one or more sockets.
 
-use std::{net::SocketAddr, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    net::{IpAddr, Ipv6Addr, SocketAddr},
+    sync::Arc,
+    time::Instant,
+};
 
 use bytes::BytesMut;
-use noq_proto::EcnCodepoint;
+use noq_proto::{
+    AckFrequencyConfig, ClientConfig as QuicClientConfig, ConnectionHandle, DatagramEvent, EcnCodepoint, IdleTimeout,
+    Incoming, MtuDiscoveryConfig, ServerConfig as QuicServerConfig, Transmit as QuicTransmit, TransportConfig, VarInt,
+};
 use thiserror::Error;
 
 use crate::{
-    config::{ClientConfig, ServerConfig},
+    config::{ClientConfig, ServerConfig, SessionConfig},
+    congestion::steering::{SteeredFactory, Steering},
     event::Event,
     session::Session,
 };
+
+/// Room in QUIC's queue for outgoing datagrams; we queue one at a time.
+pub(crate) const DATAGRAM_QUEUE: usize = 64 << 10;
+/// Room in QUIC's queue for incoming datagrams; it is drained after every packet.
+const DATAGRAM_INBOX: usize = 256 << 10;
+/// Bytes of one stream, and of all, that a peer may send ahead of our reading.
+const STREAM_WINDOW: u32 = 1 << 20;
+const RECEIVE_WINDOW: u32 = 8 << 20;
+/// Streams a peer may have open. Punctual needs one; a fallback peer one for each block.
+const STREAMS: u32 = 256;
+/// The packet size that every path carries, and that a window is counted in.
+const BASE_PACKET: u64 = 1_200;
+/// An ACK at least for every so many packets, plus one.
+const ACK_THRESHOLD: u32 = 1;
 
 /// Names a session of an endpoint. Never used twice by the same endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,6 +44,22 @@ pub struct SessionId(pub u64);
 /// Only compared for equality; what it means is the caller's affair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LocalId(pub u32);
+
+impl LocalId {
+    /// The prefix 100::/64, which is set apart for addresses that lead nowhere (RFC 6666).
+    const PREFIX: u128 = 0x0100 << 112;
+
+    /// The address by which QUIC, which knows paths by their IP addresses, tells our ends apart.
+    pub(crate) fn to_ip(self) -> IpAddr {
+        Ipv6Addr::from(Self::PREFIX | u128::from(self.0)).into()
+    }
+
+    pub(crate) fn from_ip(ip: IpAddr) -> Option<Self> {
+        let IpAddr::V6(ip) = ip else { return None };
+        let bits = u128::from(ip);
+        (bits >> 64 == Self::PREFIX >> 64).then_some(Self(bits as u32))
+    }
+}
 
 /// Where a datagram comes from or goes to.
 ///
@@ -69,13 +108,59 @@ pub enum ConnectError {
 }
 
 /// Many sessions behind one or more sockets. See [the contract](crate#the-contract).
-pub struct Endpoint {}
+pub struct Endpoint {
+    quic: noq_proto::Endpoint,
+    epoch: Instant,
+    server: Option<Server>,
+    sessions: BTreeMap<SessionId, Session>,
+    by_handle: HashMap<ConnectionHandle, SessionId>,
+    next_session: u64,
+    /// Answers QUIC gives outside any session.
+    replies: VecDeque<(Transmit, Vec<u8>)>,
+    /// Sessions that something was done to and that have not been drained of packets since.
+    stirred: VecDeque<SessionId>,
+    /// The same, of events.
+    eventful: BTreeSet<SessionId>,
+    /// When each session wants to be woken.
+    alarms: BTreeSet<(Instant, SessionId)>,
+    alarm_of: BTreeMap<SessionId, Instant>,
+    /// The latest time we were told, to find callers whose time runs backwards.
+    latest: Option<Instant>,
+}
+
+struct Server {
+    quic: Arc<QuicServerConfig>,
+    session: Arc<SessionConfig>,
+}
+
+impl Server {
+    fn new(config: ServerConfig) -> Self {
+        let quic = QuicServerConfig::with_crypto(config.crypto);
+        Self { quic: Arc::new(quic), session: Arc::new(config.session) }
+    }
+}
 
 impl Endpoint {
     /// An endpoint; with `server`, one that accepts sessions.
     pub fn new(config: EndpointConfig, server: Option<ServerConfig>) -> Self {
-        let _ = (config, server);
-        todo!()
+        let mut quic_config = noq_proto::EndpointConfig::default();
+        quic_config.rng_seed(config.seed);
+        let server = server.map(Server::new);
+        let quic = noq_proto::Endpoint::new(Arc::new(quic_config), server.as_ref().map(|s| s.quic.clone()), true);
+        Self {
+            quic,
+            epoch: config.epoch,
+            server,
+            sessions: BTreeMap::new(),
+            by_handle: HashMap::new(),
+            next_session: 0,
+            replies: VecDeque::new(),
+            stirred: VecDeque::new(),
+            eventful: BTreeSet::new(),
+            alarms: BTreeSet::new(),
+            alarm_of: BTreeMap::new(),
+            latest: None,
+        }
     }
 
     /// Starts a session with the server at `path`. [`Event::Connected`] or [`Event::Closed`] follows.
@@ -86,52 +171,260 @@ impl Endpoint {
         path: NetworkPath,
         server_name: &str,
     ) -> Result<SessionId, ConnectError> {
-        let _ = (now, config, path, server_name);
-        todo!()
+        self.tick(now);
+        let steering = Steering::new();
+        let session = Arc::new(config.session.clone());
+        let mut quic = QuicClientConfig::new(config.crypto.clone());
+        quic.transport_config(Arc::new(transport_config(&session, &steering)));
+        let (handle, conn) = self.quic.connect(now, quic, path.remote, server_name).map_err(|error| match error {
+            noq_proto::ConnectError::InvalidServerName(name) => ConnectError::ServerName(name),
+            noq_proto::ConnectError::InvalidRemoteAddress(address) => ConnectError::RemoteAddress(address),
+            _ => ConnectError::Full,
+        })?;
+        Ok(self.add(now, conn, handle, session, path, steering))
     }
 
     /// Stops (or resumes, with `Some`) accepting new sessions.
     pub fn set_server(&mut self, server: Option<ServerConfig>) {
-        let _ = server;
-        todo!()
+        self.server = server.map(Server::new);
+        self.quic.set_server_config(self.server.as_ref().map(|server| server.quic.clone()));
     }
 
     /// Takes in one UDP datagram.
     pub fn handle_datagram(&mut self, now: Instant, path: NetworkPath, ecn: Option<EcnCodepoint>, data: BytesMut) {
-        let _ = (now, path, ecn, data);
-        todo!()
+        self.tick(now);
+        let mut buf = Vec::new();
+        match self.quic.handle(now, path.into(), ecn, data, &mut buf) {
+            None => {}
+            Some(DatagramEvent::Response(transmit)) => self.reply(path, &transmit, buf),
+            Some(DatagramEvent::NewConnection(incoming)) => self.accept(now, path, incoming),
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                let Some(&id) = self.by_handle.get(&handle) else { return };
+                if let Some(session) = self.sessions.get_mut(&id) {
+                    session.handle_datagram(now, path, event);
+                    self.stir(id);
+                }
+            }
+        }
     }
 
     /// Writes the next datagram to send into `buf`, which must be empty.
     pub fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
-        let _ = (now, buf);
-        todo!()
+        self.tick(now);
+        if let Some((transmit, bytes)) = self.replies.pop_front() {
+            buf.extend_from_slice(&bytes);
+            return Some(transmit);
+        }
+        while let Some(&id) = self.stirred.front() {
+            if let Some(session) = self.sessions.get_mut(&id) {
+                let transmit = session.poll_transmit(now, buf);
+                self.forward(id);
+                if transmit.is_some() {
+                    return transmit;
+                }
+            }
+            self.stirred.pop_front();
+            self.set_alarm(id);
+        }
+        None
     }
 
     /// The next event of any session. An id not seen before is a session that a client has opened.
     pub fn poll_event(&mut self) -> Option<(SessionId, Event)> {
-        todo!()
+        while let Some(&id) = self.eventful.first() {
+            let session = self.sessions.get_mut(&id);
+            if let Some(event) = session.and_then(Session::poll_event) {
+                return Some((id, event));
+            }
+            self.eventful.remove(&id);
+            self.forget_if_over(id);
+        }
+        None
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is to be called next.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        todo!()
+        debug_assert!(
+            self.stirred.is_empty() && self.eventful.is_empty() && self.replies.is_empty(),
+            "poll_transmit and poll_event must be drained before poll_timeout"
+        );
+        self.alarms.first().map(|&(at, _)| at)
     }
 
     /// Does what is due.
     pub fn handle_timeout(&mut self, now: Instant) {
-        let _ = now;
-        todo!()
+        self.tick(now);
+        while let Some(&(at, id)) = self.alarms.first() {
+            if at > now {
+                break;
+            }
+            self.alarms.pop_first();
+            self.alarm_of.remove(&id);
+            if let Some(session) = self.sessions.get_mut(&id) {
+                session.handle_timeout(now);
+                self.stir(id);
+            }
+        }
     }
 
     /// A session, for as long as it lives: until some time after its [`Event::Closed`].
+    ///
+    /// The endpoint must be drained afterwards, as after any input.
     pub fn session(&mut self, id: SessionId) -> Option<&mut Session> {
-        let _ = id;
-        todo!()
+        if !self.sessions.contains_key(&id) {
+            return None;
+        }
+        self.stir(id);
+        self.sessions.get_mut(&id)
     }
 
     /// Sessions that have not been forgotten yet, those closing included.
     pub fn sessions(&self) -> usize {
-        todo!()
+        self.sessions.len()
     }
+
+    fn tick(&mut self, now: Instant) {
+        debug_assert!(self.latest.is_none_or(|latest| now >= latest), "time must not run backwards");
+        self.latest = Some(now);
+    }
+
+    fn accept(&mut self, now: Instant, path: NetworkPath, incoming: Incoming) {
+        let mut buf = Vec::new();
+        let Some(server) = &self.server else {
+            self.quic.ignore(incoming);
+            return;
+        };
+        let max = server.session.limits.sessions;
+        if self.sessions.len() >= max {
+            let transmit = self.quic.refuse(incoming, &mut buf);
+            return self.reply(path, &transmit, buf);
+        }
+        // When it gets crowded, only those who can be reached at the address they claim get a session's memory.
+        if self.sessions.len() * 2 >= max && !incoming.remote_address_validated() {
+            if let Ok(transmit) = self.quic.retry(incoming, &mut buf) {
+                self.reply(path, &transmit, buf);
+            }
+            return;
+        }
+        let steering = Steering::new();
+        let session = server.session.clone();
+        let mut quic = (*server.quic).clone();
+        quic.transport_config(Arc::new(transport_config(&session, &steering)));
+        match self.quic.accept(incoming, now, &mut buf, Some(Arc::new(quic))) {
+            Ok((handle, conn)) => {
+                self.add(now, conn, handle, session, path, steering);
+            }
+            Err(error) => {
+                if let Some(transmit) = error.response {
+                    self.reply(path, &transmit, buf);
+                }
+            }
+        }
+    }
+
+    fn add(
+        &mut self,
+        now: Instant,
+        conn: noq_proto::Connection,
+        handle: ConnectionHandle,
+        config: Arc<SessionConfig>,
+        path: NetworkPath,
+        steering: Arc<Steering>,
+    ) -> SessionId {
+        let id = SessionId(self.next_session);
+        self.next_session += 1;
+        let mut session = Session::new(conn, handle, config, self.epoch, path, steering);
+        session.start(now);
+        self.sessions.insert(id, session);
+        self.by_handle.insert(handle, id);
+        self.stir(id);
+        id
+    }
+
+    fn reply(&mut self, path: NetworkPath, transmit: &QuicTransmit, mut buf: Vec<u8>) {
+        // What cannot be sent soon is not worth keeping: these answers are to strangers.
+        const MAX_REPLIES: usize = 1_024;
+        if self.replies.len() < MAX_REPLIES {
+            buf.truncate(transmit.size);
+            self.replies.push_back((Transmit { path, size: transmit.size, ecn: transmit.ecn }, buf));
+        }
+    }
+
+    /// Something was done to a session: it may have packets and events.
+    fn stir(&mut self, id: SessionId) {
+        self.forward(id);
+        if self.stirred.back() != Some(&id) && !self.stirred.contains(&id) {
+            self.stirred.push_back(id);
+        }
+        self.eventful.insert(id);
+    }
+
+    /// Carries what QUIC's connection and endpoint have to tell each other.
+    fn forward(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let handle = session.handle();
+        while let Some(event) = session.quic().poll_endpoint_events() {
+            if event.is_drained() {
+                self.by_handle.remove(&handle);
+            }
+            if let Some(answer) = self.quic.handle_event(handle, event) {
+                session.quic().handle_event(answer);
+            }
+        }
+    }
+
+    fn set_alarm(&mut self, id: SessionId) {
+        let at = self.sessions.get(&id).and_then(Session::poll_timeout);
+        if let Some(old) = self.alarm_of.remove(&id) {
+            self.alarms.remove(&(old, id));
+        }
+        if let Some(at) = at {
+            self.alarms.insert((at, id));
+            self.alarm_of.insert(id, at);
+        }
+        // Packets may have changed what there is to say as well.
+        self.eventful.insert(id);
+    }
+
+    fn forget_if_over(&mut self, id: SessionId) {
+        if self.sessions.get(&id).is_some_and(Session::is_over) {
+            self.sessions.remove(&id);
+            if let Some(at) = self.alarm_of.remove(&id) {
+                self.alarms.remove(&(at, id));
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Endpoint").field("sessions", &self.sessions.len()).finish_non_exhaustive()
+    }
+}
+
+/// QUIC's settings for a session.
+fn transport_config(config: &SessionConfig, steering: &Arc<Steering>) -> TransportConfig {
+    let window = u64::from(config.initial_window_packets) * BASE_PACKET;
+    let controllers = SteeredFactory::new((config.congestion)(window), steering.clone());
+    let mut ack_frequency = AckFrequencyConfig::default();
+    ack_frequency.ack_eliciting_threshold(VarInt::from_u32(ACK_THRESHOLD)).max_ack_delay(Some(config.max_ack_delay));
+    let mut transport = TransportConfig::default();
+    transport
+        .max_concurrent_bidi_streams(VarInt::from_u32(0))
+        .max_concurrent_uni_streams(VarInt::from_u32(STREAMS))
+        .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
+        .receive_window(VarInt::from_u32(RECEIVE_WINDOW))
+        .datagram_receive_buffer_size(Some(DATAGRAM_INBOX))
+        .datagram_send_buffer_size(DATAGRAM_QUEUE)
+        .max_concurrent_multipath_paths(config.limits.paths.min(crate::multipath::MAX_PATHS as u32))
+        .ack_frequency_config(Some(ack_frequency))
+        .mtu_discovery_config(config.mtu_discovery.then(MtuDiscoveryConfig::default))
+        .keep_alive_interval(Some(config.keep_alive))
+        .default_path_keep_alive_interval(Some(config.keep_alive))
+        .max_idle_timeout(IdleTimeout::try_from(config.idle_timeout).ok())
+        .congestion_controller_factory(Arc::new(controllers));
+    if let Some(qlog) = &config.qlog {
+        transport.qlog_factory(qlog.clone());
+    }
+    transport
 }

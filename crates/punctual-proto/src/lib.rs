@@ -46,6 +46,9 @@ mod config;
 mod endpoint;
 mod error;
 mod event;
+mod frame;
+mod receive;
+mod send;
 mod session;
 mod stats;
 
@@ -54,6 +57,9 @@ pub use config::{ALPN, ClientConfig, Limits, ServerConfig, SessionConfig};
 pub use endpoint::{ConnectError, Endpoint, EndpointConfig, LocalId, NetworkPath, SessionId, Transmit};
 pub use error::{BlockError, CloseReason, PathError, ProtocolError, SendError};
 pub use event::{Event, PathEvent};
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub use frame::fuzzing;
 pub use multipath::PathId;
 pub use noq_proto::{EcnCodepoint, QlogFactory, QlogFileFactory, rustls};
 pub use session::Session;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::{
     clock::ClockEstimate,
+    endpoint::NetworkPath,
     multipath::{PathHealth, PathId},
 };
 
@@ -49,6 +50,8 @@ pub struct SessionStats {
 pub struct PathStats {
     /// Its name.
     pub id: PathId,
+    /// Its ends.
+    pub network: NetworkPath,
     /// How far it is trusted.
     pub health: PathHealth,
     /// Smoothed round-trip time.

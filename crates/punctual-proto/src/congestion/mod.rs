@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use noq_proto::congestion::{Bbr3Config, ControllerFactory, CubicConfig, NewRenoConfig};
 
+pub(crate) mod steering;
+
 /// Makes the controllers of a session, given the first congestion window in bytes.
 pub type CongestionFactory = Arc<dyn Fn(u64) -> Arc<dyn ControllerFactory + Send + Sync> + Send + Sync>;
 

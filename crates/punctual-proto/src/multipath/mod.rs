@@ -9,9 +9,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::schedule::{BlockView, Entry, SchedulerError, registry};
+use crate::{
+    event::PathEvent,
+    schedule::{BlockView, Entry, SchedulerError, registry},
+};
 
-/// Names a path within a session (RFC 10069's path identifier); the first path is 0.
+pub(crate) mod pacing;
+pub(crate) mod path;
+
+/// Names a path within a session, at this end. The first path is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PathId(pub u32);
 

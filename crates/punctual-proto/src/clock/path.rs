@@ -1,0 +1,295 @@
+//! What is known of one path: the bucket being filled, the level it is at, and its recent delay.
+
+use super::{CONFIRM, HOLD, LEARN_MAX, Micros, STEP, TOUCH};
+use crate::multipath::PathId;
+
+/// Length of a bucket, µs. Several of the echoes that come every 100 ms fall into it, and drift does not matter within it.
+const BUCKET: u64 = 500_000;
+/// Length of a path's first bucket, µs: each direction's minimum is taken over all that was heard, as the best two of them
+/// seldom fall into one short bucket. An unknown drift of 200 ppm costs 0.2 ms meanwhile.
+const FIRST_BUCKET: u64 = 2_000_000;
+/// Samples of each direction that a bucket of that length should hold: the minimum of fewer is seldom free of queueing.
+const BUCKET_SAMPLES: u32 = 4;
+/// A bucket with fewer samples stays open for this long, µs.
+const BUCKET_PATIENT: u64 = 1_000_000;
+/// A bucket that still lacks one direction after this long, µs, is discarded.
+const BUCKET_MAX: u64 = 2_500_000;
+/// Time constant of the recent delay, µs: one echo interval.
+const RECENT: f64 = 100_000.0;
+
+/// A round-trip time and how it divides: the delay towards the peer is `rtt / 2 + asymmetry`. Microseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Level {
+    pub(super) rtt: f64,
+    pub(super) asymmetry: f64,
+    /// Whether the asymmetry was measured against the clock; else it was assumed, and the clock is set by it.
+    pub(super) learnt: bool,
+}
+
+impl Level {
+    /// Takes in one of `touches` buckets at this level.
+    fn touch(&mut self, seen: Self, touches: u32) {
+        self.rtt = self.rtt.min(seen.rtt);
+        self.asymmetry += (seen.asymmetry - self.asymmetry) / f64::from(touches);
+    }
+
+    fn is_near(&self, other: &Self, gate: f64) -> bool {
+        (self.rtt - other.rtt).abs() <= STEP && (self.asymmetry - other.asymmetry).abs() <= gate
+    }
+}
+
+/// The smallest delays of each direction over a short while, by the filter's clock.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bucket {
+    since: Micros,
+    forward: f64,
+    backward: f64,
+    forward_samples: u32,
+    backward_samples: u32,
+}
+
+impl Bucket {
+    fn new(since: Micros) -> Self {
+        Self { since, forward: f64::INFINITY, backward: f64::INFINITY, forward_samples: 0, backward_samples: 0 }
+    }
+
+    pub(super) fn add_forward(&mut self, delay: f64) {
+        self.forward = self.forward.min(delay);
+        self.forward_samples = self.forward_samples.saturating_add(1);
+    }
+
+    pub(super) fn add_backward(&mut self, delay: f64) {
+        self.backward = self.backward.min(delay);
+        self.backward_samples = self.backward_samples.saturating_add(1);
+    }
+
+    fn is_due(&self, length: u64, now: Micros) -> bool {
+        let age = now.saturating_sub(self.since);
+        let samples = self.forward_samples.min(self.backward_samples);
+        age >= BUCKET_MAX
+            || age >= BUCKET_PATIENT.max(length) && samples > 0
+            || age >= length && samples >= BUCKET_SAMPLES
+    }
+
+    /// What it says, if it has both directions and is possible: a round trip takes time.
+    pub(super) fn measured(&self) -> Option<Level> {
+        let rtt = self.forward + self.backward;
+        let asymmetry = (self.forward - self.backward) / 2.0;
+        (rtt.is_finite() && rtt >= 0.0).then_some(Level { rtt, asymmetry, learnt: true })
+    }
+
+    /// What it says; begins the next.
+    pub(super) fn take(&mut self, now: Micros) -> Option<Level> {
+        let measured = self.measured();
+        *self = Self::new(now);
+        measured
+    }
+
+    fn shift(&mut self, by: f64) {
+        self.forward -= by;
+        self.backward += by;
+    }
+}
+
+/// The delay towards the peer of what was sent lately.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Recent {
+    /// When the latest sample was sent, and the average then.
+    latest: Option<(Micros, f64)>,
+}
+
+impl Recent {
+    pub(super) fn add(&mut self, sent: Micros, delay: f64) {
+        self.latest = match self.latest {
+            None => Some((sent, delay)),
+            Some((latest, _)) if sent < latest => return,
+            Some((latest, average)) => {
+                // Two samples of one instant still count a little each.
+                let elapsed = ((sent - latest) as f64).max(RECENT / 16.0);
+                let weight = 1.0 - (-elapsed / RECENT).exp();
+                Some((sent, average + weight * (delay - average)))
+            }
+        };
+    }
+
+    pub(super) fn delay(&self) -> Option<f64> {
+        self.latest.map(|(_, delay)| delay.max(0.0))
+    }
+
+    fn shift(&mut self, by: f64) {
+        if let Some((_, delay)) = &mut self.latest {
+            *delay -= by;
+        }
+    }
+}
+
+/// A level that may replace another.
+#[derive(Debug, Clone, Copy)]
+struct Trial {
+    level: Level,
+    /// Buckets that were at it.
+    touches: u32,
+    since: Micros,
+}
+
+impl Trial {
+    fn touch(&mut self, seen: Level) {
+        if seen.rtt <= self.level.rtt + TOUCH {
+            self.touches += 1;
+            self.level.touch(seen, self.touches);
+        }
+    }
+}
+
+/// One path.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PathClock {
+    pub(super) id: PathId,
+    pub(super) heard: Micros,
+    pub(super) bucket: Bucket,
+    pub(super) recent: Recent,
+    /// Where the path is.
+    pub(super) level: Option<Level>,
+    /// Buckets that were at the level.
+    pub(super) touches: u32,
+    /// Whether the level is believed, so that it measures the clock; else the clock measures it.
+    pub(super) tracking: bool,
+    /// The lowest level believed so far: where the path returns to when its queues have drained.
+    home: Option<Level>,
+    /// Since when the level is being learnt, or when it was last seen.
+    since: Micros,
+    /// What may be the next level.
+    trial: Option<Trial>,
+}
+
+impl PathClock {
+    pub(super) fn new(id: PathId, now: Micros) -> Self {
+        Self {
+            id,
+            heard: now,
+            bucket: Bucket::new(now),
+            recent: Recent::default(),
+            level: None,
+            touches: 0,
+            tracking: false,
+            home: None,
+            since: now,
+            trial: None,
+        }
+    }
+
+    pub(super) fn is_due(&self, now: Micros) -> bool {
+        self.bucket.is_due(if self.level.is_none() { FIRST_BUCKET } else { BUCKET }, now)
+    }
+
+    /// The delay towards the peer at the path's level, or the least seen so far.
+    pub(super) fn least_forward(&self) -> Option<f64> {
+        let level = self.level.map_or(f64::INFINITY, |level| level.rtt / 2.0 + level.asymmetry);
+        Some(level.min(self.bucket.forward)).filter(|least| least.is_finite()).map(|least| least.max(0.0))
+    }
+
+    /// Begins to learn a level.
+    pub(super) fn learn_level(&mut self, level: Level, now: Micros) {
+        self.level = Some(level);
+        self.touches = 1;
+        self.tracking = false;
+        self.since = now;
+        self.trial = None;
+    }
+
+    /// The level is believed from now on.
+    pub(super) fn confirm(&mut self, now: Micros) {
+        let Some(level) = self.level else { return };
+        self.tracking = true;
+        self.since = now;
+        self.trial = None;
+        if self.home.is_none_or(|home| level.rtt <= home.rtt + STEP) {
+            self.home = Some(level);
+        }
+    }
+
+    /// A bucket while the level is being learnt.
+    pub(super) fn learn(&mut self, seen: Level, gate: f64, now: Micros) {
+        if self.return_home(&seen, gate, now) {
+            return;
+        }
+        let Some(level) = self.level.as_mut().filter(|level| seen.rtt >= level.rtt - TOUCH) else {
+            self.learn_level(seen, now);
+            return;
+        };
+        if seen.rtt <= level.rtt + TOUCH {
+            self.touches += 1;
+            level.touch(seen, self.touches);
+        }
+        let tried = now.saturating_sub(self.since);
+        if self.touches >= CONFIRM || self.touches > 1 && tried > LEARN_MAX {
+            self.confirm(now);
+        } else if tried > LEARN_MAX {
+            // Seen once and never again.
+            self.learn_level(seen, now);
+        }
+    }
+
+    /// A bucket was at the level. Returns by how much it says that θ differs from the prediction.
+    pub(super) fn agree(&mut self, seen: Level, now: Micros) -> f64 {
+        self.since = now;
+        self.trial = None;
+        let Some(level) = &mut self.level else { return 0.0 };
+        let drop = (level.rtt - seen.rtt).max(0.0);
+        level.rtt -= drop;
+        if level.learnt {
+            // When the asymmetry was learnt there was this much queueing, in one direction or the other, taken for the
+            // path's own. Were it kept, the floor would sink in both directions, and pull the clock along each time.
+            level.asymmetry += (seen.asymmetry - level.asymmetry).clamp(-drop / 2.0, drop / 2.0);
+        }
+        seen.asymmetry - level.asymmetry
+    }
+
+    /// A bucket was not at the level, which was believed: a queue, or the path has changed. The level stands, and with it
+    /// what it says of the direction that did not change, until another has been seen as often.
+    pub(super) fn disagree(&mut self, seen: Level, gate: f64, now: Micros) {
+        if self.return_home(&seen, gate, now) {
+            return;
+        }
+        if self.home.is_some_and(|home| seen.rtt < home.rtt - STEP) {
+            self.home = None;
+        }
+        let fresh = Trial { level: seen, touches: 1, since: now };
+        let trial = match &mut self.trial {
+            Some(trial) if now.saturating_sub(trial.since) <= LEARN_MAX && seen.rtt >= trial.level.rtt - TOUCH => {
+                trial.touch(seen);
+                *trial
+            }
+            trial => *trial.insert(fresh),
+        };
+        let fell = self.level.is_some_and(|level| trial.level.rtt < level.rtt - STEP);
+        if trial.touches >= CONFIRM && (fell || now.saturating_sub(self.since) > HOLD) {
+            self.level = Some(trial.level);
+            self.confirm(now);
+        }
+    }
+
+    /// The filter corrected θ: delays measured by the old one change, levels stand.
+    pub(super) fn clock_corrected(&mut self, by: f64) {
+        self.bucket.shift(by);
+        self.recent.shift(by);
+        self.trial.iter_mut().for_each(|trial| trial.level.asymmetry -= by);
+    }
+
+    /// θ was assumed wrongly: asymmetries as well change.
+    pub(super) fn clock_moved(&mut self, by: f64) {
+        self.clock_corrected(by);
+        self.level.iter_mut().chain(&mut self.home).for_each(|level| level.asymmetry -= by);
+    }
+
+    fn return_home(&mut self, seen: &Level, gate: f64, now: Micros) -> bool {
+        let Some(home) = self.home.filter(|home| home.is_near(seen, gate) && self.level != Some(*home)) else {
+            return false;
+        };
+        self.level = Some(home);
+        self.tracking = true;
+        self.since = now;
+        self.trial = None;
+        true
+    }
+}

@@ -1,0 +1,359 @@
+//! The decorator through which the sender steers single packets and learns their fate.
+//!
+//! noq asks a factory for one congestion controller per path. We hand it a [`Steered`] one: an ordinary controller inside,
+//! and around it three things a datagram sender needs and QUIC's interface does not offer directly:
+//!
+//! - **Steering.** noq sends application data on the first path whose window has room. `window()` answers 0 for
+//!   every path but the one the [`Gate`] names, so the datagram that was just queued can only leave there.
+//!   ACKs, probes and path challenges pass a closed window.
+//! - **Fate.** The controller hears of every packet sent, acknowledged and lost; the session reads that from the log.
+//! - **Truth for the inner controller.** A path that is merely closed looks idle or blocked to noq. The decorator
+//!   passes on what the sender knows: whether the path had data to carry.
+//!
+//! Pacing is ours too (`multipath::pacing`), as a datagram cannot be taken back from noq's queue once it is there; noq's
+//! own pacer is told a rate that never holds anything back, except on paths that must keep quiet so that
+//! ACKs leave on the path the session prefers for them.
+
+use std::{
+    any::Any,
+    sync::{Arc, Mutex, MutexGuard},
+    time::{Duration, Instant},
+};
+
+use noq_proto::{
+    RttEstimator,
+    congestion::{Controller, ControllerFactory, ControllerMetrics},
+};
+
+/// Index of a path's controller in the shared state.
+pub(crate) type Slot = usize;
+
+/// A pacing rate (bytes per second) that never holds a packet back.
+const UNPACED: u64 = 1 << 40;
+/// A pacing rate that holds everything back: noq's pacer knows no zero.
+const SILENCED: u64 = 1;
+
+/// Which path may send what, while noq is asked for packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Gate {
+    /// Every path, as its inner controller allows: during the handshake.
+    Open,
+    /// Datagrams and stream data on this path only.
+    Data(Slot),
+    /// Everything on this path only: ACKs and the control stream choose their path here.
+    Control(Slot),
+    /// No data anywhere; probes, challenges and left-over ACKs everywhere.
+    Probes,
+}
+
+/// What became of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It went out.
+    Sent { slot: Slot, pn: u64, bytes: u16, at: Instant },
+    /// The peer has it.
+    Acked { slot: Slot, pn: u64, sent: Instant },
+    /// QUIC's loss detection gave it up.
+    Lost { slot: Slot, pn: u64 },
+}
+
+/// What a path's controller says, as of its last change.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct PathReading {
+    /// Congestion window, bytes.
+    pub(crate) window: u64,
+    /// Bytes in flight.
+    pub(crate) in_flight: u64,
+    /// The controller's own pacing rate, bytes per second.
+    pub(crate) pacing_rate: Option<u64>,
+    /// The controller's estimate of the path's bandwidth, bytes per second.
+    pub(crate) bandwidth: Option<f64>,
+    /// Round-trip time, once an ACK has told it.
+    pub(crate) rtt: Option<RttReading>,
+    /// Largest UDP payload.
+    pub(crate) mtu: u16,
+}
+
+/// Round-trip times of a path.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct RttReading {
+    pub(crate) smoothed: Duration,
+    pub(crate) min: Duration,
+    pub(crate) var: Duration,
+}
+
+/// State shared by a session and the controllers noq holds for it.
+///
+/// This lock is the one that noq's controller trait forces; it is never contended, as both sides run in the same call.
+#[derive(Debug)]
+pub(crate) struct Steering(Mutex<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    gate: Gate,
+    /// Windows and pacing are noq's own (fallback sessions, whose streams noq sends again by itself).
+    hands_off: bool,
+    paths: Vec<SlotState>,
+    /// Slots of paths that are gone, to be used again.
+    free: Vec<Slot>,
+    log: Vec<Fate>,
+}
+
+#[derive(Debug)]
+struct SlotState {
+    reading: PathReading,
+    app_limited: bool,
+    window_limited: bool,
+}
+
+impl Steering {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Shared {
+            gate: Gate::Open,
+            hands_off: false,
+            paths: Vec::new(),
+            free: Vec::new(),
+            log: Vec::new(),
+        })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        // A poisoned lock means that a panic is on its way already; the state itself is always whole.
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Opens and closes paths for what noq is asked next.
+    pub(crate) fn set_gate(&self, gate: Gate) {
+        self.lock().gate = gate;
+    }
+
+    /// Leaves windows and pacing to noq for good.
+    pub(crate) fn hands_off(&self) {
+        self.lock().hands_off = true;
+    }
+
+    /// What the controller in `slot` says.
+    pub(crate) fn reading(&self, slot: Slot) -> PathReading {
+        self.lock().paths[slot].reading
+    }
+
+    /// Tells the controller in `slot` whether the path could have carried more than there was to send, and whether
+    /// its window stood in the way of sending.
+    pub(crate) fn set_limited(&self, slot: Slot, app_limited: bool, window_limited: bool) {
+        let mut shared = self.lock();
+        let path = &mut shared.paths[slot];
+        path.app_limited = app_limited;
+        path.window_limited |= window_limited;
+    }
+
+    /// Moves what has happened since the last call into `log`, which is cleared first.
+    pub(crate) fn take_log(&self, log: &mut Vec<Fate>) {
+        log.clear();
+        std::mem::swap(&mut self.lock().log, log);
+    }
+
+    /// Gives back the slot of a path that noq has forgotten.
+    pub(crate) fn release(&self, slot: Slot) {
+        self.lock().free.push(slot);
+    }
+
+    /// The slot of the controller that noq holds for a path.
+    pub(crate) fn slot_of(controller: &dyn Controller) -> Option<Slot> {
+        controller.clone_box().into_any().downcast::<Steered>().ok().map(|steered| steered.slot)
+    }
+}
+
+/// Builds the controllers of one session.
+pub(crate) struct SteeredFactory {
+    inner: Arc<dyn ControllerFactory + Send + Sync>,
+    steering: Arc<Steering>,
+}
+
+impl SteeredFactory {
+    pub(crate) fn new(inner: Arc<dyn ControllerFactory + Send + Sync>, steering: Arc<Steering>) -> Self {
+        Self { inner, steering }
+    }
+}
+
+impl ControllerFactory for SteeredFactory {
+    fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
+        let inner = self.inner.clone().build(now, current_mtu);
+        let mut shared = self.steering.lock();
+        let state = SlotState {
+            reading: PathReading {
+                window: inner.window(),
+                in_flight: 0,
+                pacing_rate: None,
+                bandwidth: None,
+                rtt: None,
+                mtu: current_mtu,
+            },
+            app_limited: true,
+            window_limited: false,
+        };
+        let slot = match shared.free.pop() {
+            Some(slot) => {
+                shared.paths[slot] = state;
+                slot
+            }
+            None => {
+                shared.paths.push(state);
+                shared.paths.len() - 1
+            }
+        };
+        drop(shared);
+        Box::new(Steered { inner, slot, steering: self.steering.clone() })
+    }
+}
+
+/// A controller behind a gate.
+#[derive(Debug)]
+struct Steered {
+    inner: Box<dyn Controller>,
+    slot: Slot,
+    steering: Arc<Steering>,
+}
+
+impl Steered {
+    /// Runs `f` on the slot's reading, after bringing it up to date with the inner controller.
+    fn publish(&self, f: impl FnOnce(&mut PathReading, &mut Vec<Fate>)) {
+        let window = self.inner.window();
+        let metrics = self.inner.metrics();
+        let mut shared = self.steering.lock();
+        let Shared { paths, log, .. } = &mut *shared;
+        let reading = &mut paths[self.slot].reading;
+        reading.window = window;
+        reading.pacing_rate = metrics.pacing_rate;
+        reading.bandwidth = metrics.bandwidth_estimate.map(|bits| bits as f64 / 8.0);
+        f(reading, log);
+    }
+
+    fn app_limited(&self, noq_says: bool) -> bool {
+        let shared = self.steering.lock();
+        if shared.hands_off || shared.gate == Gate::Open { noq_says } else { shared.paths[self.slot].app_limited }
+    }
+}
+
+impl Controller for Steered {
+    fn on_sent(&mut self, now: Instant, bytes: u64, largest_pn: u64) {
+        self.inner.on_sent(now, bytes, largest_pn);
+    }
+
+    fn on_packet_sent(&mut self, now: Instant, bytes: u16, pn: u64) {
+        self.inner.on_packet_sent(now, bytes, pn);
+        let slot = self.slot;
+        self.publish(|reading, log| {
+            reading.in_flight += u64::from(bytes);
+            log.push(Fate::Sent { slot, pn, bytes, at: now });
+        });
+    }
+
+    fn on_cwnd_limited(&mut self) {
+        let hands_off = self.steering.lock().hands_off;
+        if hands_off {
+            self.inner.on_cwnd_limited();
+        }
+    }
+
+    fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, pn: u64, app_limited: bool, rtt: &RttEstimator) {
+        let limited = std::mem::take(&mut self.steering.lock().paths[self.slot].window_limited);
+        if limited {
+            self.inner.on_cwnd_limited();
+        }
+        self.inner.on_ack(now, sent, bytes, pn, self.app_limited(app_limited), rtt);
+        let slot = self.slot;
+        let sample = now.saturating_duration_since(sent);
+        self.publish(|reading, log| {
+            reading.in_flight = reading.in_flight.saturating_sub(bytes);
+            let smoothed = rtt.get();
+            let deviation = smoothed.abs_diff(sample);
+            reading.rtt = Some(RttReading {
+                smoothed,
+                min: rtt.min(),
+                var: reading.rtt.map_or(sample / 2, |before| (before.var * 3 + deviation) / 4),
+            });
+            log.push(Fate::Acked { slot, pn, sent });
+        });
+    }
+
+    fn on_end_acks(&mut self, now: Instant, in_flight: u64, app_limited: bool, largest_packet_num_acked: Option<u64>) {
+        self.inner.on_end_acks(now, in_flight, self.app_limited(app_limited), largest_packet_num_acked);
+        // noq's own count is the authority: packets it forgets in silence (lost MTU probes, discarded keys) end here.
+        self.publish(|reading, _| reading.in_flight = in_flight);
+    }
+
+    fn on_congestion_event(
+        &mut self,
+        now: Instant,
+        sent: Instant,
+        is_persistent_congestion: bool,
+        is_ecn: bool,
+        lost_bytes: u64,
+        largest_lost_pn: u64,
+    ) {
+        self.inner.on_congestion_event(now, sent, is_persistent_congestion, is_ecn, lost_bytes, largest_lost_pn);
+        self.publish(|_, _| ());
+    }
+
+    fn on_packet_lost(&mut self, lost_bytes: u16, pn: u64, now: Instant) {
+        self.inner.on_packet_lost(lost_bytes, pn, now);
+        let slot = self.slot;
+        self.publish(|reading, log| {
+            reading.in_flight = reading.in_flight.saturating_sub(u64::from(lost_bytes));
+            log.push(Fate::Lost { slot, pn });
+        });
+    }
+
+    fn on_spurious_congestion_event(&mut self) {
+        self.inner.on_spurious_congestion_event();
+        self.publish(|_, _| ());
+    }
+
+    fn on_mtu_update(&mut self, new_mtu: u16) {
+        self.inner.on_mtu_update(new_mtu);
+        self.publish(|reading, _| reading.mtu = new_mtu);
+    }
+
+    fn on_ack_frequency_update(&mut self, ack_eliciting_threshold: u64, requested_max_ack_delay: Duration) {
+        self.inner.on_ack_frequency_update(ack_eliciting_threshold, requested_max_ack_delay);
+    }
+
+    fn window(&self) -> u64 {
+        let shared = self.steering.lock();
+        let open = match shared.gate {
+            Gate::Open => return self.inner.window(),
+            Gate::Data(slot) | Gate::Control(slot) => slot == self.slot,
+            Gate::Probes => false,
+        };
+        match (open, shared.hands_off) {
+            (false, _) => 0,
+            (true, true) => self.inner.window(),
+            // The session has seen to window and pacing before it queued the datagram.
+            (true, false) => u64::MAX,
+        }
+    }
+
+    fn metrics(&self) -> ControllerMetrics {
+        let mut metrics = self.inner.metrics();
+        let shared = self.steering.lock();
+        if matches!(shared.gate, Gate::Control(slot) if slot != self.slot) {
+            metrics.pacing_rate = Some(SILENCED);
+        } else if !shared.hands_off {
+            metrics.pacing_rate = Some(UNPACED);
+            metrics.send_quantum = None;
+        }
+        metrics
+    }
+
+    fn clone_box(&self) -> Box<dyn Controller> {
+        Box::new(Self { inner: self.inner.clone_box(), slot: self.slot, steering: self.steering.clone() })
+    }
+
+    fn initial_window(&self) -> u64 {
+        self.inner.initial_window()
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}

@@ -1,0 +1,189 @@
+//! BLOCK_INFO, what the receiver must know of a block, and the head of FRAGMENT, a run of its bytes.
+
+use bytes::{Buf, BufMut};
+
+use super::varint;
+use crate::{
+    block::{BlockId, Channel},
+    error::ProtocolError,
+};
+
+/// The frame type of BLOCK_INFO.
+pub(super) const BLOCK_INFO: u64 = 0x10;
+/// The frame type of a FRAGMENT that takes the rest of its datagram.
+pub(super) const FRAGMENT: u64 = 0x12;
+/// The frame type of a FRAGMENT with a length.
+pub(super) const FRAGMENT_WITH_LENGTH: u64 = 0x13;
+
+/// Flag: a deadline follows.
+const HAS_DEADLINE: u8 = 0x01;
+/// Flag: a channel and the position in it follow.
+const HAS_CHANNEL: u8 = 0x02;
+
+/// BLOCK_INFO: opens a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BlockInfo {
+    /// Which block.
+    pub(crate) id: BlockId,
+    /// Its size, bytes; at least 1.
+    pub(crate) size: u64,
+    /// How long before the datagram's TIMESTAMP the block was handed over, microseconds.
+    pub(crate) age: u64,
+    /// Its deadline, microseconds from hand-over; at least 1.
+    pub(crate) deadline: Option<u64>,
+    /// 0 is the most important.
+    pub(crate) priority: u8,
+    /// Its channel, and how many blocks of that channel came before it.
+    pub(crate) channel: Option<(Channel, u64)>,
+}
+
+impl BlockInfo {
+    pub(super) fn encode(&self, out: &mut impl BufMut) {
+        varint::put(out, BLOCK_INFO);
+        varint::put(out, self.id.0);
+        varint::put(out, self.size);
+        varint::put(out, self.age);
+        let deadline = if self.deadline.is_some() { HAS_DEADLINE } else { 0 };
+        let channel = if self.channel.is_some() { HAS_CHANNEL } else { 0 };
+        out.put_u8(deadline | channel);
+        out.put_u8(self.priority);
+        if let Some(deadline) = self.deadline {
+            varint::put(out, deadline);
+        }
+        if let Some(place) = self.channel {
+            put_place(out, place);
+        }
+    }
+
+    /// Reads what follows the frame type.
+    pub(super) fn decode(input: &mut impl Buf) -> Result<Self, ProtocolError> {
+        let id = BlockId(varint::get(input)?);
+        let size = varint::get(input)?;
+        if size == 0 {
+            return Err(ProtocolError::BlockSize);
+        }
+        let age = varint::get(input)?;
+        let flags = varint::get_u8(input)?;
+        if flags & !(HAS_DEADLINE | HAS_CHANNEL) != 0 {
+            return Err(ProtocolError::Malformed);
+        }
+        let priority = varint::get_u8(input)?;
+        let deadline = match flags & HAS_DEADLINE {
+            0 => None,
+            _ => Some(varint::get(input)?),
+        };
+        if deadline == Some(0) {
+            return Err(ProtocolError::Malformed);
+        }
+        let channel = match flags & HAS_CHANNEL {
+            0 => None,
+            _ => Some(get_place(input)?),
+        };
+        Ok(Self { id, size, age, deadline, priority, channel })
+    }
+}
+
+/// Writes a channel and a position in it.
+pub(super) fn put_place(out: &mut impl BufMut, (channel, position): (Channel, u64)) {
+    varint::put(out, channel.0.into());
+    varint::put(out, position);
+}
+
+/// Reads a channel and a position in it.
+pub(super) fn get_place(input: &mut impl Buf) -> Result<(Channel, u64), ProtocolError> {
+    let channel = u32::try_from(varint::get(input)?).map_err(|_| ProtocolError::Malformed)?;
+    Ok((Channel(channel), varint::get(input)?))
+}
+
+/// The head of a FRAGMENT: all of it but the data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FragmentHead {
+    pub(super) id: BlockId,
+    pub(super) offset: u64,
+    /// `None`: the data takes the rest of the datagram.
+    pub(super) length: Option<usize>,
+}
+
+impl FragmentHead {
+    pub(super) fn size(&self) -> usize {
+        1 + varint::size(self.id.0)
+            + varint::size(self.offset)
+            + self.length.map_or(0, |length| varint::size(length as u64))
+    }
+
+    pub(super) fn encode(&self, out: &mut impl BufMut) {
+        varint::put(out, if self.length.is_some() { FRAGMENT_WITH_LENGTH } else { FRAGMENT });
+        varint::put(out, self.id.0);
+        varint::put(out, self.offset);
+        if let Some(length) = self.length {
+            varint::put(out, length as u64);
+        }
+    }
+
+    /// Reads what lies between the frame type and the data, and checks that the data is there: the length it
+    /// returns is never 0 and never more than what remains of `input`.
+    pub(super) fn decode(frame_type: u64, input: &mut impl Buf) -> Result<(BlockId, u64, usize), ProtocolError> {
+        let id = BlockId(varint::get(input)?);
+        let offset = varint::get(input)?;
+        let length = if frame_type == FRAGMENT { input.remaining() as u64 } else { varint::get(input)? };
+        // The numbers first: an impossible range is one even where the datagram is also cut short. No overflow in u64.
+        if offset + length > varint::MAX {
+            return Err(ProtocolError::FragmentRange);
+        }
+        match usize::try_from(length) {
+            Ok(length) if (1..=input.remaining()).contains(&length) => Ok((id, offset, length)),
+            _ => Err(ProtocolError::Malformed),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    pub(in crate::frame) fn any_place() -> impl Strategy<Value = (Channel, u64)> {
+        (any::<u32>(), varint::any_value()).prop_map(|(channel, position)| (Channel(channel), position))
+    }
+
+    pub(in crate::frame) fn any_info() -> impl Strategy<Value = BlockInfo> {
+        let deadline = proptest::option::of(varint::any_value().prop_map(|micros| micros.max(1)));
+        let size = varint::any_value().prop_map(|size| size.max(1));
+        (varint::any_value(), size, varint::any_value(), deadline, any::<u8>(), proptest::option::of(any_place()))
+            .prop_map(|(id, size, age, deadline, priority, channel)| BlockInfo {
+                id: BlockId(id),
+                size,
+                age,
+                deadline,
+                priority,
+                channel,
+            })
+    }
+
+    fn decode(mut bytes: &[u8]) -> Result<BlockInfo, ProtocolError> {
+        BlockInfo::decode(&mut bytes)
+    }
+
+    #[test]
+    fn impossible_values() {
+        assert!(decode(&[1, 9, 0, 0, 0]).is_ok());
+        assert_eq!(decode(&[1, 0, 0, 0, 0]), Err(ProtocolError::BlockSize));
+        assert_eq!(decode(&[1, 9, 0, 0x04, 0]), Err(ProtocolError::Malformed), "an unknown flag");
+        assert_eq!(decode(&[1, 9, 0, HAS_DEADLINE, 0, 0]), Err(ProtocolError::Malformed), "a deadline of nothing");
+        let wide_channel = [1, 9, 0, HAS_CHANNEL, 0, 0xc0, 0, 0, 1, 0, 0, 0, 0, 0];
+        assert_eq!(decode(&wide_channel), Err(ProtocolError::Malformed), "a channel of 33 bits");
+    }
+
+    proptest! {
+        #[test]
+        fn cut_short_anywhere(info in any_info()) {
+            let mut out = Vec::new();
+            info.encode(&mut out);
+            prop_assert_eq!(decode(&out[1..]), Ok(info));
+            for end in 1..out.len() {
+                prop_assert_eq!(decode(&out[1..end]), Err(ProtocolError::Malformed));
+            }
+        }
+    }
+}

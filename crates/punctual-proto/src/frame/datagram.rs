@@ -1,0 +1,372 @@
+//! A datagram's payload: frames, one after the other, to its end.
+
+use bytes::{Buf, BufMut, Bytes};
+
+use super::{
+    EXTENSIONS,
+    block::{BLOCK_INFO, BlockInfo, FRAGMENT, FRAGMENT_WITH_LENGTH, FragmentHead},
+    time::{TIME_ECHO, TIMESTAMP, TimeEcho},
+    varint,
+};
+use crate::{block::BlockId, error::ProtocolError};
+
+/// The frame type of PADDING, and all there is to it.
+const PADDING: u64 = 0x00;
+
+/// More than any frame but FRAGMENT takes: BLOCK_INFO, the longest, has a type, six integers and two bytes.
+const LONGEST_HEAD: usize = 64;
+
+/// A frame of a datagram.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum DatagramFrame {
+    /// When the datagram was sent, on its sender's clock.
+    Timestamp {
+        /// Microseconds modulo 2^32; see [`time`](super::time).
+        sent: u32,
+    },
+    /// What became of a timestamp of ours.
+    TimeEcho(TimeEcho),
+    /// Opens a block; never without a TIMESTAMP before it in the same datagram.
+    BlockInfo(BlockInfo),
+    /// Bytes of a block.
+    Fragment {
+        /// Which block.
+        id: BlockId,
+        /// Where in the block they belong; `offset + data.len()` is a varint too.
+        offset: u64,
+        /// The bytes, at least one, shared with the datagram.
+        data: Bytes,
+    },
+}
+
+/// Fills one datagram.
+///
+/// Each method writes its frame whole or not at all. The buffer is allocated once, and a datagram filled to its
+/// capacity is handed on without a copy.
+#[derive(Debug)]
+pub(crate) struct DatagramWriter {
+    buf: Vec<u8>,
+    capacity: usize,
+}
+
+impl DatagramWriter {
+    /// An empty datagram that may grow to `capacity` bytes.
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self { buf: Vec::with_capacity(capacity), capacity }
+    }
+
+    /// TIMESTAMP: the datagram's time of sending. The first frame, if there is to be one.
+    pub(crate) fn timestamp(&mut self, sent: u32) -> bool {
+        debug_assert!(self.is_empty(), "the timestamp is a datagram's first frame");
+        self.write(|out| {
+            varint::put(out, TIMESTAMP);
+            out.put_u32(sent);
+        })
+    }
+
+    /// TIME_ECHO. Whether there was room.
+    pub(crate) fn time_echo(&mut self, echo: &TimeEcho) -> bool {
+        self.write(|out| echo.encode(out))
+    }
+
+    /// BLOCK_INFO, which needs a timestamp before it. Whether there was room.
+    pub(crate) fn block_info(&mut self, info: &BlockInfo) -> bool {
+        debug_assert_eq!(self.buf.first().copied().map(u64::from), Some(TIMESTAMP), "an age needs a timestamp");
+        self.write(|out| info.encode(out))
+    }
+
+    /// FRAGMENT: as many bytes of `data` as there is room for. How many that was: 0 if not one.
+    ///
+    /// The last fragment of a full datagram has no length and takes the rest of it; after that there is no room left, even
+    /// if the length just saved was a byte or two of it.
+    pub(crate) fn fragment(&mut self, id: BlockId, offset: u64, data: &[u8]) -> usize {
+        let to_the_end = FragmentHead { id, offset, length: None };
+        let with_length = FragmentHead { id, offset, length: Some(data.len()) };
+        let room = self.remaining();
+        if data.is_empty() || room <= to_the_end.size() {
+            return 0;
+        }
+        if with_length.size() + data.len() < room {
+            with_length.encode(&mut self.buf);
+            self.buf.extend_from_slice(data);
+            return data.len();
+        }
+        let written = data.len().min(room - to_the_end.size());
+        to_the_end.encode(&mut self.buf);
+        self.buf.extend_from_slice(&data[..written]);
+        self.capacity = self.buf.len();
+        written
+    }
+
+    /// Bytes of room left.
+    pub(crate) fn remaining(&self) -> usize {
+        self.capacity - self.buf.len()
+    }
+
+    /// Whether nothing was written yet.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.buf.is_empty()
+    }
+
+    /// The datagram.
+    pub(crate) fn finish(self) -> Bytes {
+        self.buf.into()
+    }
+
+    /// Writes a short frame if there is room for it.
+    fn write(&mut self, frame: impl FnOnce(&mut &mut [u8])) -> bool {
+        let mut scratch = [0; LONGEST_HEAD];
+        let mut rest = &mut scratch[..];
+        frame(&mut rest);
+        let len = LONGEST_HEAD - rest.len();
+        let fits = len <= self.remaining();
+        if fits {
+            self.buf.extend_from_slice(&scratch[..len]);
+        }
+        fits
+    }
+}
+
+/// The frames of a received datagram. Ends at the datagram's end or after the first error.
+///
+/// Padding and extensions are passed over in silence.
+#[derive(Debug, Clone)]
+pub(crate) struct DatagramFrames {
+    rest: Bytes,
+    has_timestamp: bool,
+}
+
+impl DatagramFrames {
+    /// Reads `datagram`.
+    pub(crate) fn new(datagram: Bytes) -> Self {
+        Self { rest: datagram, has_timestamp: false }
+    }
+
+    /// The next frame that is one to us; there is at least a byte left.
+    fn read(&mut self) -> Result<Option<DatagramFrame>, ProtocolError> {
+        let rest = &mut self.rest;
+        Ok(Some(match varint::get(rest)? {
+            PADDING => return Ok(None),
+            TIMESTAMP => {
+                // With two there would be no telling which of them an age counts from.
+                if std::mem::replace(&mut self.has_timestamp, true) {
+                    return Err(ProtocolError::Malformed);
+                }
+                DatagramFrame::Timestamp { sent: varint::get_u32(rest)? }
+            }
+            TIME_ECHO => DatagramFrame::TimeEcho(TimeEcho::decode(rest)?),
+            BLOCK_INFO => {
+                if !self.has_timestamp {
+                    return Err(ProtocolError::Malformed);
+                }
+                DatagramFrame::BlockInfo(BlockInfo::decode(rest)?)
+            }
+            frame_type @ (FRAGMENT | FRAGMENT_WITH_LENGTH) => {
+                let (id, offset, length) = FragmentHead::decode(frame_type, rest)?;
+                DatagramFrame::Fragment { id, offset, data: rest.split_to(length) }
+            }
+            extension if EXTENSIONS.contains(&extension) => {
+                let length = varint::get(rest)?;
+                match usize::try_from(length) {
+                    Ok(length) if length <= rest.len() => rest.advance(length),
+                    _ => return Err(ProtocolError::Malformed),
+                }
+                return Ok(None);
+            }
+            _ => return Err(ProtocolError::UnknownFrame),
+        }))
+    }
+}
+
+impl Iterator for DatagramFrames {
+    type Item = Result<DatagramFrame, ProtocolError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while !self.rest.is_empty() {
+            let frame = self.read();
+            if frame.is_err() {
+                self.rest = Bytes::new();
+            }
+            if let Some(item) = frame.transpose() {
+                return Some(item);
+            }
+        }
+        None
+    }
+}
+
+impl std::iter::FusedIterator for DatagramFrames {}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::frame::block::tests::any_info;
+
+    /// A frame to write; the fragment's data is cut to what fits.
+    #[derive(Debug, Clone)]
+    enum Write {
+        TimeEcho(TimeEcho),
+        BlockInfo(BlockInfo),
+        Fragment(BlockId, u64, Vec<u8>),
+    }
+
+    fn any_write() -> impl Strategy<Value = Write> {
+        let echo = (varint::any_value(), any::<u32>(), any::<u32>());
+        let fragment = (varint::any_value(), varint::any_value(), proptest::collection::vec(any::<u8>(), 0..300));
+        prop_oneof![
+            echo.prop_map(|(path, echoed, received)| Write::TimeEcho(TimeEcho { path, echoed, received })),
+            any_info().prop_map(Write::BlockInfo),
+            fragment.prop_map(|(id, offset, data)| {
+                Write::Fragment(BlockId(id), offset.min(varint::MAX - data.len() as u64), data)
+            }),
+        ]
+    }
+
+    fn read(bytes: &[u8]) -> Vec<Result<DatagramFrame, ProtocolError>> {
+        DatagramFrames::new(Bytes::copy_from_slice(bytes)).collect()
+    }
+
+    fn fragment(id: u64, offset: u64, data: &'static [u8]) -> DatagramFrame {
+        DatagramFrame::Fragment { id: BlockId(id), offset, data: Bytes::from_static(data) }
+    }
+
+    const MALFORMED: Result<DatagramFrame, ProtocolError> = Err(ProtocolError::Malformed);
+
+    #[test]
+    fn a_full_packet_spends_24_bytes_at_most() {
+        let largest = (1 << 30) - 1;
+        let mut writer = DatagramWriter::new(1200);
+        assert!(writer.timestamp(u32::MAX));
+        let written = writer.fragment(BlockId(largest), largest, &[0; 2000]);
+        assert_eq!(writer.remaining(), 0);
+        let datagram = writer.finish();
+        assert_eq!(datagram.len(), 1200);
+        assert!(datagram.len() - written <= 24, "{} bytes", datagram.len() - written);
+    }
+
+    #[test]
+    fn what_does_not_fit_leaves_no_trace() {
+        let info = BlockInfo { id: BlockId(1), size: 9, age: 0, deadline: Some(1), priority: 0, channel: None };
+        let mut writer = DatagramWriter::new(11);
+        assert!(writer.timestamp(1));
+        assert!(!writer.block_info(&info));
+        assert!(!writer.time_echo(&TimeEcho { path: 0, echoed: 0, received: 0 }));
+        assert_eq!(writer.fragment(BlockId(1 << 20), 0, b"x"), 0);
+        assert_eq!(writer.fragment(BlockId(1), 0, b""), 0);
+        assert_eq!(writer.remaining(), 6);
+        assert_eq!(writer.fragment(BlockId(1), 0, b"xyz"), 3);
+        assert_eq!(writer.remaining(), 0);
+        assert!(!DatagramWriter::new(4).timestamp(1));
+    }
+
+    #[test]
+    fn a_fragment_takes_the_rest_only_where_it_must() {
+        // Four bytes of head with a length, three without.
+        for (capacity, left) in [(9, 0), (10, 0), (11, 0), (12, 1)] {
+            let mut writer = DatagramWriter::new(capacity);
+            let written = writer.fragment(BlockId(1), 0, b"1234567");
+            assert_eq!(written, 7.min(capacity - 3));
+            assert_eq!(writer.remaining(), left, "of {capacity}");
+            let datagram = writer.finish();
+            assert_eq!(u64::from(datagram[0]), if left == 0 { FRAGMENT } else { FRAGMENT_WITH_LENGTH });
+            assert_eq!(read(&datagram), [Ok(fragment(1, 0, &b"1234567"[..written]))]);
+        }
+    }
+
+    #[test]
+    fn fragments_share_the_datagram() {
+        let datagram = Bytes::from_static(&[0x13, 1, 0, 2, b'a', b'b', 0x12, 2, 0, b'c']);
+        let inside = datagram.as_ptr_range();
+        for frame in DatagramFrames::new(datagram) {
+            let Ok(DatagramFrame::Fragment { data, .. }) = frame else { panic!("{frame:?}") };
+            assert!(inside.contains(&data.as_ptr()));
+        }
+    }
+
+    #[test]
+    fn an_age_needs_exactly_one_timestamp() {
+        let timestamp = [0x01, 0, 0, 0, 1];
+        let info = [0x10, 1, 9, 0, 0, 0];
+        assert_eq!(read(&info), [MALFORMED]);
+        assert!(read(&[&timestamp[..], &[0, 0], &info].concat()).iter().all(Result::is_ok));
+        assert_eq!(read(&[timestamp, timestamp].concat()), [Ok(DatagramFrame::Timestamp { sent: 1 }), MALFORMED]);
+    }
+
+    #[test]
+    fn malformed_fragments() {
+        assert_eq!(read(&[0x12, 1, 0]), [MALFORMED], "no data");
+        assert_eq!(read(&[0x13, 1, 0, 0]), [MALFORMED], "a length of 0");
+        assert_eq!(read(&[0x13, 1, 0, 2, 7]), [MALFORMED], "less data than promised");
+        assert_eq!(read(&[0x13, 1]), [MALFORMED], "cut short");
+    }
+
+    #[test]
+    fn fragments_end_where_varints_do() {
+        let mut bytes = vec![0x12, 1];
+        varint::put(&mut bytes, varint::MAX - 1);
+        bytes.push(7);
+        assert_eq!(read(&bytes), [Ok(fragment(1, varint::MAX - 1, &[7]))]);
+        bytes.push(8);
+        assert_eq!(read(&bytes), [Err(ProtocolError::FragmentRange)]);
+
+        let mut bytes = vec![0x13, 1, 1];
+        varint::put(&mut bytes, varint::MAX);
+        assert_eq!(read(&bytes), [Err(ProtocolError::FragmentRange)]);
+    }
+
+    #[test]
+    fn padding_and_extensions_are_skipped() {
+        let bytes = [0x00, 0x00, 0x40, 0x40, 0x02, 0xff, 0xff, 0x40, 0x7f, 0x00, 0x12, 1, 0, 7];
+        assert_eq!(read(&bytes), [Ok(fragment(1, 0, &[7]))]);
+        assert_eq!(read(&[0x40, 0x40, 0x03, 0xff, 0xff]), [MALFORMED], "an extension cut short");
+        assert_eq!(read(&[0x40, 0x40]), [MALFORMED], "an extension without a length");
+        assert_eq!(read(&[0x40]), [MALFORMED], "half a type");
+    }
+
+    #[test]
+    fn other_types_are_unknown() {
+        for frame_type in (0..0x200).filter(|t| ![0x00, 0x01, 0x02, 0x10, 0x12, 0x13].contains(t)) {
+            let mut bytes = Vec::new();
+            varint::put(&mut bytes, frame_type);
+            bytes.extend([0; 60]);
+            let known = EXTENSIONS.contains(&frame_type);
+            let expected = if known { vec![] } else { vec![Err(ProtocolError::UnknownFrame)] };
+            assert_eq!(read(&bytes), expected, "{frame_type:#x}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn round_trip(sent: u32, capacity in 5_usize..1500, writes in proptest::collection::vec(any_write(), 0..20)) {
+            let mut writer = DatagramWriter::new(capacity);
+            prop_assert!(writer.timestamp(sent));
+            let mut expected = vec![Ok(DatagramFrame::Timestamp { sent })];
+            for write in writes {
+                let before = writer.remaining();
+                let frame = match write {
+                    Write::TimeEcho(echo) => writer.time_echo(&echo).then_some(DatagramFrame::TimeEcho(echo)),
+                    Write::BlockInfo(info) => writer.block_info(&info).then_some(DatagramFrame::BlockInfo(info)),
+                    Write::Fragment(id, offset, mut data) => {
+                        let written = writer.fragment(id, offset, &data);
+                        let all = written == data.len();
+                        prop_assert!(written == 0 || all || writer.remaining() == 0);
+                        data.truncate(written);
+                        (written > 0).then_some(DatagramFrame::Fragment { id, offset, data: data.into() })
+                    }
+                };
+                prop_assert!(frame.is_some() || writer.remaining() == before);
+                expected.extend(frame.map(Ok));
+            }
+            let datagram = writer.finish();
+            prop_assert!(datagram.len() <= capacity);
+            prop_assert_eq!(DatagramFrames::new(datagram).collect::<Vec<_>>(), expected);
+        }
+
+        #[test]
+        fn arbitrary_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            crate::frame::fuzzing::datagram(&bytes);
+        }
+    }
+}

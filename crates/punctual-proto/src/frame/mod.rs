@@ -1,0 +1,40 @@
+//! The wire: every frame, written and read side by side.
+//!
+//! Two things carry frames. A **datagram** ([`datagram`]) holds what the network may lose: the blocks themselves and the
+//! times that compare the clocks. The **control stream** ([`control`]), one each way, holds what must arrive: limits,
+//! credit, and how blocks ended. `docs/protocol.md` describes both for a second implementation; its test vectors are
+//! checked against this module.
+//!
+//! | file | frames |
+//! | --- | --- |
+//! | [`varint`] | the integers all of them are made of |
+//! | [`time`] | TIMESTAMP, TIME_ECHO, and times modulo 2^32 |
+//! | [`block`] | BLOCK_INFO and the head of FRAGMENT |
+//! | [`datagram`] | a datagram's payload, as a writer and as an iterator |
+//! | [`control`] | the control stream, as an encoder and an incremental decoder |
+//!
+//! Reading trusts nothing: no length is believed before the bytes it promises are there, and nothing is allocated for one.
+//! What a frame *means* (whether its block exists, whether there was credit for it) is for the stations that use it.
+
+pub(crate) mod block;
+pub(crate) mod control;
+pub(crate) mod datagram;
+pub(crate) mod time;
+pub(crate) mod varint;
+
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
+#[cfg(test)]
+mod vectors;
+
+use std::ops::RangeInclusive;
+
+pub(crate) use block::BlockInfo;
+pub(crate) use control::{ControlDecoder, ControlFrame, Settings};
+pub(crate) use datagram::{DatagramFrame, DatagramFrames, DatagramWriter};
+pub(crate) use time::TimeEcho;
+
+/// Frame types that carry a length and that a receiver who does not know them skips, in datagrams and on the control
+/// stream alike.
+const EXTENSIONS: RangeInclusive<u64> = 0x40..=0x7f;

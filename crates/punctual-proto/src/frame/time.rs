@@ -1,0 +1,85 @@
+//! Times on the wire, and the frames that compare two hosts' clocks.
+//!
+//! A time is the low 32 bits of its sender's clock in microseconds. It wraps every 71.6 minutes, so it means the moment
+//! nearest to now that it could: unambiguous for all that is less than 35 minutes away, which nothing we send comes near.
+
+use bytes::{Buf, BufMut};
+
+use super::varint;
+use crate::{clock::Micros, error::ProtocolError};
+
+/// The frame type of TIMESTAMP.
+pub(super) const TIMESTAMP: u64 = 0x01;
+/// The frame type of TIME_ECHO.
+pub(super) const TIME_ECHO: u64 = 0x02;
+
+/// A time as it travels.
+pub(crate) const fn to_wire(time: Micros) -> u32 {
+    time as u32
+}
+
+/// The moment nearest to `near` that travels as `wire`; the later one if two are equally near the beginning of time.
+///
+/// `near` is a recent time *on the clock that `wire` was read from*: our own for what the peer echoes, the newest
+/// one known of the peer's for what the peer says of itself.
+pub(crate) fn from_wire(wire: u32, near: Micros) -> Micros {
+    let ahead = wire.wrapping_sub(to_wire(near)).cast_signed();
+    // Before the epoch or past the end of u64: stay in the turn that `near` is in.
+    near.checked_add_signed(ahead.into()).unwrap_or(near & !Micros::from(u32::MAX) | Micros::from(wire))
+}
+
+/// TIME_ECHO: the newest TIMESTAMP of the peer that came over a path, and when it came.
+///
+/// With the time this frame arrives it makes the four times of an NTP exchange, of one path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TimeEcho {
+    /// QUIC's id of the path the timestamp came over.
+    pub(crate) path: u64,
+    /// The timestamp, as the peer wrote it.
+    pub(crate) echoed: u32,
+    /// When it came, on the clock of who sends this frame.
+    pub(crate) received: u32,
+}
+
+impl TimeEcho {
+    pub(super) fn encode(&self, out: &mut impl BufMut) {
+        varint::put(out, TIME_ECHO);
+        varint::put(out, self.path);
+        out.put_u32(self.echoed);
+        out.put_u32(self.received);
+    }
+
+    /// Reads what follows the frame type.
+    pub(super) fn decode(input: &mut impl Buf) -> Result<Self, ProtocolError> {
+        Ok(Self { path: varint::get(input)?, echoed: varint::get_u32(input)?, received: varint::get_u32(input)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn wraps_both_ways() {
+        let turn = 1 << 32;
+        assert_eq!(from_wire(5, turn - 5), turn + 5);
+        assert_eq!(from_wire(u32::MAX, turn + 3), turn - 1);
+        assert_eq!(from_wire(7, 7 * turn + 100), 7 * turn + 7);
+    }
+
+    #[test]
+    fn the_ends_of_time_do_not_overflow() {
+        assert_eq!(from_wire(u32::MAX, 3), u64::from(u32::MAX));
+        assert_eq!(from_wire(3, u64::MAX), u64::MAX - u64::from(u32::MAX) + 3);
+    }
+
+    proptest! {
+        #[test]
+        fn finds_what_is_within_half_a_turn(time in (1_u64 << 31)..(1 << 62), off in -(1_i64 << 31)..(1_i64 << 31)) {
+            let near = time.saturating_add_signed(off);
+            prop_assert_eq!(from_wire(to_wire(time), near), time);
+        }
+    }
+}

@@ -1,0 +1,421 @@
+//! The blocks of a receiver: from the first fragment until the application has them, or never will.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use rangemap::RangeSet;
+
+use super::{reassembly::Reassembly, release::Channels};
+use crate::{
+    block::{BlockId, BlockMeta, Channel, DropReason, ReceivedBlock},
+    clock::{Clocks, Micros},
+    config::Limits,
+    error::{BlockError, ProtocolError},
+    frame::BlockInfo,
+};
+
+/// The most separate ranges of ended ids that are remembered; beyond, the oldest gap counts as ended.
+const MAX_ENDED_RANGES: usize = 16_384;
+/// Credit is renewed once this share of the window has been consumed: 1 / 4.
+const CREDIT_STEP: u64 = 4;
+
+/// Something the receiver has to say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Notice {
+    /// To the peer: the application has the block.
+    Completed { id: BlockId, at: Micros, good_bytes: u64 },
+    /// To the peer: a dropped block is forgotten here.
+    Freed { id: BlockId, good_bytes: u64 },
+    /// To the peer: new totals of credit.
+    Credit { bytes: u64, blocks: u64 },
+    /// To the application: the peer dropped a block.
+    Dropped { id: BlockId, reason: DropReason, received_bytes: u64 },
+    /// To the application: there is something to receive.
+    Readable,
+}
+
+/// What the peer said of a block, in our terms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Info {
+    size: u64,
+    /// On the peer's clock.
+    begin: u64,
+    deadline: Option<Duration>,
+    priority: u8,
+    channel: Option<(Channel, u64)>,
+}
+
+/// A block that has not been handed over.
+#[derive(Debug, Default)]
+struct Incoming {
+    info: Option<Info>,
+    /// What the peer said of it since.
+    update: Option<(Option<Duration>, u8)>,
+    bytes: Reassembly,
+    good_bytes: u64,
+}
+
+impl Incoming {
+    fn is_complete(&self) -> bool {
+        self.info.is_some_and(|info| self.bytes.is_complete(info.size))
+    }
+
+    fn deadline(&self) -> Option<Duration> {
+        self.update.map_or_else(|| self.info.and_then(|info| info.deadline), |(deadline, _)| deadline)
+    }
+}
+
+/// Totals of credit since the session began.
+#[derive(Debug, Clone, Copy, Default)]
+struct Totals {
+    bytes: u64,
+    blocks: u64,
+}
+
+/// Counters.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Tally {
+    pub(crate) received: u64,
+    pub(crate) peer_dropped: u64,
+    pub(crate) received_bytes: u64,
+    pub(crate) duplicate_bytes: u64,
+}
+
+/// The blocks of one direction of a session.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    limits: Limits,
+    /// The zero of our clock.
+    epoch: Instant,
+    blocks: BTreeMap<BlockId, Incoming>,
+    /// Memory held by `blocks`.
+    held: u64,
+    channels: Channels,
+    ready: VecDeque<ReceivedBlock>,
+    ready_bytes: u64,
+    /// Blocks that have ended here, one way or another.
+    ended: RangeSet<u64>,
+    /// Blocks refused here whose credit the peer has not settled yet, and whether their info had been seen.
+    refused: BTreeMap<BlockId, bool>,
+    granted: Totals,
+    opened: Totals,
+    consumed: Totals,
+    notices: VecDeque<Notice>,
+    tally: Tally,
+}
+
+impl Receiver {
+    pub(crate) fn new(limits: Limits, epoch: Instant) -> Self {
+        Self {
+            limits,
+            epoch,
+            blocks: BTreeMap::new(),
+            held: 0,
+            channels: Channels::default(),
+            ready: VecDeque::new(),
+            ready_bytes: 0,
+            ended: RangeSet::new(),
+            refused: BTreeMap::new(),
+            granted: Totals { bytes: limits.receive_bytes, blocks: limits.receive_blocks },
+            opened: Totals::default(),
+            consumed: Totals::default(),
+            notices: VecDeque::new(),
+            tally: Tally::default(),
+        }
+    }
+
+    /// BLOCK_INFO arrived; `begin` is the block's hand-over on the peer's clock.
+    pub(crate) fn on_info(
+        &mut self,
+        frame: &BlockInfo,
+        begin: u64,
+        now: Micros,
+        clocks: &Clocks,
+    ) -> Result<(), ProtocolError> {
+        let id = frame.id;
+        let info = Info {
+            size: frame.size,
+            begin,
+            deadline: frame.deadline.map(Duration::from_micros),
+            priority: frame.priority,
+            channel: frame.channel,
+        };
+        if info.size > self.limits.max_block_size {
+            return Err(ProtocolError::BlockSize);
+        }
+        if self.ended.contains(&id.0) {
+            return Ok(());
+        }
+        if let Some(known) = self.blocks.get(&id).and_then(|block| block.info) {
+            return if known == info { Ok(()) } else { Err(ProtocolError::InfoConflict) };
+        }
+        self.open(info.size)?;
+        let (limits, max_places) = (self.limits, self.max_places());
+        let block = self.block(id)?;
+        if block.bytes.end() > info.size {
+            return Err(ProtocolError::FragmentRange);
+        }
+        block.info = Some(info);
+        if let Some(place) = info.channel {
+            self.channels.place(place, id, limits.channels, max_places)?;
+        }
+        self.check_complete(id, now, clocks);
+        Ok(())
+    }
+
+    /// A fragment arrived.
+    pub(crate) fn on_fragment(
+        &mut self,
+        id: BlockId,
+        offset: u64,
+        data: Bytes,
+        now: Micros,
+        clocks: &Clocks,
+    ) -> Result<(), ProtocolError> {
+        let len = data.len() as u64;
+        if self.ended.contains(&id.0) {
+            self.tally.duplicate_bytes += len;
+            return Ok(());
+        }
+        let max_size = self.limits.max_block_size;
+        let block = self.block(id)?;
+        if offset.saturating_add(len) > block.info.map_or(max_size, |info| info.size) {
+            return Err(ProtocolError::FragmentRange);
+        }
+        let held = block.bytes.held();
+        let new = block.bytes.insert(offset, data)?;
+        let due = block
+            .info
+            .zip(block.deadline())
+            .and_then(|(info, deadline)| Some(clocks.to_ours(info.begin)? + deadline.as_micros() as Micros));
+        if due.is_none_or(|due| now <= due) {
+            block.good_bytes += new;
+        }
+        let holds = block.bytes.held();
+        self.held = self.held + holds - held;
+        self.tally.received_bytes += new;
+        self.tally.duplicate_bytes += len - new;
+        // Twice the window leaves room for the accounting of small fragments; an honest peer is far from it.
+        if self.held > self.limits.receive_bytes.saturating_mul(2) {
+            return Err(ProtocolError::Credit);
+        }
+        self.check_complete(id, now, clocks);
+        Ok(())
+    }
+
+    /// The peer changed a block's deadline and priority.
+    pub(crate) fn on_update(
+        &mut self,
+        id: BlockId,
+        deadline: Option<Duration>,
+        priority: u8,
+    ) -> Result<(), ProtocolError> {
+        if !self.ended.contains(&id.0) {
+            self.block(id)?.update = Some((deadline, priority));
+        }
+        Ok(())
+    }
+
+    /// The peer dropped a block of `size` bytes, or one that was never opened (`size` 0).
+    pub(crate) fn on_dropped(
+        &mut self,
+        id: BlockId,
+        reason: DropReason,
+        size: u64,
+        place: Option<(Channel, u64)>,
+        now: Micros,
+        clocks: &Clocks,
+    ) -> Result<(), ProtocolError> {
+        if size > self.limits.max_block_size {
+            return Err(ProtocolError::BlockSize);
+        }
+        if let Some(info_seen) = self.refused.remove(&id) {
+            if size > 0 {
+                if !info_seen {
+                    self.open(size)?;
+                }
+                self.consume(size);
+                self.notices.push_back(Notice::Freed { id, good_bytes: 0 });
+            }
+            return Ok(());
+        }
+        if self.ended.contains(&id.0) {
+            // It was complete first, and COMPLETED has said so; the answer is for form.
+            if size > 0 {
+                self.notices.push_back(Notice::Freed { id, good_bytes: 0 });
+            }
+            return Ok(());
+        }
+        let block = self.take(id);
+        let info = block.as_ref().and_then(|block| block.info);
+        if info.is_some_and(|info| info.size != size || info.channel != place) {
+            return Err(ProtocolError::InfoConflict);
+        }
+        let (received_bytes, good_bytes) = block.map_or((0, 0), |block| (block.bytes.received(), block.good_bytes));
+        if size > 0 {
+            if info.is_none() {
+                self.open(size)?;
+            }
+            self.consume(size);
+            self.notices.push_back(Notice::Freed { id, good_bytes });
+        }
+        self.end(id);
+        self.tally.peer_dropped += 1;
+        self.notices.push_back(Notice::Dropped { id, reason, received_bytes });
+        if let Some(place) = place {
+            self.channels.skip(place, id, self.limits.channels, self.max_places())?;
+            self.release_channel(place.0, now, clocks);
+        }
+        Ok(())
+    }
+
+    /// The application does not want a block.
+    pub(crate) fn refuse(&mut self, id: BlockId, now: Micros, clocks: &Clocks) -> Result<(), BlockError> {
+        let block = self.take(id).ok_or(BlockError::NotLive(id))?;
+        self.refused.insert(id, block.info.is_some());
+        self.end(id);
+        if let Some((channel, position)) = block.info.and_then(|info| info.channel) {
+            // The place exists: it came with the info.
+            let _ = self.channels.skip((channel, position), id, self.limits.channels, self.max_places());
+            self.release_channel(channel, now, clocks);
+        }
+        Ok(())
+    }
+
+    /// The next block for the application.
+    pub(crate) fn recv(&mut self) -> Option<ReceivedBlock> {
+        let block = self.ready.pop_front()?;
+        self.ready_bytes -= block.meta.size;
+        self.consume(block.meta.size);
+        Some(block)
+    }
+
+    /// A block of a peer that does not speak Punctual is whole.
+    pub(crate) fn on_stream_block(&mut self, id: BlockId, data: Bytes, completed_at: Instant) {
+        let meta = BlockMeta { size: data.len() as u64, ..BlockMeta::default() };
+        self.tally.received_bytes += meta.size;
+        self.hand_over(ReceivedBlock { id, data, meta, completed_at, completion: None });
+    }
+
+    /// A block of such a peer will never be whole.
+    pub(crate) fn on_stream_dropped(&mut self, id: BlockId, received_bytes: u64) {
+        self.tally.peer_dropped += 1;
+        self.notices.push_back(Notice::Dropped { id, reason: DropReason::Cancelled, received_bytes });
+    }
+
+    pub(crate) fn poll(&mut self) -> Option<Notice> {
+        self.notices.pop_front()
+    }
+
+    pub(crate) fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// Blocks begun and not consumed, and the bytes held for them.
+    pub(crate) fn live(&self) -> (u64, u64) {
+        ((self.blocks.len() + self.ready.len()) as u64, self.held + self.ready_bytes)
+    }
+
+    /// Forgets everything that is not ready for the application: the session is over.
+    pub(crate) fn close(&mut self) {
+        self.blocks.clear();
+        self.held = 0;
+        self.refused.clear();
+        self.channels = Channels::default();
+        self.notices.retain(|notice| matches!(notice, Notice::Dropped { .. } | Notice::Readable));
+    }
+
+    fn max_places(&self) -> usize {
+        // Dropped blocks that were never opened take a place as well, and use no credit.
+        (self.limits.receive_blocks as usize).saturating_mul(4)
+    }
+
+    fn block(&mut self, id: BlockId) -> Result<&mut Incoming, ProtocolError> {
+        if self.blocks.len() as u64 >= self.limits.receive_blocks && !self.blocks.contains_key(&id) {
+            return Err(ProtocolError::Credit);
+        }
+        Ok(self.blocks.entry(id).or_default())
+    }
+
+    fn take(&mut self, id: BlockId) -> Option<Incoming> {
+        let block = self.blocks.remove(&id)?;
+        self.held -= block.bytes.held();
+        Some(block)
+    }
+
+    fn open(&mut self, size: u64) -> Result<(), ProtocolError> {
+        self.opened.bytes = self.opened.bytes.saturating_add(size);
+        self.opened.blocks += 1;
+        if self.opened.bytes > self.granted.bytes || self.opened.blocks > self.granted.blocks {
+            return Err(ProtocolError::Credit);
+        }
+        Ok(())
+    }
+
+    fn consume(&mut self, size: u64) {
+        self.consumed.bytes += size;
+        self.consumed.blocks += 1;
+        let bytes = self.consumed.bytes + self.limits.receive_bytes;
+        let blocks = self.consumed.blocks + self.limits.receive_blocks;
+        if bytes - self.granted.bytes >= self.limits.receive_bytes / CREDIT_STEP
+            || blocks - self.granted.blocks >= self.limits.receive_blocks.div_ceil(CREDIT_STEP)
+        {
+            self.granted = Totals { bytes, blocks };
+            self.notices.push_back(Notice::Credit { bytes, blocks });
+        }
+    }
+
+    fn end(&mut self, id: BlockId) {
+        self.ended.insert(id.0..id.0 + 1);
+        if self.ended.len() > MAX_ENDED_RANGES {
+            let floor = self.ended.first().map_or(0, |range| range.end);
+            let next = self.ended.iter().nth(1).map_or(floor, |range| range.start);
+            // A peer that leaves gaps for ever loses the oldest: those ids count as ended.
+            self.ended.insert(0..next.max(floor));
+        }
+    }
+
+    fn check_complete(&mut self, id: BlockId, now: Micros, clocks: &Clocks) {
+        let Some(block) = self.blocks.get(&id).filter(|block| block.is_complete()) else { return };
+        match block.info.and_then(|info| info.channel) {
+            Some((channel, _)) => self.release_channel(channel, now, clocks),
+            None => self.release(id, now, clocks),
+        }
+    }
+
+    fn release_channel(&mut self, channel: Channel, now: Micros, clocks: &Clocks) {
+        let blocks = &self.blocks;
+        let complete = |id| blocks.get(&id).is_some_and(Incoming::is_complete);
+        let mut turn = Vec::new();
+        while let Some(id) = self.channels.advance(channel, complete) {
+            turn.push(id);
+        }
+        for id in turn {
+            self.release(id, now, clocks);
+        }
+    }
+
+    fn release(&mut self, id: BlockId, now: Micros, clocks: &Clocks) {
+        let Some(block) = self.take(id) else { return };
+        let Some(info) = block.info else { return };
+        let (deadline, priority) = block.update.unwrap_or((info.deadline, info.priority));
+        self.notices.push_back(Notice::Completed { id, at: now, good_bytes: block.good_bytes });
+        self.end(id);
+        let meta = BlockMeta { size: info.size, deadline, priority, channel: info.channel.map(|(channel, _)| channel) };
+        let completion = clocks.to_ours(info.begin).map(|begin| Duration::from_micros(now.saturating_sub(begin)));
+        let completed_at = self.epoch + Duration::from_micros(now);
+        self.hand_over(ReceivedBlock { id, data: block.bytes.into_bytes(), meta, completed_at, completion });
+    }
+
+    fn hand_over(&mut self, block: ReceivedBlock) {
+        self.tally.received += 1;
+        self.ready_bytes += block.meta.size;
+        if self.ready.is_empty() {
+            self.notices.push_back(Notice::Readable);
+        }
+        self.ready.push_back(block);
+    }
+}

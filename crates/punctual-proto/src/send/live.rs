@@ -1,0 +1,196 @@
+//! A live block at its sender: which of its bytes are where.
+
+use std::{
+    ops::Range,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use rangemap::RangeSet;
+
+use crate::{
+    block::{BlockId, Channel, DropReason},
+    multipath::PathId,
+};
+
+/// Whether the peer knows the block's size, deadline and begin time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum InfoState {
+    /// It must travel with the next fragment.
+    Due,
+    /// It is on its way.
+    InFlight,
+    /// The peer has it.
+    Known,
+}
+
+/// A block between `send` and its outcome.
+#[derive(Debug)]
+pub(crate) struct LiveBlock {
+    pub(crate) id: BlockId,
+    /// Its bytes; none once it is dying.
+    pub(crate) data: Bytes,
+    size: u64,
+    pub(crate) begin: Instant,
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) priority: u8,
+    /// Its channel and its position there.
+    pub(crate) channel: Option<(Channel, u64)>,
+    /// Whether it has used up credit: its info has been sent at least once.
+    pub(crate) opened: bool,
+    pub(crate) info: InfoState,
+    /// Deadline and priority as its info says them; a later change travels in an UPDATE.
+    announced: Option<(Option<Duration>, u8)>,
+    /// All bytes below have been sent at least once.
+    frontier: u64,
+    /// Bytes below the frontier that are lost and must go again.
+    lost: RangeSet<u64>,
+    /// Where bytes of it were lost last.
+    pub(crate) lost_on: Option<PathId>,
+    /// Bytes the peer's QUIC has acknowledged.
+    acked: RangeSet<u64>,
+    /// How many of these were acknowledged while they could still be of use.
+    pub(crate) good_bytes: u64,
+    /// What was lost of it can no longer arrive in time: it waits for its deadline, unless the peer has it after all.
+    pub(crate) hopeless: bool,
+    /// It was dropped here, but the peer may have it whole: its word decides.
+    pub(crate) dying: Option<DropReason>,
+}
+
+impl LiveBlock {
+    pub(crate) fn new(
+        id: BlockId,
+        data: Bytes,
+        begin: Instant,
+        deadline: Option<Duration>,
+        priority: u8,
+        channel: Option<(Channel, u64)>,
+    ) -> Self {
+        Self {
+            id,
+            size: data.len() as u64,
+            data,
+            begin,
+            deadline,
+            priority,
+            channel,
+            opened: false,
+            info: InfoState::Due,
+            announced: None,
+            frontier: 0,
+            lost: RangeSet::new(),
+            lost_on: None,
+            acked: RangeSet::new(),
+            good_bytes: 0,
+            hopeless: false,
+            dying: None,
+        }
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The moment after which the block is worthless.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.begin.checked_add(self.deadline?)
+    }
+
+    /// Bytes that have yet to be put on the wire, those to be sent again included.
+    pub(crate) fn unsent(&self) -> u64 {
+        if self.dying.is_some() {
+            return 0;
+        }
+        self.size() - self.frontier + self.lost.iter().map(len).sum::<u64>()
+    }
+
+    /// Whether every byte has been on the wire, so that the peer may have them all.
+    pub(crate) fn all_sent_once(&self) -> bool {
+        self.frontier == self.size()
+    }
+
+    /// The next bytes to send: what was lost first, then what is new; `true` if they are sent again.
+    pub(crate) fn next_range(&self) -> Option<(Range<u64>, bool)> {
+        if let Some(range) = self.lost.first() {
+            return Some((range.clone(), true));
+        }
+        (self.frontier < self.size()).then(|| (self.frontier..self.size(), false))
+    }
+
+    /// Deadline and priority for its info, which must say the same each time.
+    pub(crate) fn announced(&self) -> (Option<Duration>, u8) {
+        self.announced.unwrap_or((self.deadline, self.priority))
+    }
+
+    /// Its info went out.
+    pub(crate) fn on_info_sent(&mut self) {
+        self.announced = Some(self.announced());
+        self.info = InfoState::InFlight;
+    }
+
+    /// `range`, the head of [`next_range`](Self::next_range), went out.
+    pub(crate) fn on_sent(&mut self, range: Range<u64>) {
+        if range.end > self.frontier {
+            debug_assert_eq!(range.start, self.frontier, "new bytes go out in order");
+            self.frontier = range.end;
+        } else {
+            self.lost.remove(range);
+        }
+    }
+
+    /// The peer's QUIC has `range`.
+    pub(crate) fn on_acked(&mut self, range: Range<u64>, now: Instant) {
+        let news = self.acked.gaps(&range).map(|gap| len(&gap)).sum::<u64>();
+        if self.due().is_none_or(|due| now <= due) {
+            self.good_bytes += news;
+        }
+        // It may have been given up before; there is no need to send it again.
+        self.lost.remove(range.clone());
+        self.acked.insert(range);
+    }
+
+    /// `range` was lost on `path`. Returns whether that makes any byte due again.
+    pub(crate) fn on_lost(&mut self, range: Range<u64>, path: PathId) -> bool {
+        let mut any = false;
+        let missing: Vec<_> = self.acked.gaps(&range).collect();
+        for gap in missing {
+            self.lost.insert(gap);
+            any = true;
+        }
+        if any {
+            self.lost_on = Some(path);
+        }
+        any
+    }
+}
+
+fn len(range: &Range<u64>) -> u64 {
+    range.end - range.start
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(size: usize) -> LiveBlock {
+        LiveBlock::new(BlockId(0), Bytes::from(vec![0; size]), Instant::now(), None, 0, None)
+    }
+
+    #[test]
+    fn lost_bytes_go_before_new_ones_and_acked_ones_never_again() {
+        let mut b = block(100);
+        b.on_sent(0..40);
+        b.on_sent(40..60);
+        assert_eq!(b.unsent(), 40);
+        b.on_acked(10..20, b.begin);
+        assert!(b.on_lost(0..40, PathId(0)));
+        assert_eq!(b.unsent(), 40 + 30);
+        assert_eq!(b.next_range(), Some((0..10, true)));
+        b.on_sent(0..10);
+        assert_eq!(b.next_range(), Some((20..40, true)));
+        b.on_acked(20..40, b.begin);
+        assert_eq!(b.next_range(), Some((60..100, false)));
+        assert_eq!(b.good_bytes, 30);
+        assert!(!b.on_lost(10..20, PathId(0)), "acknowledged bytes cannot be lost");
+    }
+}

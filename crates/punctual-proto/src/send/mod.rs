@@ -1,0 +1,8 @@
+//! The sender's stations, in the order in which a block passes them: the [`store`] of live blocks with its
+//! [`graph`] of dependencies, [`packetize`], and [`recovery`] of what the network lost.
+
+pub(crate) mod graph;
+pub(crate) mod live;
+pub(crate) mod packetize;
+pub(crate) mod recovery;
+pub(crate) mod store;

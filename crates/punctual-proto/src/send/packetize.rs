@@ -1,0 +1,139 @@
+//! Fills one datagram at the moment a path can carry it.
+
+use std::{ops::Range, time::Instant};
+
+use bytes::Bytes;
+
+use super::{
+    live::{InfoState, LiveBlock},
+    recovery,
+    store::Store,
+};
+use crate::{
+    block::BlockId,
+    clock::{Micros, wire},
+    frame::{BlockInfo, DatagramWriter, TimeEcho},
+    schedule::SendContext,
+};
+
+/// Below this many bytes of room a packet is full: the head of another fragment would be most of it.
+const MIN_ROOM: usize = 48;
+
+/// A part of a block in a packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) id: BlockId,
+    pub(crate) range: Range<u64>,
+    pub(crate) with_info: bool,
+}
+
+/// What a packet carries of blocks. Nearly always one piece, which then costs no allocation.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Contents {
+    first: Option<Piece>,
+    rest: Vec<Piece>,
+}
+
+impl Contents {
+    fn push(&mut self, piece: Piece) {
+        match self.first {
+            None => self.first = Some(piece),
+            Some(_) => self.rest.push(piece),
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Piece> {
+        self.first.iter().chain(&self.rest)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+}
+
+/// A datagram ready to go.
+#[derive(Debug)]
+pub(crate) struct Filled {
+    pub(crate) payload: Bytes,
+    pub(crate) contents: Contents,
+    /// Block bytes in it that go for the first time.
+    pub(crate) source_bytes: u64,
+    /// Block bytes in it that were lost before.
+    pub(crate) resent_bytes: u64,
+}
+
+/// The sender's clock, for the stamps in a datagram.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stamp {
+    pub(crate) epoch: Instant,
+    pub(crate) now: Instant,
+}
+
+impl Stamp {
+    pub(crate) fn micros(&self, at: Instant) -> Micros {
+        at.saturating_duration_since(self.epoch).as_micros() as Micros
+    }
+}
+
+/// Fills a datagram of at most `capacity` bytes, with bytes of `first` and then, as long as there is room, of
+/// whichever block the scheduler names next.
+pub(crate) fn fill(
+    store: &mut Store,
+    cx: &SendContext<'_>,
+    first: BlockId,
+    capacity: usize,
+    stamp: Stamp,
+    echo: Option<TimeEcho>,
+) -> Filled {
+    let mut writer = DatagramWriter::new(capacity);
+    writer.timestamp(wire(stamp.micros(stamp.now)));
+    if let Some(echo) = echo {
+        writer.time_echo(&echo);
+    }
+    let mut filled = Filled { payload: Bytes::new(), contents: Contents::default(), source_bytes: 0, resent_bytes: 0 };
+    let mut next = Some(first);
+    while let Some(id) = next {
+        if !add(&mut writer, store, id, stamp, &mut filled) || writer.remaining() < MIN_ROOM {
+            break;
+        }
+        next = recovery::next_worthwhile(store, cx);
+    }
+    filled.payload = writer.finish();
+    filled
+}
+
+/// Adds what fits of a block. `false` if the datagram is full.
+fn add(writer: &mut DatagramWriter, store: &mut Store, id: BlockId, stamp: Stamp, filled: &mut Filled) -> bool {
+    let Some(block) = store.get(id) else { return false };
+    let with_info = block.info == InfoState::Due;
+    if with_info && !writer.block_info(&info(block, stamp)) {
+        return false;
+    }
+    let Some((range, again)) = block.next_range() else { return false };
+    let bytes = &block.data[range.start as usize..range.end as usize];
+    let written = writer.fragment(id, range.start, bytes) as u64;
+    if written == 0 && !with_info {
+        return false;
+    }
+    let range = range.start..range.start + written;
+    if again {
+        filled.resent_bytes += written;
+    } else {
+        filled.source_bytes += written;
+    }
+    store.on_sent(id, range.clone(), with_info);
+    filled.contents.push(Piece { id, range, with_info });
+    written > 0
+}
+
+fn info(block: &LiveBlock, stamp: Stamp) -> BlockInfo {
+    let (deadline, priority) = block.announced();
+    BlockInfo {
+        id: block.id,
+        size: block.size(),
+        age: stamp.micros(stamp.now).saturating_sub(stamp.micros(block.begin)),
+        deadline: deadline.map(|deadline| u64::try_from(deadline.as_micros()).unwrap_or(u64::MAX >> 2)),
+        priority,
+        channel: block.channel,
+    }
+}

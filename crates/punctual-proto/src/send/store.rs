@@ -1,0 +1,597 @@
+//! The live blocks of a sender: from `send` to exactly one outcome.
+//!
+//! The store owns the blocks, their dependencies and the scheduler's picture of them, and decides when a block has
+//! ended. What it has to say leaves through [`Store::poll`]: outcomes for the application, notices for the peer.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    ops::Range,
+    time::{Duration, Instant},
+};
+
+use rangemap::RangeSet;
+
+use super::{
+    graph::Graph,
+    live::{InfoState, LiveBlock},
+};
+use crate::{
+    block::{Block, BlockId, BlockUpdate, Channel, Delivery, Delta, DropReason, Outcome},
+    config::Limits,
+    error::{BlockError, ProtocolError, SendError},
+    multipath::PathId,
+    schedule::{BlockScheduler, BlockView, SendContext},
+};
+
+/// How many of the latest block ids the store remembers the fate of, for dependencies on blocks that have ended.
+const MEMORY: u64 = 65_536;
+
+/// Something the store has to say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Notice {
+    /// To the application: the block has ended.
+    Ended(BlockId, Outcome),
+    /// To the peer: the block will never be complete. `size` is 0 if it used no credit.
+    Dropped { id: BlockId, reason: DropReason, size: u64, channel: Option<(Channel, u64)> },
+    /// To the peer: the block's deadline or priority changed after it had been announced.
+    Updated { id: BlockId, deadline: Option<Duration>, priority: u8 },
+}
+
+/// What the peer lets us open, and what we have opened; totals since the session began.
+#[derive(Debug, Clone, Copy, Default)]
+struct Credit {
+    granted_bytes: u64,
+    granted_blocks: u64,
+    opened_bytes: u64,
+    opened_blocks: u64,
+}
+
+impl Credit {
+    fn allows(&self, size: u64) -> bool {
+        self.opened_bytes.saturating_add(size) <= self.granted_bytes && self.opened_blocks < self.granted_blocks
+    }
+
+    fn open(&mut self, size: u64) {
+        self.opened_bytes += size;
+        self.opened_blocks += 1;
+    }
+}
+
+/// Counters of ended blocks.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Tally {
+    pub(crate) accepted: u64,
+    pub(crate) on_time: u64,
+    pub(crate) late: u64,
+    pub(crate) dropped: u64,
+}
+
+/// The live blocks.
+pub(crate) struct Store {
+    limits: Limits,
+    blocks: BTreeMap<BlockId, LiveBlock>,
+    graph: Graph,
+    scheduler: Box<dyn BlockScheduler>,
+    drops_stale: bool,
+    /// When blocks with a deadline are looked at.
+    due: BTreeSet<(Instant, BlockId)>,
+    next_id: u64,
+    bytes: u64,
+    channels: BTreeMap<Channel, u64>,
+    credit: Credit,
+    /// Blocks the scheduler chose but there was no credit for.
+    without_credit: BTreeSet<BlockId>,
+    /// The largest block the peer takes, once it has said so.
+    peer_max_block: Option<u64>,
+    /// The most channels the peer takes, once it has said so.
+    peer_max_channels: Option<u64>,
+    /// Whether the peer answers a drop with what it had received.
+    peer_confirms: bool,
+    /// Blocks that ended dropped, of the last [`MEMORY`] ids.
+    dropped: RangeSet<u64>,
+    notices: VecDeque<Notice>,
+    tally: Tally,
+    /// `send` has said `Full` since there was room last.
+    starved: bool,
+}
+
+impl Store {
+    pub(crate) fn new(limits: Limits, scheduler: Box<dyn BlockScheduler>) -> Self {
+        Self {
+            limits,
+            blocks: BTreeMap::new(),
+            graph: Graph::default(),
+            drops_stale: scheduler.drops_stale(),
+            scheduler,
+            due: BTreeSet::new(),
+            next_id: 0,
+            bytes: 0,
+            channels: BTreeMap::new(),
+            credit: Credit::default(),
+            without_credit: BTreeSet::new(),
+            peer_max_block: None,
+            peer_max_channels: None,
+            peer_confirms: true,
+            dropped: RangeSet::new(),
+            notices: VecDeque::new(),
+            tally: Tally::default(),
+            starved: false,
+        }
+    }
+
+    /// Takes a block in.
+    pub(crate) fn insert(&mut self, now: Instant, block: Block) -> Result<BlockId, SendError> {
+        self.check(&block)?;
+        if !self.has_room(block.data.len()) {
+            self.starved = true;
+            return Err(SendError::Full(Box::new(block)));
+        }
+        let id = BlockId(self.next_id);
+        self.next_id += 1;
+        let Block { data, deadline, priority, dependencies, channel, begin } = block;
+        let begin = begin.map_or(now, |begin| begin.min(now));
+        let channel = channel.map(|channel| {
+            let position = self.channels.entry(channel).or_default();
+            *position += 1;
+            (channel, *position - 1)
+        });
+        let live = LiveBlock::new(id, data, begin, deadline, priority, channel);
+        self.bytes += live.size();
+        self.watch(&live);
+        self.blocks.insert(id, live);
+        self.tally.accepted += 1;
+        self.forget_old();
+        if dependencies.iter().any(|need| self.dropped.contains(&need.0)) {
+            self.drop_block(id, DropReason::DependencyDropped);
+        } else {
+            self.set_needs(id, dependencies);
+        }
+        Ok(id)
+    }
+
+    /// Whether a block of `size` bytes has room.
+    pub(crate) fn has_room(&self, size: usize) -> bool {
+        self.blocks.len() < self.limits.send_blocks
+            // A single block always fits, however the limits were set.
+            && (self.bytes + size as u64 <= self.limits.send_bytes || self.blocks.is_empty())
+    }
+
+    /// Whether there is room again after there was none; says so once.
+    pub(crate) fn take_writable(&mut self) -> bool {
+        self.starved
+            && self.blocks.len() < self.limits.send_blocks
+            && self.bytes < self.limits.send_bytes
+            && std::mem::take(&mut self.starved)
+    }
+
+    fn check(&self, block: &Block) -> Result<(), SendError> {
+        let size = block.data.len() as u64;
+        let limit = self.limits.max_block_size.min(self.peer_max_block.unwrap_or(u64::MAX));
+        if size == 0 {
+            return Err(SendError::Empty);
+        }
+        if size > limit {
+            return Err(SendError::TooLarge { size, limit });
+        }
+        if let Some(deadline) = block.deadline.filter(|&deadline| deadline < Block::MIN_DEADLINE) {
+            return Err(SendError::DeadlineTooShort(deadline));
+        }
+        if let Some(&unknown) = block.dependencies.iter().find(|need| need.0 >= self.next_id) {
+            return Err(SendError::UnknownDependency(unknown));
+        }
+        if block.dependencies.len() > self.limits.dependencies_per_block
+            || self.graph.edges() + block.dependencies.len() > self.limits.dependency_edges
+        {
+            return Err(SendError::TooManyDependencies);
+        }
+        let max_channels = (self.limits.channels as u64).min(self.peer_max_channels.unwrap_or(u64::MAX));
+        let channels = self.channels.len() as u64;
+        if block.channel.is_some_and(|channel| !self.channels.contains_key(&channel) && channels >= max_channels) {
+            return Err(SendError::TooManyChannels);
+        }
+        Ok(())
+    }
+
+    /// Changes what was said of a block.
+    pub(crate) fn update(&mut self, id: BlockId, update: BlockUpdate) -> Result<(), BlockError> {
+        if let Some(Some(deadline)) = update.deadline.filter(|d| d.is_some_and(|d| d < Block::MIN_DEADLINE)) {
+            return Err(BlockError::DeadlineTooShort(deadline));
+        }
+        if let Some(needs) = &update.dependencies {
+            if let Some(&unknown) = needs.iter().find(|need| need.0 >= self.next_id) {
+                return Err(BlockError::UnknownDependency(unknown));
+            }
+            if needs.len() > self.limits.dependencies_per_block
+                || self.graph.edges() + needs.len() > self.limits.dependency_edges
+            {
+                return Err(BlockError::TooManyDependencies);
+            }
+        }
+        let block = self.blocks.get_mut(&id).filter(|block| block.dying.is_none()).ok_or(BlockError::NotLive(id))?;
+        let old_due = block.due();
+        if let Some(priority) = update.priority {
+            block.priority = priority;
+        }
+        if let Some(deadline) = update.deadline {
+            block.deadline = deadline;
+            block.hopeless = false;
+        }
+        if block.opened && (update.priority.is_some() || update.deadline.is_some()) {
+            let (deadline, priority) = (block.deadline, block.priority);
+            self.notices.push_back(Notice::Updated { id, deadline, priority });
+        }
+        if update.deadline.is_some() {
+            if let Some(due) = old_due {
+                self.due.remove(&(due, id));
+            }
+            let due = self.blocks[&id].due();
+            if let Some(due) = due.filter(|_| self.drops_stale) {
+                self.due.insert((due, id));
+            }
+        }
+        match update.dependencies {
+            Some(needs) if needs.iter().any(|need| self.dropped.contains(&need.0)) => {
+                self.drop_block(id, DropReason::DependencyDropped);
+            }
+            Some(needs) => self.set_needs(id, needs),
+            None => self.refresh(id),
+        }
+        Ok(())
+    }
+
+    /// Drops a block because the application wants it.
+    pub(crate) fn cancel(&mut self, id: BlockId) -> Result<(), BlockError> {
+        if self.blocks.get(&id).is_none_or(|block| block.dying.is_some()) {
+            return Err(BlockError::NotLive(id));
+        }
+        self.drop_block(id, DropReason::Cancelled);
+        Ok(())
+    }
+
+    /// The block whose bytes go next.
+    pub(crate) fn next(&mut self, cx: &SendContext<'_>) -> Option<BlockId> {
+        loop {
+            let id = self.scheduler.next(cx)?;
+            let Some(block) = self.blocks.get(&id) else {
+                debug_assert!(false, "the scheduler named a block that has ended");
+                self.scheduler.remove(id);
+                continue;
+            };
+            if block.opened || self.credit.allows(block.size()) {
+                return Some(id);
+            }
+            self.without_credit.insert(id);
+            self.scheduler.remove(id);
+        }
+    }
+
+    /// Takes a block out of the competition until [`unhold`](Self::unhold).
+    pub(crate) fn hold(&mut self, id: BlockId) {
+        self.scheduler.remove(id);
+    }
+
+    /// Lets a held block compete again.
+    pub(crate) fn unhold(&mut self, id: BlockId) {
+        self.refresh(id);
+    }
+
+    /// What was lost of the block cannot arrive in time any more: no more is sent of it.
+    pub(crate) fn give_up(&mut self, id: BlockId) {
+        if let Some(block) = self.blocks.get_mut(&id) {
+            block.hopeless = true;
+        }
+        self.refresh(id);
+    }
+
+    pub(crate) fn get(&self, id: BlockId) -> Option<&LiveBlock> {
+        self.blocks.get(&id)
+    }
+
+    /// The scheduler's view of a live block.
+    pub(crate) fn view(&self, id: BlockId) -> Option<BlockView> {
+        let view_of = |block: &LiveBlock| BlockView {
+            id,
+            size: block.size(),
+            unsent: block.unsent(),
+            begin: block.begin,
+            deadline: block.deadline,
+            priority: block.priority,
+        };
+        let mut view = view_of(self.blocks.get(&id)?);
+        if self.graph.is_clustered(id) {
+            // A circle of dependencies counts as one big block, as urgent as its most urgent member.
+            for member in self.graph.members(id).filter(|&member| member != id) {
+                let Some(other) = self.blocks.get(&member).map(view_of) else { continue };
+                view.size += other.size;
+                view.unsent += other.unsent;
+                view.priority = view.priority.min(other.priority);
+                if other.due().is_some_and(|due| view.due().is_none_or(|mine| due < mine)) {
+                    (view.begin, view.deadline) = (other.begin, other.deadline);
+                }
+            }
+        }
+        Some(view)
+    }
+
+    /// Bytes of a block went out, with or without its info.
+    pub(crate) fn on_sent(&mut self, id: BlockId, range: Range<u64>, with_info: bool) {
+        let Some(block) = self.blocks.get_mut(&id) else { return };
+        if !range.is_empty() {
+            block.on_sent(range);
+        }
+        if with_info {
+            block.on_info_sent();
+            if !std::mem::replace(&mut block.opened, true) {
+                let size = block.size();
+                self.credit.open(size);
+            }
+        }
+        self.after_change(id);
+    }
+
+    /// The peer's QUIC has bytes of a block.
+    pub(crate) fn on_acked(&mut self, now: Instant, id: BlockId, range: Range<u64>, with_info: bool) {
+        let Some(block) = self.blocks.get_mut(&id) else { return };
+        if with_info {
+            block.info = InfoState::Known;
+        }
+        let before = block.unsent();
+        block.on_acked(range, now);
+        if block.unsent() != before {
+            self.after_change(id);
+        }
+    }
+
+    /// Bytes of a block were lost on `path`.
+    pub(crate) fn on_lost(&mut self, now: Instant, id: BlockId, range: Range<u64>, with_info: bool, path: PathId) {
+        let Some(block) = self.blocks.get_mut(&id) else { return };
+        if with_info && block.info == InfoState::InFlight {
+            block.info = InfoState::Due;
+        }
+        if !block.on_lost(range, path) || block.dying.is_some() {
+            return;
+        }
+        if self.drops_stale && block.due().is_some_and(|due| due < now) {
+            self.drop_block(id, DropReason::Expired);
+        } else {
+            self.after_change(id);
+        }
+    }
+
+    /// The peer has handed the whole block to its application, `completion` after its hand-over here.
+    pub(crate) fn on_completed(
+        &mut self,
+        id: BlockId,
+        completion: Duration,
+        good_bytes: u64,
+    ) -> Result<(), ProtocolError> {
+        let Some(block) = self.known(id)? else { return Ok(()) };
+        let delta = block.deadline.map(|deadline| Delta::between(deadline, completion));
+        let good_bytes = if delta.is_some_and(Delta::is_late) { good_bytes.min(block.size()) } else { block.size() };
+        self.end(id, Outcome::Delivered(Delivery { completion, delta, good_bytes }));
+        Ok(())
+    }
+
+    /// The peer has freed a block that we dropped.
+    pub(crate) fn on_freed(&mut self, id: BlockId, good_bytes: u64) -> Result<(), ProtocolError> {
+        let Some(block) = self.known(id)? else { return Ok(()) };
+        let Some(reason) = block.dying else { return Err(ProtocolError::UnknownBlock) };
+        let good_bytes = good_bytes.min(block.size());
+        self.bury(id, reason, good_bytes);
+        Ok(())
+    }
+
+    /// The peer does not want a block.
+    pub(crate) fn on_refused(&mut self, id: BlockId) -> Result<(), ProtocolError> {
+        let Some(block) = self.known(id)? else { return Ok(()) };
+        // The answer settles the credit that the block used.
+        let (good_bytes, size, channel) = (block.good_bytes, block.size(), block.channel);
+        self.notices.push_back(Notice::Dropped { id, reason: DropReason::Refused, size, channel });
+        self.bury(id, DropReason::Refused, good_bytes);
+        Ok(())
+    }
+
+    /// # Errors
+    /// If there never was such a block.
+    pub(crate) fn check_known(&self, id: BlockId) -> Result<(), ProtocolError> {
+        if id.0 < self.next_id { Ok(()) } else { Err(ProtocolError::UnknownBlock) }
+    }
+
+    /// A live block the peer speaks of; `None` if it has ended.
+    fn known(&self, id: BlockId) -> Result<Option<&LiveBlock>, ProtocolError> {
+        match self.blocks.get(&id) {
+            Some(block) if block.opened => Ok(Some(block)),
+            None if id.0 < self.next_id => Ok(None),
+            _ => Err(ProtocolError::UnknownBlock),
+        }
+    }
+
+    /// The peer's limits are known: totals of credit, and its largest block.
+    pub(crate) fn on_settings(&mut self, max_block: u64, max_channels: u64, bytes: u64, blocks: u64) {
+        self.peer_max_block = Some(max_block);
+        self.peer_max_channels = Some(max_channels);
+        let unfit = |block: &&LiveBlock| {
+            block.size() > max_block || (block.channel.is_some() && self.channels.len() as u64 > max_channels)
+        };
+        let unfit: Vec<_> = self.blocks.values().filter(unfit).map(|block| block.id).collect();
+        for id in unfit {
+            self.drop_block(id, DropReason::Refused);
+        }
+        self.grant(bytes, blocks);
+    }
+
+    /// The peer is a plain QUIC endpoint: no credit to wait for, no answers to drops.
+    pub(crate) fn on_fallback(&mut self) {
+        self.peer_confirms = false;
+        self.grant(u64::MAX, u64::MAX);
+    }
+
+    /// Raises the credit. Totals only grow; a smaller one is an old one.
+    pub(crate) fn grant(&mut self, bytes: u64, blocks: u64) {
+        self.credit.granted_bytes = self.credit.granted_bytes.max(bytes);
+        self.credit.granted_blocks = self.credit.granted_blocks.max(blocks);
+        for id in std::mem::take(&mut self.without_credit) {
+            self.refresh(id);
+        }
+    }
+
+    /// When [`on_timeout`](Self::on_timeout) is due.
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        // A deadline has passed once it lies behind us.
+        self.due.first().map(|&(due, _)| due + Duration::from_micros(1))
+    }
+
+    /// Drops what is worthless by now.
+    pub(crate) fn on_timeout(&mut self, now: Instant) {
+        while let Some(&(due, id)) = self.due.first() {
+            if due >= now {
+                break;
+            }
+            self.due.pop_first();
+            // What is wholly on its way may yet have arrived in time: the peer's word, or a loss, will tell.
+            if self.blocks.get(&id).is_some_and(|block| block.unsent() > 0) {
+                self.drop_block(id, DropReason::Expired);
+            }
+        }
+    }
+
+    /// Ends every live block because the session is over.
+    pub(crate) fn close(&mut self) {
+        while let Some((&id, block)) = self.blocks.first_key_value() {
+            let (reason, good_bytes) = (block.dying.unwrap_or(DropReason::SessionClosed), block.good_bytes);
+            self.end(id, Outcome::Dropped { reason, good_bytes });
+        }
+        self.notices.retain(|notice| matches!(notice, Notice::Ended(..)));
+    }
+
+    /// The next thing the store has to say.
+    pub(crate) fn poll(&mut self) -> Option<Notice> {
+        self.notices.pop_front()
+    }
+
+    /// Whether stale blocks are dropped.
+    pub(crate) fn drops_stale(&self) -> bool {
+        self.drops_stale
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// Whether nothing at all is left of past blocks but counters.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.blocks.is_empty()
+            && self.graph.is_empty()
+            && self.due.is_empty()
+            && self.without_credit.is_empty()
+            && self.bytes == 0
+    }
+
+    fn watch(&mut self, block: &LiveBlock) {
+        if let Some(due) = block.due().filter(|_| self.drops_stale) {
+            self.due.insert((due, block.id));
+        }
+    }
+
+    fn set_needs(&mut self, id: BlockId, needs: Vec<BlockId>) {
+        let blocks = &self.blocks;
+        let live = needs.into_iter().filter(|need| blocks.contains_key(need));
+        let unsent = |id| blocks.get(&id).is_some_and(|block: &LiveBlock| block.unsent() > 0);
+        for touched in self.graph.set_needs(id, live, unsent) {
+            self.refresh(touched);
+        }
+        self.refresh(id);
+    }
+
+    /// Brings graph and scheduler up to date after a block's bytes changed hands.
+    fn after_change(&mut self, id: BlockId) {
+        let unsent = self.blocks.get(&id).is_some_and(|block| block.unsent() > 0);
+        for touched in self.graph.set_unsent(id, unsent) {
+            self.refresh(touched);
+        }
+        if self.graph.is_clustered(id) {
+            let members: Vec<_> = self.graph.members(id).collect();
+            members.into_iter().for_each(|member| self.refresh(member));
+        } else {
+            self.refresh(id);
+        }
+    }
+
+    /// Shows the scheduler a block as it is now, or takes it away.
+    fn refresh(&mut self, id: BlockId) {
+        let competes = self.blocks.get(&id).is_some_and(|block| block.unsent() > 0 && !block.hopeless)
+            && !self.without_credit.contains(&id)
+            && self.graph.is_free(id);
+        match self.view(id).filter(|_| competes) {
+            Some(view) => self.scheduler.insert(&view),
+            None => self.scheduler.remove(id),
+        }
+    }
+
+    /// Drops a block for `reason`, and with it whatever depends on it.
+    fn drop_block(&mut self, id: BlockId, reason: DropReason) {
+        let mut todo = vec![(id, reason)];
+        while let Some((id, reason)) = todo.pop() {
+            let Some(block) = self.blocks.get_mut(&id).filter(|block| block.dying.is_none()) else { continue };
+            let size = if block.opened { block.size() } else { 0 };
+            self.notices.push_back(Notice::Dropped { id, reason, size, channel: block.channel });
+            if block.opened && block.all_sent_once() && self.peer_confirms {
+                // Those that depend on it live on until the peer has said that it does not have it.
+                block.dying = Some(reason);
+                block.data = Default::default();
+                self.after_change(id);
+            } else {
+                let good_bytes = block.good_bytes;
+                todo.extend(self.graph.dependants(id).map(|orphan| (orphan, DropReason::DependencyDropped)));
+                self.end(id, Outcome::Dropped { reason, good_bytes });
+            }
+        }
+    }
+
+    /// Ends a block by the peer's word, and drops what depends on it.
+    fn bury(&mut self, id: BlockId, reason: DropReason, good_bytes: u64) {
+        let orphans: Vec<_> = self.graph.dependants(id).collect();
+        self.end(id, Outcome::Dropped { reason, good_bytes });
+        for orphan in orphans {
+            self.drop_block(orphan, DropReason::DependencyDropped);
+        }
+    }
+
+    fn end(&mut self, id: BlockId, outcome: Outcome) {
+        let Some(block) = self.blocks.remove(&id) else { return };
+        self.bytes -= block.size();
+        if let Some(due) = block.due() {
+            self.due.remove(&(due, id));
+        }
+        self.without_credit.remove(&id);
+        self.scheduler.remove(id);
+        match outcome {
+            Outcome::Delivered(delivery) if delivery.on_time() => self.tally.on_time += 1,
+            Outcome::Delivered(_) => self.tally.late += 1,
+            Outcome::Dropped { .. } => {
+                self.tally.dropped += 1;
+                self.dropped.insert(id.0..id.0 + 1);
+            }
+        }
+        for touched in self.graph.remove(id) {
+            self.refresh(touched);
+        }
+        self.notices.push_back(Notice::Ended(id, outcome));
+    }
+
+    fn forget_old(&mut self) {
+        if let Some(floor) = self.next_id.checked_sub(MEMORY)
+            && self.dropped.first().is_some_and(|oldest| oldest.start < floor)
+        {
+            self.dropped.remove(0..floor);
+        }
+    }
+}

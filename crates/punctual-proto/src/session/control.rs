@@ -1,0 +1,76 @@
+//! The control stream: settings, credit, what became of blocks.
+
+use noq_proto::{Connection, Dir, StreamId};
+
+use crate::{
+    config::Limits,
+    error::ProtocolError,
+    frame::{ControlDecoder, ControlFrame, Settings, control},
+};
+
+/// More unsent control bytes than this, and the peer has stopped listening while it goes on talking.
+const MAX_BACKLOG: usize = 1 << 20;
+/// More than this, and feedback the application volunteers is refused.
+const MAX_VOLUNTARY: usize = 64 << 10;
+/// The control stream goes before any other.
+const PRIORITY: i32 = i32::MAX;
+
+/// Both directions of the control stream.
+#[derive(Debug)]
+pub(super) struct Control {
+    send: Option<StreamId>,
+    pub(super) recv: Option<StreamId>,
+    /// Encoded frames that QUIC has not taken yet.
+    backlog: Vec<u8>,
+    pub(super) decoder: ControlDecoder,
+}
+
+impl Control {
+    pub(super) fn new() -> Self {
+        Self { send: None, recv: None, backlog: Vec::new(), decoder: ControlDecoder::new() }
+    }
+
+    /// Opens our direction and says what we accept.
+    pub(super) fn open(&mut self, conn: &mut Connection, limits: &Limits) {
+        self.send = conn.streams().open(Dir::Uni);
+        if let Some(id) = self.send {
+            // Cannot fail: the stream was opened just now.
+            let _ = conn.send_stream(id).set_priority(PRIORITY);
+        }
+        let waiting = std::mem::take(&mut self.backlog);
+        control::open_stream(&mut self.backlog);
+        let settings = Settings {
+            max_block_size: limits.max_block_size,
+            receive_bytes: limits.receive_bytes,
+            receive_blocks: limits.receive_blocks,
+            channels: limits.channels as u64,
+        };
+        ControlFrame::Settings(settings).encode(&mut self.backlog);
+        self.backlog.extend(waiting);
+    }
+
+    /// Queues a frame.
+    pub(super) fn write(&mut self, frame: &ControlFrame) {
+        frame.encode(&mut self.backlog);
+    }
+
+    /// Whether there is room for what the application volunteers.
+    pub(super) fn has_room(&self) -> bool {
+        self.backlog.len() < MAX_VOLUNTARY
+    }
+
+    /// Hands queued frames to QUIC.
+    pub(super) fn flush(&mut self, conn: &mut Connection) {
+        let Some(id) = self.send.filter(|_| !self.backlog.is_empty()) else { return };
+        // Blocked by flow control: what is left waits for the next time.
+        if let Ok(written) = conn.send_stream(id).write(&self.backlog) {
+            self.backlog.drain(..written);
+        }
+    }
+
+    /// # Errors
+    /// If the peer goes on talking and has stopped listening.
+    pub(super) fn check_backlog(&self) -> Result<(), ProtocolError> {
+        if self.backlog.len() > MAX_BACKLOG { Err(ProtocolError::Stream) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,373 @@
+//! What comes in: QUIC's events, datagrams, the fate of packets; and what stations have to say about it.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use noq_proto::{
+    ConnectionError, ConnectionEvent, Dir, Event as QuicEvent, PathEvent as QuicPathEvent, PathStatus, StreamEvent,
+    crypto::rustls::HandshakeData,
+};
+
+use super::{Phase, Session};
+use crate::{
+    clock::wire,
+    config::ALPN,
+    congestion::steering::Fate,
+    endpoint::{LocalId, NetworkPath},
+    error::{CloseReason, ProtocolError},
+    event::{Event, PathEvent},
+    frame::{ControlFrame, DatagramFrame, DatagramFrames, time},
+    multipath::{PathHealth, PathId, path::path_number},
+    receive::receiver::Notice as ReceiverNotice,
+    send::store::Notice as StoreNotice,
+};
+
+/// The most bytes of a stream read at once.
+const READ_CHUNK: usize = 64 << 10;
+
+impl Session {
+    /// Takes in a UDP datagram of this session.
+    pub(crate) fn handle_datagram(&mut self, now: Instant, network: NetworkPath, event: ConnectionEvent) {
+        self.conn.handle_event(event);
+        if let Some(path) = self.paths.on_network(network) {
+            path.last_received = now;
+        }
+        self.take_quic_events(now);
+        // Drained for each packet, so that it is known which path they came on.
+        while let Some(payload) = self.conn.datagrams().recv() {
+            if self.phase != Phase::Open || self.punctual != Some(true) {
+                continue;
+            }
+            if let Err(error) = self.take_payload(now, network, payload) {
+                self.fail(now, error);
+            }
+        }
+        self.settle(now);
+    }
+
+    /// Takes in the handshake's first packets: the connection has just been made from them.
+    pub(crate) fn start(&mut self, now: Instant) {
+        self.settle(now);
+    }
+
+    pub(super) fn take_quic_events(&mut self, now: Instant) {
+        while let Some(event) = self.conn.poll() {
+            match event {
+                QuicEvent::Connected => self.establish(now),
+                QuicEvent::ConnectionLost { reason } => self.end(close_reason(reason)),
+                QuicEvent::Stream(event) => self.take_stream_event(now, event),
+                QuicEvent::Path(event) => self.take_path_event(now, event),
+                QuicEvent::HandshakeDataReady
+                | QuicEvent::HandshakeConfirmed
+                | QuicEvent::DatagramReceived
+                | QuicEvent::DatagramsUnblocked
+                | QuicEvent::NatTraversal(_) => {}
+            }
+        }
+    }
+
+    /// The handshake is done.
+    fn establish(&mut self, now: Instant) {
+        let data = self.conn.crypto_session().handshake_data().and_then(|data| data.downcast::<HandshakeData>().ok());
+        let punctual = data.is_some_and(|data| data.protocol.as_deref() == Some(ALPN));
+        self.punctual = Some(punctual);
+        self.phase = Phase::Open;
+        // The handshake's packets are QUIC's own affair.
+        self.steering.take_log(&mut self.log);
+        self.log.clear();
+        let quic = noq_proto::PathId::ZERO;
+        let rtt = self.conn.rtt(quic).unwrap_or(Duration::from_millis(100));
+        self.add_path(now, PathId(0), quic, self.first_path, PathHealth::Active, rtt);
+        if punctual && self.conn.datagrams().max_size().is_none() {
+            self.fail(now, ProtocolError::Settings);
+            return;
+        }
+        if punctual {
+            self.control.open(&mut self.conn, &self.config.limits);
+        } else {
+            self.steering.hands_off();
+            self.store.on_fallback();
+        }
+        tracing::debug!(punctual, "connected");
+        self.events.push_back(Event::Connected { punctual });
+    }
+
+    fn take_path_event(&mut self, now: Instant, event: QuicPathEvent) {
+        match event {
+            QuicPathEvent::Established { id: quic, .. } => self.path_established(now, quic),
+            QuicPathEvent::Abandoned { id: quic, .. } => {
+                let Some(id) = self.paths.by_quic(quic).map(|path| path.id) else { return };
+                let Some(mut path) = self.paths.remove(id) else { return };
+                path.in_flight.give_up(id, now, &mut self.store);
+                self.retired.push((quic, path.slot));
+                self.clocks.path_closed(id);
+                self.events.push_back(Event::Path { id, event: PathEvent::Closed });
+            }
+            QuicPathEvent::Discarded { id: quic, .. } => {
+                if let Some(at) = self.retired.iter().position(|&(retired, _)| retired == quic) {
+                    let (_, slot) = self.retired.swap_remove(at);
+                    self.steering.release(slot);
+                }
+            }
+            QuicPathEvent::RemoteStatus { id: quic, status, .. } => {
+                if let Some(path) = self.paths.by_quic(quic) {
+                    path.peer_distrusts = status == PathStatus::Backup;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn path_established(&mut self, now: Instant, quic: noq_proto::PathId) {
+        if self.paths.by_quic(quic).is_none() {
+            // The peer opened it.
+            let Ok(tuple) = self.conn.network_path(quic) else { return };
+            let local = tuple.local_ip().and_then(LocalId::from_ip).unwrap_or(self.first_path.local);
+            let network = NetworkPath { local, remote: tuple.remote() };
+            let rtt = self.conn.rtt(quic).unwrap_or(Duration::from_millis(100));
+            let id = PathId(u32::try_from(path_number(quic)).unwrap_or(u32::MAX));
+            self.add_path(now, id, quic, network, PathHealth::Active, rtt);
+        }
+        let rtt = self.conn.rtt(quic);
+        let Some(path) = self.paths.by_quic(quic) else { return };
+        let id = path.id;
+        path.on_validated(now, rtt, &self.steering.reading(path.slot));
+        self.events.push_back(Event::Path { id, event: PathEvent::Opened });
+    }
+
+    fn take_stream_event(&mut self, now: Instant, event: StreamEvent) {
+        if self.punctual == Some(false) {
+            self.take_fallback_event(now, event);
+            return;
+        }
+        match event {
+            StreamEvent::Opened { dir: Dir::Uni } => {
+                while let Some(id) = self.conn.streams().accept(Dir::Uni) {
+                    if self.control.recv.replace(id).is_some() {
+                        self.fail(now, ProtocolError::Stream);
+                    }
+                }
+            }
+            // Neither side may close the control stream, nor open any other.
+            StreamEvent::Opened { dir: Dir::Bi } | StreamEvent::Finished { .. } | StreamEvent::Stopped { .. } => {
+                self.fail(now, ProtocolError::Stream);
+            }
+            StreamEvent::Readable { .. } | StreamEvent::Writable { .. } | StreamEvent::Available { .. } => {}
+        }
+    }
+
+    /// Reads what streams hold, as long as the application keeps up with its events.
+    pub(super) fn read_streams(&mut self, now: Instant) {
+        if self.punctual == Some(false) {
+            self.read_fallback_streams(now);
+            return;
+        }
+        let Some(id) = self.control.recv else { return };
+        while self.events.len() < self.config.limits.events && self.phase == Phase::Open {
+            let mut stream = self.conn.recv_stream(id);
+            let Ok(mut chunks) = stream.read(true) else { return };
+            let next = chunks.next(READ_CHUNK);
+            // What this frees for the peer is told with the next packet.
+            let _ = chunks.finalize();
+            match next {
+                Ok(Some(chunk)) => {
+                    self.control.decoder.push(&chunk.bytes);
+                    if let Err(error) = self.take_control_frames(now) {
+                        self.fail(now, error);
+                    }
+                }
+                Ok(None) | Err(noq_proto::ReadError::Reset(_)) => self.fail(now, ProtocolError::Stream),
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn take_control_frames(&mut self, now: Instant) -> Result<(), ProtocolError> {
+        while let Some(frame) = self.control.decoder.next()? {
+            self.take_control_frame(now, frame)?;
+        }
+        Ok(())
+    }
+
+    fn take_control_frame(&mut self, now: Instant, frame: ControlFrame) -> Result<(), ProtocolError> {
+        let micros = self.micros(now);
+        match frame {
+            ControlFrame::Settings(settings) => {
+                if settings.receive_bytes < settings.max_block_size || settings.receive_blocks == 0 {
+                    return Err(ProtocolError::Settings);
+                }
+                self.store.on_settings(
+                    settings.max_block_size,
+                    settings.channels,
+                    settings.receive_bytes,
+                    settings.receive_blocks,
+                );
+            }
+            ControlFrame::Credit { bytes, blocks } => self.store.grant(bytes, blocks),
+            ControlFrame::Dropped { id, reason, size, channel } => {
+                self.receiver.on_dropped(id, reason, size, channel, micros, &self.clocks)?;
+            }
+            ControlFrame::Completed { id, at, good_bytes } => {
+                let Some(block) = self.store.get(id) else { return self.store.on_completed(id, Duration::ZERO, 0) };
+                let elapsed = now.saturating_duration_since(block.begin);
+                let begin = self.stamp(now).micros(block.begin);
+                let at = self.peer_time.extend(at);
+                let completion = match self.clocks.to_ours(at) {
+                    Some(at) => Duration::from_micros(at.saturating_sub(begin)),
+                    // The clocks have not been compared: the word took about half a round trip.
+                    None => elapsed.saturating_sub(self.shortest_rtt() / 2),
+                };
+                // Whatever the clocks say, it cannot have been later than now.
+                self.store.on_completed(id, completion.min(elapsed), good_bytes)?;
+            }
+            ControlFrame::Freed { id, received_bytes } => self.store.on_freed(id, received_bytes)?,
+            ControlFrame::Refused { id } => self.store.on_refused(id)?,
+            ControlFrame::Expect { id, delta } => {
+                self.store.check_known(id)?;
+                self.events.push_back(Event::Expected { id, delta });
+            }
+            ControlFrame::Update { id, priority, deadline } => {
+                self.receiver.on_update(id, deadline.map(Duration::from_micros), priority)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn shortest_rtt(&self) -> Duration {
+        self.paths.iter().map(|path| path.rtts(&self.steering.reading(path.slot)).1).min().unwrap_or_default()
+    }
+
+    /// Takes in one datagram's frames.
+    fn take_payload(&mut self, now: Instant, network: NetworkPath, payload: Bytes) -> Result<(), ProtocolError> {
+        let micros = self.micros(now);
+        let mut stamp = None;
+        let mut has_blocks = false;
+        for frame in DatagramFrames::new(payload) {
+            match frame? {
+                DatagramFrame::Timestamp { sent } => {
+                    let extended = self.peer_time.extend(sent);
+                    stamp = Some((sent, extended));
+                    if let Some(path) = self.paths.on_network(network) {
+                        self.clocks.on_arrival(path.id, extended, micros);
+                    }
+                }
+                DatagramFrame::TimeEcho(echo) => {
+                    let received = self.peer_time.extend(echo.received);
+                    let our_sent = time::from_wire(echo.echoed, micros);
+                    let quic = u32::try_from(echo.path).map_err(|_| ProtocolError::Malformed)?;
+                    if let Some(path) = self.paths.by_quic(quic.into())
+                        && our_sent <= micros
+                    {
+                        self.clocks.on_echo(path.id, our_sent, received, micros);
+                    }
+                }
+                DatagramFrame::BlockInfo(info) => {
+                    has_blocks = true;
+                    let (_, stamp) = stamp.ok_or(ProtocolError::Malformed)?;
+                    self.receiver.on_info(&info, stamp.saturating_sub(info.age), micros, &self.clocks)?;
+                }
+                DatagramFrame::Fragment { id, offset, data } => {
+                    has_blocks = true;
+                    self.receiver.on_fragment(id, offset, data, micros, &self.clocks)?;
+                }
+            }
+        }
+        if let Some((sent, _)) = stamp
+            && let Some(path) = self.paths.on_network(network)
+        {
+            path.on_stamp(now, sent, wire(micros), has_blocks);
+        }
+        Ok(())
+    }
+
+    /// Learns what became of packets.
+    pub(super) fn take_fates(&mut self, now: Instant) {
+        let mut log = std::mem::take(&mut self.log);
+        self.steering.take_log(&mut log);
+        for fate in log.drain(..) {
+            let (Fate::Sent { slot, .. } | Fate::Acked { slot, .. } | Fate::Lost { slot, .. }) = fate;
+            let Some(path) = self.paths.in_slot(slot) else { continue };
+            let reading = self.steering.reading(slot);
+            match fate {
+                Fate::Sent { pn, bytes, at, .. } => {
+                    path.on_sent(pn, bytes, at, reading.mtu);
+                    self.output.on_sent(path, pn);
+                }
+                Fate::Acked { pn, sent, .. } => {
+                    if let Some(event) = path.on_acked(pn, sent, now, &reading, &mut self.store) {
+                        let _ = self.conn.set_path_status(path.quic, PathStatus::Available);
+                        tracing::debug!(path = %path.id, "recovered");
+                        self.events.push_back(Event::Path { id: path.id, event });
+                    }
+                }
+                Fate::Lost { pn, .. } => path.on_lost(pn, now, &reading, &mut self.store),
+            }
+        }
+        self.log = log;
+    }
+
+    /// Carries what the stations have to say to where it belongs.
+    pub(super) fn pass_on_notices(&mut self, now: Instant) {
+        while let Some(notice) = self.receiver.poll() {
+            match notice {
+                ReceiverNotice::Completed { id, at, good_bytes } => {
+                    self.control.write(&ControlFrame::Completed { id, at: wire(at), good_bytes });
+                }
+                ReceiverNotice::Freed { id, good_bytes } => {
+                    self.control.write(&ControlFrame::Freed { id, received_bytes: good_bytes });
+                }
+                ReceiverNotice::Credit { bytes, blocks } => {
+                    if self.punctual == Some(true) {
+                        self.control.write(&ControlFrame::Credit { bytes, blocks });
+                    }
+                }
+                ReceiverNotice::Dropped { id, reason, received_bytes } => {
+                    self.events.push_back(Event::PeerDropped { id, reason, received_bytes });
+                }
+                ReceiverNotice::Readable => self.events.push_back(Event::Readable),
+            }
+        }
+        self.pass_on_outcomes();
+        if let Err(error) = self.control.check_backlog() {
+            self.fail(now, error);
+        }
+    }
+
+    /// The part of that which concerns our own blocks.
+    pub(super) fn pass_on_outcomes(&mut self) {
+        while let Some(notice) = self.store.poll() {
+            match notice {
+                StoreNotice::Ended(id, outcome) => {
+                    self.fallback_ended(id, &outcome);
+                    self.events.push_back(Event::Outcome { id, outcome });
+                }
+                StoreNotice::Dropped { id, reason, size, channel } => {
+                    if self.punctual != Some(false) {
+                        self.control.write(&ControlFrame::Dropped { id, reason, size, channel });
+                    }
+                }
+                StoreNotice::Updated { id, deadline, priority } => {
+                    if self.punctual == Some(true) {
+                        let deadline = deadline.map(|deadline| deadline.as_micros() as u64);
+                        self.control.write(&ControlFrame::Update { id, priority, deadline });
+                    }
+                }
+            }
+        }
+        if self.store.take_writable() {
+            self.events.push_back(Event::Writable);
+        }
+    }
+}
+
+fn close_reason(error: ConnectionError) -> CloseReason {
+    match error {
+        ConnectionError::ApplicationClosed(close) => CloseReason::Peer {
+            code: close.error_code.into_inner(),
+            reason: String::from_utf8_lossy(&close.reason).into_owned(),
+        },
+        ConnectionError::TimedOut => CloseReason::TimedOut,
+        ConnectionError::LocallyClosed => CloseReason::Local,
+        other => CloseReason::Transport(other),
+    }
+}

@@ -1,0 +1,501 @@
+//! One connection: the glue between the stations. What each of them decides is its own affair.
+//!
+//! - [`input`] takes in what QUIC has to say: events, datagrams, the fate of packets.
+//! - [`output`] asks the stations for the next packet, as the session's pipeline.
+//! - [`control`] is the control stream.
+//! - [`fallback`] carries blocks to a peer that does not speak Punctual.
+
+mod control;
+mod fallback;
+mod input;
+mod output;
+
+use std::{
+    collections::VecDeque,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use noq_proto::{ConnectionHandle, FourTuple, PathError as NoqPathError, PathStatus, VarInt};
+
+use self::{control::Control, fallback::Fallback, output::Output};
+use crate::{
+    block::{Block, BlockId, BlockUpdate, Delta, ReceivedBlock},
+    clock::{Clocks, Micros, Unwrapper},
+    config::SessionConfig,
+    congestion::steering::{Fate, Gate, Slot, Steering},
+    endpoint::NetworkPath,
+    error::{BlockError, CloseReason, PathError, ProtocolError, SendError},
+    event::{Event, PathEvent},
+    frame::ControlFrame,
+    multipath::{
+        PathHealth, PathId,
+        path::{Alarm, Path, Paths},
+    },
+    receive::receiver::Receiver,
+    send::{packetize::Stamp, store::Store},
+    stats::{PathStats, SessionStats},
+};
+
+/// How long a path that the peer has no room for yet is tried again.
+const OPENING_PATIENCE: Duration = Duration::from_secs(3);
+/// How often.
+const OPENING_RETRY: Duration = Duration::from_millis(20);
+
+/// How far a session has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Phase {
+    Handshaking,
+    Open,
+    Closed(CloseReason),
+}
+
+/// A path that waits until the peer has room for it.
+#[derive(Debug)]
+struct Opening {
+    id: PathId,
+    network: NetworkPath,
+    since: Instant,
+}
+
+/// One connection with a peer, over one or more paths.
+///
+/// Got from [`Endpoint::session`](crate::Endpoint::session), and under [its contract](crate#the-contract).
+pub struct Session {
+    conn: noq_proto::Connection,
+    handle: ConnectionHandle,
+    config: Arc<SessionConfig>,
+    epoch: Instant,
+    phase: Phase,
+    punctual: Option<bool>,
+    /// Where the first packets go; that path's address on our side is not known to QUIC before the first answer.
+    first_path: NetworkPath,
+    steering: Arc<Steering>,
+    paths: Paths,
+    opening: VecDeque<Opening>,
+    next_path: u32,
+    retry_at: Option<Instant>,
+    /// Controllers of paths that are gone, until QUIC has forgotten these.
+    retired: Vec<(noq_proto::PathId, Slot)>,
+    clocks: Clocks,
+    peer_time: Unwrapper,
+    store: Store,
+    receiver: Receiver,
+    control: Control,
+    fallback: Fallback,
+    output: Output,
+    log: Vec<Fate>,
+    events: VecDeque<Event>,
+}
+
+impl Session {
+    pub(crate) fn new(
+        conn: noq_proto::Connection,
+        handle: ConnectionHandle,
+        config: Arc<SessionConfig>,
+        epoch: Instant,
+        first_path: NetworkPath,
+        steering: Arc<Steering>,
+    ) -> Self {
+        let limits = config.limits;
+        Self {
+            conn,
+            handle,
+            epoch,
+            phase: Phase::Handshaking,
+            punctual: None,
+            first_path,
+            steering,
+            paths: Paths::default(),
+            opening: VecDeque::new(),
+            next_path: 1,
+            retry_at: None,
+            retired: Vec::new(),
+            clocks: Clocks::new(),
+            peer_time: Unwrapper::default(),
+            store: Store::new(limits, (config.scheduler)()),
+            receiver: Receiver::new(limits, epoch),
+            control: Control::new(),
+            fallback: Fallback::default(),
+            output: Output::new((config.path_scheduler)()),
+            log: Vec::new(),
+            events: VecDeque::new(),
+            config,
+        }
+    }
+
+    /// Hands a block over. Its deadline runs from here (or from [`Block::begin`]).
+    ///
+    /// Allowed before [`Event::Connected`](crate::Event::Connected); the block waits.
+    ///
+    /// # Errors
+    /// See [`SendError`]; `Full` gives the block back.
+    pub fn send(&mut self, now: Instant, block: Block) -> Result<BlockId, SendError> {
+        if matches!(self.phase, Phase::Closed(_)) {
+            return Err(SendError::Closed);
+        }
+        let id = self.store.insert(now, block)?;
+        self.settle(now);
+        Ok(id)
+    }
+
+    /// Whether `send` would take a block of `size` bytes now, as far as room goes.
+    pub fn has_room(&self, size: usize) -> bool {
+        self.store.has_room(size)
+    }
+
+    /// Changes what was said of a live block.
+    pub fn update(&mut self, now: Instant, id: BlockId, update: BlockUpdate) -> Result<(), BlockError> {
+        self.store.update(id, update)?;
+        self.settle(now);
+        Ok(())
+    }
+
+    /// Drops a live block, and with it those that depend on it. Its outcome follows as an event: dropped, unless
+    /// the receiver turns out to have it already.
+    pub fn cancel(&mut self, now: Instant, id: BlockId) -> Result<(), BlockError> {
+        self.store.cancel(id)?;
+        self.settle(now);
+        Ok(())
+    }
+
+    /// The next complete block.
+    pub fn recv(&mut self, now: Instant) -> Option<ReceivedBlock> {
+        let block = self.receiver.recv()?;
+        self.settle(now);
+        Some(block)
+    }
+
+    /// Tells the peer's application by how much a block's completion missed what this side expected
+    /// (`expect` of DTP): positive means it came too late.
+    pub fn expect(&mut self, now: Instant, id: BlockId, delta: Delta) -> Result<(), BlockError> {
+        if self.punctual == Some(false) {
+            return Err(BlockError::Fallback);
+        }
+        if !self.control.has_room() {
+            return Err(BlockError::Busy);
+        }
+        self.control.write(&ControlFrame::Expect { id, delta });
+        self.settle(now);
+        Ok(())
+    }
+
+    /// Refuses one of the peer's blocks: it is freed here and dropped there.
+    pub fn refuse(&mut self, now: Instant, id: BlockId) -> Result<(), BlockError> {
+        if self.punctual == Some(false) {
+            return Err(BlockError::Fallback);
+        }
+        self.receiver.refuse(id, self.stamp(now).micros(now), &self.clocks)?;
+        self.control.write(&ControlFrame::Refused { id });
+        self.settle(now);
+        Ok(())
+    }
+
+    /// Opens another path (clients only). [`PathEvent::Opened`] or `Closed` follows.
+    pub fn open_path(&mut self, now: Instant, network: NetworkPath) -> Result<PathId, PathError> {
+        if self.conn.side().is_server() {
+            return Err(PathError::NotClient);
+        }
+        match self.phase {
+            Phase::Closed(_) => return Err(PathError::Closed),
+            Phase::Open if !self.conn.is_multipath_negotiated() => return Err(PathError::NotSupported),
+            Phase::Open | Phase::Handshaking => {}
+        }
+        let max = self.config.limits.paths as usize;
+        if self.paths.iter().count().max(1) + self.opening.len() >= max {
+            return Err(PathError::TooMany);
+        }
+        let id = PathId(self.next_path);
+        self.next_path += 1;
+        self.opening.push_back(Opening { id, network, since: now });
+        self.settle(now);
+        Ok(id)
+    }
+
+    /// Closes a path; what was in flight on it goes elsewhere.
+    pub fn close_path(&mut self, now: Instant, id: PathId) -> Result<(), PathError> {
+        if matches!(self.phase, Phase::Closed(_)) {
+            return Err(PathError::Closed);
+        }
+        if let Some(at) = self.opening.iter().position(|opening| opening.id == id) {
+            self.opening.remove(at);
+            self.events.push_back(Event::Path { id, event: PathEvent::Closed });
+        } else {
+            use noq_proto::ClosePathError::*;
+            let quic = self.paths.get(id).ok_or(PathError::Unknown)?.quic;
+            self.conn.close_path(now, quic, VarInt::from_u32(0)).map_err(|error| match error {
+                MultipathNotNegotiated => PathError::NotSupported,
+                ClosedPath => PathError::Unknown,
+                LastOpenPath => PathError::Last,
+            })?;
+        }
+        self.settle(now);
+        Ok(())
+    }
+
+    /// Ends the session at once: every live block is dropped ([`DropReason::SessionClosed`](crate::DropReason)).
+    ///
+    /// `code` 0 is a normal end; codes from [`ProtocolError::BASE`] to 255 above it are Punctual's own.
+    pub fn close(&mut self, now: Instant, code: u32, reason: &str) {
+        if matches!(self.phase, Phase::Closed(_)) {
+            return;
+        }
+        self.conn.close(now, VarInt::from_u32(code), reason.as_bytes().to_vec().into());
+        self.end(CloseReason::Local);
+        self.settle(now);
+    }
+
+    /// Blocks handed over that have not ended yet.
+    pub fn live_blocks(&self) -> usize {
+        self.store.len()
+    }
+
+    /// Whether the peer speaks `punctual/1`; `None` before the handshake has told.
+    pub fn is_punctual(&self) -> Option<bool> {
+        self.punctual
+    }
+
+    /// Why the session ended, once it has.
+    pub fn close_reason(&self) -> Option<&CloseReason> {
+        match &self.phase {
+            Phase::Closed(reason) => Some(reason),
+            Phase::Handshaking | Phase::Open => None,
+        }
+    }
+
+    /// The peer's address on its first path.
+    pub fn remote_address(&self) -> SocketAddr {
+        self.first_path.remote
+    }
+
+    /// The certificates the peer showed, its own first; empty if it showed none.
+    pub fn peer_certificates(&self) -> Vec<crate::rustls::pki_types::CertificateDer<'static>> {
+        let identity = self.conn.crypto_session().peer_identity();
+        identity.and_then(|any| any.downcast().ok()).map_or_else(Vec::new, |certificates| *certificates)
+    }
+
+    /// Totals.
+    pub fn stats(&self) -> SessionStats {
+        let sent = self.store.tally();
+        let received = self.receiver.tally();
+        let (live_in, live_in_bytes) = self.receiver.live();
+        SessionStats {
+            blocks_sent: sent.accepted,
+            blocks_on_time: sent.on_time,
+            blocks_late: sent.late,
+            blocks_dropped: sent.dropped,
+            blocks_received: received.received,
+            blocks_peer_dropped: received.peer_dropped,
+            source_bytes: self.output.source_bytes,
+            resent_bytes: self.output.resent_bytes,
+            copied_bytes: self.output.copied_bytes,
+            received_bytes: received.received_bytes,
+            duplicate_bytes: received.duplicate_bytes,
+            live_out: self.store.len() as u64,
+            live_out_bytes: self.store.bytes(),
+            live_in,
+            live_in_bytes,
+            clock: self.clocks.estimate(),
+        }
+    }
+
+    /// State and totals of every open path, in the order of their ids.
+    pub fn path_stats(&mut self) -> Vec<PathStats> {
+        let conn = &mut self.conn;
+        let (steering, clocks) = (&self.steering, &self.clocks);
+        let stats = |path: &Path| {
+            let reading = steering.reading(path.slot);
+            let view = path.view(path.last_received, &reading, clocks.one_way_delay(path.id), true);
+            let quic = conn.path_stats(path.quic).unwrap_or_default();
+            PathStats {
+                id: path.id,
+                network: path.network,
+                health: path.health,
+                rtt: view.rtt,
+                min_rtt: view.min_rtt,
+                one_way_delay: view.one_way_delay,
+                rate: view.rate,
+                window: view.window,
+                in_flight: view.in_flight,
+                loss: view.loss,
+                bytes_sent: quic.udp_tx.bytes,
+                bytes_received: quic.udp_rx.bytes,
+                packets_sent: quic.sent_packets,
+                packets_lost: quic.lost_packets,
+                mtu: quic.current_mtu,
+                suspected: path.suspected,
+            }
+        };
+        self.paths.iter().map(stats).collect()
+    }
+
+    /// Whether nothing is left of past blocks but counters: what a test for leaks asks once all blocks have ended.
+    pub fn is_clean(&self) -> bool {
+        self.store.is_clean() && self.receiver.live() == (0, 0)
+    }
+
+    pub(crate) fn handle(&self) -> ConnectionHandle {
+        self.handle
+    }
+
+    pub(crate) fn quic(&mut self) -> &mut noq_proto::Connection {
+        &mut self.conn
+    }
+
+    pub(crate) fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Whether the endpoint may forget the session.
+    pub(crate) fn is_over(&self) -> bool {
+        self.conn.is_drained() && self.events.is_empty()
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is due.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        let quic = self.conn.poll_timeout();
+        if self.phase != Phase::Open {
+            return [quic, self.store.next_timeout()].into_iter().flatten().min();
+        }
+        let paths = self
+            .paths
+            .iter()
+            .filter_map(|path| path.next_timeout(&self.steering.reading(path.slot), self.config.max_ack_delay))
+            .min();
+        [quic, self.store.next_timeout(), paths, self.output.wake_at(), self.retry_at].into_iter().flatten().min()
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        if self.conn.poll_timeout().is_some_and(|at| at <= now) {
+            self.conn.handle_timeout(now);
+        }
+        self.store.on_timeout(now);
+        if self.phase == Phase::Open {
+            self.look_after_paths(now);
+        }
+        self.settle(now);
+    }
+
+    fn look_after_paths(&mut self, now: Instant) {
+        for path in self.paths.iter_mut() {
+            let reading = self.steering.reading(path.slot);
+            match path.on_timeout(now, &reading, self.config.max_ack_delay, &mut self.store) {
+                Alarm::None => {}
+                Alarm::Suspected(event) => {
+                    tracing::debug!(path = %path.id, "suspected");
+                    // QUIC's own frames, the control stream's among them, then avoid the path as well.
+                    let _ = self.conn.set_path_status(path.quic, PathStatus::Backup);
+                    self.events.push_back(Event::Path { id: path.id, event });
+                }
+                Alarm::Probe => {
+                    let _ = self.conn.ping_path(path.quic);
+                }
+            }
+        }
+    }
+
+    /// Tries to open the paths that wait for it.
+    fn open_paths(&mut self, now: Instant) {
+        self.retry_at = None;
+        while let Some(Opening { id, network, since }) = self.opening.front() {
+            let (id, network) = (*id, *network);
+            let gives_up = now.saturating_duration_since(*since) >= OPENING_PATIENCE;
+            let tuple = network.into();
+            match self.conn.open_path(tuple, PathStatus::Available, now) {
+                Ok(quic) => {
+                    let rtt = self.conn.rtt(quic).unwrap_or(OPENING_RETRY);
+                    self.add_path(now, id, quic, network, PathHealth::Opening, rtt);
+                }
+                Err(NoqPathError::MaxPathIdReached | NoqPathError::RemoteCidsExhausted) if !gives_up => {
+                    // The peer grants path ids and connection ids in frames of their own; they are on their way.
+                    self.retry_at = Some(now + OPENING_RETRY);
+                    return;
+                }
+                Err(error) => {
+                    tracing::debug!(%error, path = %id, "path not opened");
+                    self.events.push_back(Event::Path { id, event: PathEvent::Closed });
+                }
+            }
+            self.opening.pop_front();
+        }
+    }
+
+    fn add_path(
+        &mut self,
+        now: Instant,
+        id: PathId,
+        quic: noq_proto::PathId,
+        network: NetworkPath,
+        health: PathHealth,
+        rtt: Duration,
+    ) {
+        let Some(slot) = self.conn.congestion_state(quic).and_then(Steering::slot_of) else { return };
+        let reading = self.steering.reading(slot);
+        self.paths.add(Path::new(id, quic, slot, network, health, now, rtt, &reading));
+    }
+
+    /// Brings everything that follows from an input about: nothing is left undone but packets and events.
+    fn settle(&mut self, now: Instant) {
+        self.take_quic_events(now);
+        self.take_fates(now);
+        if self.phase == Phase::Open {
+            if !self.opening.is_empty() {
+                self.open_paths(now);
+            }
+            self.read_streams(now);
+        }
+        self.pass_on_notices(now);
+        if self.phase == Phase::Open && self.punctual == Some(true) {
+            self.control.flush(&mut self.conn);
+        }
+        self.output.stir();
+    }
+
+    /// The session is over.
+    fn end(&mut self, reason: CloseReason) {
+        if matches!(self.phase, Phase::Closed(_)) {
+            return;
+        }
+        self.phase = Phase::Closed(reason.clone());
+        self.steering.set_gate(Gate::Open);
+        self.store.close();
+        self.receiver.close();
+        self.pass_on_outcomes();
+        for opening in std::mem::take(&mut self.opening) {
+            self.events.push_back(Event::Path { id: opening.id, event: PathEvent::Closed });
+        }
+        self.events.push_back(Event::Closed(reason));
+    }
+
+    /// The peer broke the protocol.
+    fn fail(&mut self, now: Instant, error: ProtocolError) {
+        tracing::debug!(%error, "closing");
+        self.conn.close(now, error.code(), error.to_string().into_bytes().into());
+        self.end(CloseReason::Protocol(error));
+    }
+
+    fn stamp(&self, now: Instant) -> Stamp {
+        Stamp { epoch: self.epoch, now }
+    }
+
+    fn micros(&self, now: Instant) -> Micros {
+        self.stamp(now).micros(now)
+    }
+}
+
+impl From<NetworkPath> for FourTuple {
+    fn from(path: NetworkPath) -> Self {
+        Self::new(path.remote, Some(path.local.to_ip()))
+    }
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session")
+            .field("phase", &self.phase)
+            .field("punctual", &self.punctual)
+            .field("live_blocks", &self.store.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,347 @@
+//! What goes out: the pipeline from live blocks to the next packet.
+//!
+//! QUIC is asked for one packet at a time, behind a [`Gate`] that says which path may send what. First comes what QUIC
+//! itself has to say (ACKs, the control stream, probes), then at most one datagram, which is filled only once a path
+//! is known to have room for it.
+
+use std::{
+    collections::VecDeque,
+    num::NonZeroUsize,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use noq_proto::Transmit as QuicTransmit;
+
+use super::{Phase, Session};
+use crate::{
+    block::BlockId,
+    clock::wire,
+    congestion::steering::Gate,
+    endpoint::{DATAGRAM_QUEUE, LocalId, NetworkPath, Transmit},
+    frame::DatagramWriter,
+    multipath::{FragmentView, PathChoice, PathId, PathScheduler, PathSet, PathView, path::Path},
+    schedule::SendContext,
+    send::{
+        packetize::{self, Contents},
+        recovery,
+    },
+};
+
+/// How many blocks a path scheduler may make wait before the session stops looking for one that need not.
+const MAX_HELD: usize = 8;
+/// What QUIC's datagram queue has room for when it is empty.
+const EMPTY_QUEUE: usize = DATAGRAM_QUEUE - std::mem::size_of::<noq_proto::Datagram>();
+/// A datagram that only carries an echo needs no more than this.
+const ECHO_SIZE: usize = 64;
+
+/// A datagram that QUIC holds or will be given.
+#[derive(Debug, Clone)]
+struct Datagram {
+    path: PathId,
+    payload: Bytes,
+    contents: Contents,
+}
+
+/// The state of the pipeline's end.
+pub(super) struct Output {
+    path_scheduler: Box<dyn PathScheduler>,
+    /// In QUIC's queue.
+    queued: Option<Datagram>,
+    /// Copies that follow on other paths.
+    copies: VecDeque<Datagram>,
+    /// Blocks the path scheduler made wait.
+    held: Vec<BlockId>,
+    views: Vec<PathView>,
+    /// QUIC may have something of its own to send.
+    stirred: bool,
+    /// When pacing lets the next packet go.
+    wake_at: Option<Instant>,
+    /// The packet that left last.
+    last_sent: Option<(PathId, u64)>,
+    pub(super) source_bytes: u64,
+    pub(super) resent_bytes: u64,
+    pub(super) copied_bytes: u64,
+}
+
+impl Output {
+    pub(super) fn new(path_scheduler: Box<dyn PathScheduler>) -> Self {
+        Self {
+            path_scheduler,
+            queued: None,
+            copies: VecDeque::new(),
+            held: Vec::new(),
+            views: Vec::new(),
+            stirred: true,
+            wake_at: None,
+            last_sent: None,
+            source_bytes: 0,
+            resent_bytes: 0,
+            copied_bytes: 0,
+        }
+    }
+
+    /// Something came in: QUIC may have an answer.
+    pub(super) fn stir(&mut self) {
+        self.stirred = true;
+    }
+
+    pub(super) fn wake_at(&self) -> Option<Instant> {
+        self.wake_at
+    }
+
+    pub(super) fn views(&self) -> &[PathView] {
+        &self.views
+    }
+
+    pub(super) fn choose(&mut self, fragment: &FragmentView, now: Instant) -> PathChoice {
+        self.path_scheduler.choose(fragment, &self.views, now)
+    }
+
+    /// Nothing can go now; `for_room`: though there is something.
+    pub(super) fn wait(&mut self, for_room: bool) {
+        self.wake_at = self.views.iter().filter(|_| for_room).filter_map(|view| view.ready_at).min();
+    }
+
+    pub(super) fn on_sent(&mut self, path: &Path, pn: u64) {
+        self.last_sent = Some((path.id, pn));
+    }
+}
+
+/// What the data pipeline may do now.
+enum Next {
+    /// This fragment's block, on these paths.
+    Send(BlockId, PathSet),
+    /// Nothing.
+    Nothing,
+}
+
+impl Session {
+    /// Writes the session's next datagram into `buf`, which is empty.
+    pub(crate) fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
+        debug_assert!(buf.is_empty(), "the buffer must be empty");
+        if self.phase != Phase::Open {
+            self.steering.set_gate(Gate::Open);
+            return self.poll_quic(now, buf);
+        }
+        if self.output.queued.is_none() && self.output.stirred {
+            if let Some(transmit) = self.poll_own(now, buf) {
+                return Some(transmit);
+            }
+            self.output.stirred = false;
+        }
+        match self.punctual {
+            Some(false) => self.poll_fallback(now, buf),
+            _ => self.poll_blocks(now, buf),
+        }
+    }
+
+    /// What QUIC has to send of its own: on the control path as far as it can choose, probes where they belong.
+    fn poll_own(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
+        if let Some(slot) = self.paths.control_path(&self.steering) {
+            self.steering.set_gate(Gate::Control(slot));
+            if let Some(transmit) = self.poll_quic(now, buf) {
+                return Some(transmit);
+            }
+        }
+        self.steering.set_gate(Gate::Probes);
+        self.poll_quic(now, buf)
+    }
+
+    /// The data pipeline: which block, which path, fill, send.
+    fn poll_blocks(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
+        loop {
+            if self.output.queued.is_none() && !self.queue_next(now) {
+                self.release_held();
+                return None;
+            }
+            let queued = self.output.queued.as_ref()?;
+            let Some(slot) = self.paths.get(queued.path).map(|path| path.slot) else {
+                // The path went away under it: let QUIC send it wherever it can.
+                self.steering.set_gate(Gate::Open);
+                let transmit = self.poll_quic(now, buf);
+                self.note_departure();
+                return transmit;
+            };
+            self.steering.set_gate(Gate::Data(slot));
+            let transmit = self.poll_quic(now, buf);
+            self.note_departure();
+            if transmit.is_some() {
+                return transmit;
+            }
+            if self.output.queued.is_some() {
+                // QUIC will not let it go now (it may be closing, or short of connection ids); a later input will.
+                return None;
+            }
+        }
+    }
+
+    /// If the queued datagram has left, ties its contents to the packet it left in.
+    fn note_departure(&mut self) {
+        if self.conn.datagrams().send_buffer_space() < EMPTY_QUEUE {
+            return;
+        }
+        let Some(datagram) = self.output.queued.take() else { return };
+        let Some((path, pn)) = self.output.last_sent.take() else { return };
+        if let Some(path) = self.paths.get_mut(path) {
+            path.in_flight.set_contents(pn, datagram.contents);
+        }
+    }
+
+    /// Puts the next datagram, if there is one, into QUIC's queue.
+    fn queue_next(&mut self, now: Instant) -> bool {
+        let Some(datagram) = self.next_echo(now).or_else(|| self.next_copy(now)).or_else(|| self.next_fill(now)) else {
+            return false;
+        };
+        if self.conn.datagrams().send(datagram.payload.clone(), false).is_err() {
+            // It does not fit any more (the MTU fell): its bytes are due again.
+            let mut lost = recovery::InFlight::default();
+            lost.on_sent(0, now, datagram.contents);
+            lost.give_up(datagram.path, now, &mut self.store);
+            return false;
+        }
+        self.output.queued = Some(datagram);
+        true
+    }
+
+    /// A datagram that tells the peer when its own arrived.
+    fn next_echo(&mut self, now: Instant) -> Option<Datagram> {
+        let micros = self.micros(now);
+        let path = self.paths.iter_mut().find(|path| path.owes_echo(now))?;
+        let echo = path.take_echo(now)?;
+        let mut writer = DatagramWriter::new(ECHO_SIZE);
+        writer.timestamp(wire(micros));
+        writer.time_echo(&echo);
+        Some(Datagram { path: path.id, payload: writer.finish(), contents: Contents::default() })
+    }
+
+    /// A copy of a datagram that left on another path; it goes if it can go now, or not at all.
+    fn next_copy(&mut self, now: Instant) -> Option<Datagram> {
+        while let Some(copy) = self.output.copies.pop_front() {
+            self.refresh_views(now);
+            if self.output.views.iter().any(|view| view.id == copy.path && view.ready) {
+                self.output.copied_bytes +=
+                    copy.contents.iter().map(|piece| piece.range.end - piece.range.start).sum::<u64>();
+                return Some(copy);
+            }
+        }
+        None
+    }
+
+    /// A datagram filled with what should go next.
+    fn next_fill(&mut self, now: Instant) -> Option<Datagram> {
+        let Next::Send(id, paths) = self.next_fragment(now) else { return None };
+        let mut paths = paths.iter();
+        let first = paths.next()?;
+        let capacity = self.conn.datagrams().max_size()?;
+        let echo = self.paths.get_mut(first).and_then(|path| path.take_echo(now));
+        let stamp = self.stamp(now);
+        let cx = context(now, &self.output.views);
+        let filled = packetize::fill(&mut self.store, &cx, id, capacity, stamp, echo);
+        debug_assert!(!filled.contents.is_empty(), "a block that may be sent has something to send");
+        self.output.source_bytes += filled.source_bytes;
+        self.output.resent_bytes += filled.resent_bytes;
+        for path in paths {
+            let (payload, contents) = (filled.payload.clone(), filled.contents.clone());
+            self.output.copies.push_back(Datagram { path, payload, contents });
+        }
+        Some(Datagram { path: first, payload: filled.payload, contents: filled.contents })
+    }
+
+    /// Which block, on which paths.
+    fn next_fragment(&mut self, now: Instant) -> Next {
+        self.output.wake_at = None;
+        self.refresh_views(now);
+        loop {
+            let cx = context(now, &self.output.views);
+            let Some(id) = recovery::next_worthwhile(&mut self.store, &cx) else {
+                self.note_limits(self.output.held.is_empty());
+                return Next::Nothing;
+            };
+            if !self.output.views.iter().any(|view| view.ready) {
+                self.output.wait(true);
+                self.note_limits(false);
+                return Next::Nothing;
+            }
+            let Some(fragment) = self.fragment_view(id) else {
+                self.store.hold(id);
+                continue;
+            };
+            let choice = self.output.choose(&fragment, now);
+            if let PathChoice::Send(paths) = choice
+                && paths.iter().next().is_some_and(|first| self.output.views.iter().any(|v| v.id == first && v.ready))
+            {
+                return Next::Send(id, paths);
+            }
+            self.hold(id);
+            if self.output.held.len() >= MAX_HELD {
+                self.output.wait(true);
+                self.note_limits(false);
+                return Next::Nothing;
+            }
+        }
+    }
+
+    pub(super) fn fragment_view(&self, id: BlockId) -> Option<FragmentView> {
+        let block = self.store.get(id)?;
+        let (range, again) = block.next_range()?;
+        Some(FragmentView {
+            block: self.store.view(id)?,
+            len: usize::try_from(range.end - range.start).unwrap_or(usize::MAX),
+            lost_on: block.lost_on.filter(|_| again),
+        })
+    }
+
+    /// Takes a block out of the competition for this round.
+    pub(super) fn hold(&mut self, id: BlockId) {
+        self.store.hold(id);
+        self.output.held.push(id);
+    }
+
+    /// Lets the blocks that had to wait compete again.
+    pub(super) fn release_held(&mut self) {
+        for id in std::mem::take(&mut self.output.held) {
+            self.store.unhold(id);
+        }
+    }
+
+    pub(super) fn refresh_views(&mut self, now: Instant) {
+        let clocks = &self.clocks;
+        self.paths.views(now, &self.steering, |id| clocks.one_way_delay(id), &mut self.output.views);
+    }
+
+    /// Tells the controllers whether their path could have carried more than there was.
+    fn note_limits(&self, ran_dry: bool) {
+        for (path, view) in self.paths.iter().zip(&self.output.views) {
+            let window_full = !ran_dry && !view.ready && view.ready_at.is_none();
+            self.steering.set_limited(path.slot, ran_dry || view.ready, window_full);
+        }
+    }
+
+    /// Asks QUIC for one packet, and learns of it.
+    pub(super) fn poll_quic(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
+        let transmit = self.conn.poll_transmit(now, NonZeroUsize::MIN, buf);
+        if transmit.is_some() {
+            self.take_fates(now);
+        }
+        transmit.map(|transmit| self.to_network(&transmit))
+    }
+
+    fn to_network(&self, transmit: &QuicTransmit) -> Transmit {
+        let local = transmit.src_ip.and_then(LocalId::from_ip).unwrap_or(self.first_path.local);
+        Transmit { path: NetworkPath { local, remote: transmit.destination }, size: transmit.size, ecn: transmit.ecn }
+    }
+}
+
+/// The sender's state as a scheduler sees it.
+pub(super) fn context<'a>(now: Instant, views: &'a [PathView]) -> SendContext<'a> {
+    use crate::multipath::PathHealth::{Active, Suspect};
+    let any_active = views.iter().any(|view| view.health == Active);
+    let usable = || views.iter().filter(move |view| view.health == if any_active { Active } else { Suspect });
+    SendContext {
+        now,
+        paths: views,
+        rate: usable().map(|view| view.rate).sum::<f64>().max(1.0),
+        one_way_delay: usable().map(|view| view.one_way_delay).min().unwrap_or(Duration::ZERO),
+    }
+}

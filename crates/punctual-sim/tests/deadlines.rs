@@ -1,0 +1,93 @@
+//! Blocks before their deadlines, over two paths, also when one dies.
+
+mod common;
+
+use common::*;
+use punctual_proto::{Block, PathEvent};
+
+#[test]
+fn two_good_paths_deliver_everything_on_time() {
+    let mut pair = Setup::new(vec![dmtp_link(); 2]).connect(dmtp_source(20));
+    pair.world.run_for(ms(21_000));
+    assert_eq!(pair.source().sent.len(), 1000);
+    assert_eq!(pair.late(), [], "in truth");
+    assert_eq!(pair.source().not_on_time(), [], "by the sender's account");
+}
+
+/// One path dies for two seconds, mid-run, and comes back.
+fn path_death(which: usize, deaths_at_ms: &[u64], seed: u64) {
+    let mut pair = Setup { seed, ..Setup::new(vec![dmtp_link(); 2]) }.connect(dmtp_source(20));
+    let path = pair.paths[which];
+    for death in deaths_at_ms {
+        let at = pair.start + ms(*death);
+        pair.world.at(at, move |world| world.kill_path(path));
+        pair.world.at(at + ms(2_000), move |world| world.revive_path(path));
+    }
+    pair.world.run_for(ms(21_000));
+    let late = pair.late();
+    let events: Vec<_> =
+        pair.source().path_events.iter().map(|(at, id, event)| (*at - pair.start, *id, *event)).collect();
+    assert!(late.len() <= deaths_at_ms.len(), "path {which} dead at {deaths_at_ms:?}: late {late:?}, paths {events:?}");
+    assert!(pair.source().not_on_time().len() <= deaths_at_ms.len());
+    let recovered = |(_, _, event): &(_, _, PathEvent)| *event == PathEvent::Recovered;
+    let suspected = |(_, _, event): &(_, _, PathEvent)| matches!(event, PathEvent::Suspected { .. });
+    assert_eq!(
+        events.iter().filter(|event| recovered(event)).count(),
+        events.iter().filter(|event| suspected(event)).count(),
+        "what was suspected came back: {events:?}"
+    );
+}
+
+#[test]
+fn the_first_path_dies() {
+    path_death(0, &[8_000], 1);
+}
+
+#[test]
+fn the_second_path_dies() {
+    path_death(1, &[8_000], 1);
+}
+
+#[test]
+fn a_path_dies_at_any_moment_between_two_blocks() {
+    for offset in [1, 4, 7, 10, 13, 16, 19] {
+        path_death(0, &[8_000 + offset], offset);
+        path_death(1, &[8_000 + offset], offset);
+    }
+}
+
+#[test]
+fn a_path_dies_twice() {
+    path_death(0, &[4_000, 12_000], 2);
+}
+
+/// 4 MB of low priority is queued; a block of top priority is handed over `after` that. How long that takes, with and
+/// without the 4 MB.
+fn priority_block(after_ms: u64) -> (f64, f64) {
+    let run = |bulk: usize| {
+        let mut pair = Setup::new(vec![dmtp_link(); 2]).connect(Source::new(Block::new(vec![0]), ms(1), 0));
+        let (client, session) = pair.world.client(pair.connection);
+        for _ in 0..bulk {
+            pair.world.enter(client, |cx| cx.send(session, Block::new(vec![1; 100_000]).priority(200))).expect("room");
+        }
+        pair.world.run_for(ms(after_ms));
+        let sent = pair.world.now();
+        let urgent = Block::new(vec![2; 24_000]).priority(0).deadline(ms(200));
+        let id = pair.world.enter(client, |cx| cx.send(session, urgent)).expect("room");
+        pair.world.run_for(ms(5_000));
+        let (at, _) = pair.sink().received.get(&id).copied().expect("the urgent block arrives");
+        assert_eq!(pair.sink().received.len(), bulk + 1, "so does the rest");
+        (at - sent).as_secs_f64()
+    };
+    (run(40), run(0))
+}
+
+#[test]
+fn an_urgent_block_hardly_notices_four_megabytes_before_it() {
+    let mut report = Vec::new();
+    for after in [0, 1, 50, 100, 200, 300, 400, 600] {
+        let (behind, alone) = priority_block(after);
+        report.push((after, behind, alone, behind / alone));
+    }
+    assert!(report.iter().all(|(.., ratio)| *ratio <= 1.2), "(ms after, s behind 4 MB, s alone, ratio): {report:.3?}");
+}
