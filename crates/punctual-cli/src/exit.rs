@@ -2,6 +2,7 @@
 
 use std::{fmt, path::Path, process::ExitCode};
 
+use punctual::{BuildError, ConnectError, TlsError};
 use thiserror::Error;
 
 /// Why the program gave up. The message is the line a person reads, so it says what to look at.
@@ -72,3 +73,31 @@ Exit codes:
   6  a path cannot be bound
   7  the session was lost midway
   8  with --strict: some blocks were not delivered on time";
+
+impl From<BuildError> for Failure {
+    fn from(error: BuildError) -> Self {
+        let text = error.to_string();
+        match error {
+            BuildError::Bind { .. } | BuildError::Interface { .. } | BuildError::Interfaces(_) => Self::Path(text),
+            BuildError::Qlog { .. } | BuildError::Tls(TlsError::File { .. }) => Self::File(text),
+            BuildError::Tls(TlsError::NoSystemRoots(_)) => Self::Certificate(text),
+            BuildError::Tls(_) => Self::Usage(text),
+            _ => Self::Other(text),
+        }
+    }
+}
+
+impl From<ConnectError> for Failure {
+    fn from(error: ConnectError) -> Self {
+        let text = error.to_string();
+        match error {
+            ConnectError::ServerName(_) | ConnectError::RemoteAddress(_) => Self::Usage(text),
+            ConnectError::Fingerprint { .. } | ConnectError::Certificate(_) => Self::Certificate(text),
+            ConnectError::NoLocal(_) | ConnectError::UnknownLocal(_) => Self::Path(text),
+            ConnectError::TimedOut { .. } | ConnectError::Refused(_) | ConnectError::Failed(_) => {
+                Self::Unreachable(text)
+            }
+            _ => Self::Other(text),
+        }
+    }
+}

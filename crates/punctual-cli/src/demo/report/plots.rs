@@ -119,32 +119,31 @@ impl Scene<'_> {
 
     /// What the paths can carry over time, against what the clip needs.
     pub(super) fn network(&self) -> String {
-        const H: f64 = 190.0;
+        const H: f64 = 180.0;
         let mut svg = Svg::new(WIDTH, H, "capacity of the paths and rate of the clip over time");
         let x = self.time(WIDTH);
         let links: Vec<&LinkSpec> = self.stage.scenario.paths.iter().map(|path| &path.up).collect();
         let best: f64 = links.iter().map(|link| best_rate(link)).sum();
-        let y = Scale::linear((0.0, best / 1e6 * 1.1), (H - 42.0, 8.0));
+        let y = Scale::linear((0.0, best / 1e6 * 1.1), (H - 30.0, 8.0));
         self.shade(&mut svg, &x, y.range.1, y.range.0 - y.range.1);
         self.rate_axis(&mut svg, &y, WIDTH);
-        const STEP: f64 = 0.1;
-        let steps = (self.seconds() / STEP).round() as u32;
-        for n in 0..steps {
-            let from = f64::from(n) * STEP;
+        let mut moments: Vec<f64> =
+            links.iter().flat_map(|link| &link.rates).map(|&(from, _)| from.as_secs_f64()).collect();
+        moments.push(self.seconds());
+        moments.sort_by(f64::total_cmp);
+        moments.dedup();
+        for span in moments.windows(2).filter(|span| span[1] <= self.seconds()) {
             let mut below = 0.0;
             for (link, path) in links.iter().zip(0..) {
-                let rate = rate_at(link, from + STEP / 2.0) / 1e6;
+                let rate = rate_at(link, span[0]) / 1e6;
                 let (low, high) = (y.at(below), y.at(below + rate));
-                svg.rect(
-                    &format!("path-{path}"),
-                    (x.at(from), high),
-                    (x.at(from + STEP) - x.at(from) + 0.3, low - high),
-                );
+                svg.rect(&format!("path-{path}"), (x.at(span[0]), high), (x.at(span[1]) - x.at(span[0]), low - high));
                 below += rate;
             }
         }
+        svg.curve("demand-edge", self.demand().into_iter().map(|(at, mbits)| (x.at(at), y.at(mbits))));
         svg.curve("demand", self.demand().into_iter().map(|(at, mbits)| (x.at(at), y.at(mbits))));
-        time_axis(&mut svg, &x, H - 40.0);
+        time_axis(&mut svg, &x, H - 28.0);
         svg.finish()
     }
 
