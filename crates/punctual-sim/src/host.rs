@@ -186,7 +186,7 @@ impl AppContext<'_> {
 
     /// The next complete block.
     pub fn recv(&mut self, session: SessionId) -> Option<ReceivedBlock> {
-        let block = self.endpoint.session(session)?.recv()?;
+        let block = self.endpoint.session(session)?.recv(self.instant)?;
         self.note(session, AppEvent::Received { id: block.id, bytes: block.data.len() as u64 });
         Some(block)
     }

@@ -42,6 +42,8 @@ pub(crate) struct Path {
     pub(crate) id: PathId,
     /// QUIC's name for it.
     pub(crate) quic: noq_proto::PathId,
+    /// Its number on the wire.
+    number: u64,
     pub(crate) slot: Slot,
     pub(crate) network: NetworkPath,
     pub(crate) health: PathHealth,
@@ -59,7 +61,9 @@ pub(crate) struct Path {
     next_probe: Option<Instant>,
     probes: u32,
     loss: f64,
-    echo: Option<TimeEcho>,
+    /// The stamp that came with the least delay since the last echo, and the latest: one tells the clocks, the other
+    /// the queue.
+    echo: Option<(TimeEcho, TimeEcho)>,
     echo_due: Option<Instant>,
     last_echo: Option<Instant>,
     echoes: u32,
@@ -80,6 +84,7 @@ impl Path {
         Self {
             id,
             quic,
+            number: path_number(quic),
             slot,
             network,
             health,
@@ -246,7 +251,14 @@ impl Path {
 
     /// A datagram stamped `sent` by the peer arrived at `received` (both as they go on the wire).
     pub(crate) fn on_stamp(&mut self, now: Instant, sent: u32, received: u32, has_blocks: bool) {
-        self.echo = Some(TimeEcho { path: path_number(self.quic), echoed: sent, received });
+        let latest = TimeEcho { path: self.number, echoed: sent, received };
+        let delay = |echo: &TimeEcho| echo.received.wrapping_sub(echo.echoed);
+        let least = match self.echo {
+            // Both differences hold the same unknown offset of the clocks, so their difference does not.
+            Some((least, _)) if (delay(&latest).wrapping_sub(delay(&least)) as i32) > 0 => least,
+            _ => latest,
+        };
+        self.echo = Some((least, latest));
         let due = if self.echoes < EAGER_ECHOES {
             now
         } else if has_blocks {
@@ -258,8 +270,9 @@ impl Path {
         self.echo_due = Some(self.echo_due.map_or(due, |before| before.min(due)));
     }
 
-    /// The echo to put into a datagram that leaves now, if one is due soon.
-    pub(crate) fn take_echo(&mut self, now: Instant) -> Option<TimeEcho> {
+    /// The echoes to put into a datagram that leaves now, if it is time: that of the least delayed stamp, and of the
+    /// latest.
+    pub(crate) fn take_echo(&mut self, now: Instant) -> Option<(TimeEcho, TimeEcho)> {
         if self.last_echo.is_some_and(|last| now < last + ECHO_INTERVAL) && self.echoes >= EAGER_ECHOES {
             return None;
         }

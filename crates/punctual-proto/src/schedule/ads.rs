@@ -36,8 +36,10 @@
 //!
 //! # How exact it is
 //!
-//! With at most [`lanes`](super::lanes)' few dozen distinct deadlines and partly sent blocks of like urgency, the choice is
-//! exactly that of the formula. Beyond that the chosen block's p is at most 1 + [`SLOPE_ERROR`] times the least.
+//! While the rate is steady the choice is exactly that of the formula, unless more than a few dozen blocks that are partly
+//! sent (or whose deadlines are all different) are almost equally urgent; see [`lanes`](super::lanes). Beyond that the
+//! chosen block's p is at most 1 + [`SLOPE_ERROR`] times the least.
+//!
 //! A turn depends on the rate, and a rate that changes moves every turn by a different amount, so each block keeps
 //! the turn it was given. When the rate has moved by more than [`RATE_TOLERANCE`], blocks are gone through again,
 //! [`SWEEP_SLOTS`] to a decision, and those whose turn is off by more than [`TURN_TOLERANCE`] get a new one, at most [`SWEEP`] to

@@ -205,7 +205,8 @@ mod tests {
 
     fn line() -> impl Strategy<Value = Line> {
         // Up to 50 s before its turn a line falls, after 50 s (the tests look at 50 s) it rises.
-        (0.0..1.0, 0.001..1000.0f64, 0.0..100.0).prop_map(|(base, slope, turn)| Line {
+        let slope = prop_oneof![0.001..1000.0f64, 1.0..1.1f64];
+        (0.0..1.0, slope, prop_oneof![0.0..100.0f64, 49.0..51.0f64]).prop_map(|(base, slope, turn)| Line {
             base,
             slope: if turn > 50.0 { -slope } else { slope },
             turn,
@@ -230,6 +231,16 @@ mod tests {
             prop_assert_eq!(lanes.least(50.0), None);
             prop_assert!(lanes.by_key.is_empty());
         }
+    }
+
+    #[test]
+    fn the_least_need_not_be_the_head() {
+        let mut lanes = Lanes::default();
+        lanes.grow(2);
+        lanes.set(0, BlockId(0), Line { base: 0.0, slope: -1.06, turn: 1.0 }, false);
+        lanes.set(1, BlockId(1), Line { base: 0.03, slope: -1.0, turn: 1.0 }, false);
+        assert_eq!(lanes.len(), 1);
+        assert_eq!(lanes.least(0.0), Some(BlockId(1)), "1.03 against 1.06, with bounds of 1.03 and 1");
     }
 
     #[test]

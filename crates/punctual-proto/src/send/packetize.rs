@@ -83,12 +83,12 @@ pub(crate) fn fill(
     first: BlockId,
     capacity: usize,
     stamp: Stamp,
-    echo: Option<TimeEcho>,
+    echo: Option<(TimeEcho, TimeEcho)>,
 ) -> Filled {
     let mut writer = DatagramWriter::new(capacity);
     writer.timestamp(wire(stamp.micros(stamp.now)));
     if let Some(echo) = echo {
-        writer.time_echo(&echo);
+        add_echo(&mut writer, echo);
     }
     let mut filled = Filled { payload: Bytes::new(), contents: Contents::default(), source_bytes: 0, resent_bytes: 0 };
     let mut next = Some(first);
@@ -100,6 +100,14 @@ pub(crate) fn fill(
     }
     filled.payload = writer.finish();
     filled
+}
+
+/// Adds the echoes of the least delayed stamp and of the latest, which may be the same.
+pub(crate) fn add_echo(writer: &mut DatagramWriter, (least, latest): (TimeEcho, TimeEcho)) {
+    writer.time_echo(&least);
+    if latest != least {
+        writer.time_echo(&latest);
+    }
 }
 
 /// Adds what fits of a block. `false` if the datagram is full.

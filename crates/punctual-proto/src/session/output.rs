@@ -211,7 +211,7 @@ impl Session {
         let echo = path.take_echo(now)?;
         let mut writer = DatagramWriter::new(ECHO_SIZE);
         writer.timestamp(wire(micros));
-        writer.time_echo(&echo);
+        packetize::add_echo(&mut writer, echo);
         Some(Datagram { path: path.id, payload: writer.finish(), contents: Contents::default() })
     }
 
