@@ -73,6 +73,9 @@ pub(crate) struct DemoArgs {
     /// How long a frame may take from hand-over to the receiver.
     #[arg(long, value_name = "TIME", default_value = "150ms", value_parser = parse_deadline)]
     pub(crate) deadline: Duration,
+    /// Stream only so many seconds of the clip.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10))]
+    pub(crate) seconds: u32,
     /// Seed of the network's losses.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,

@@ -48,6 +48,10 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     #[serde(deserialize_with = "duration")]
     pub(crate) connect_timeout: Option<Duration>,
+    /// The session is lost if nothing is heard from the receiver for so long [default: 10s].
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[serde(deserialize_with = "duration")]
+    pub(crate) idle_timeout: Option<Duration>,
     /// How long to wait at the end for blocks under way [default: 10s].
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     #[serde(deserialize_with = "duration")]
@@ -102,6 +106,7 @@ impl Settings {
             fingerprint: if trusted { self.fingerprint } else { file.fingerprint },
             ca: if trusted { self.ca } else { file.ca },
             connect_timeout: self.connect_timeout.or(file.connect_timeout),
+            idle_timeout: self.idle_timeout.or(file.idle_timeout),
             finish_timeout: self.finish_timeout.or(file.finish_timeout),
         }
     }
@@ -120,6 +125,9 @@ impl Settings {
     pub(crate) fn endpoint_config(&self, qlog: Option<&Path>) -> Result<Config, Failure> {
         let usage = |error: &dyn std::fmt::Display| Failure::Usage(error.to_string());
         let mut config = endpoint_config(qlog).connect_timeout(self.connect_timeout());
+        config.session.idle_timeout = self.idle_timeout.unwrap_or(IDLE_TIMEOUT);
+        // Often enough that one lost packet is not the end.
+        config.session.keep_alive = (config.session.idle_timeout / 4).min(config.session.keep_alive);
         if let Some(name) = &self.scheduler {
             config.session.scheduler = schedule::by_name(name).map_err(|error| usage(&error))?;
         }
@@ -137,6 +145,9 @@ impl Settings {
         Ok(config)
     }
 }
+
+/// As long as a person waits.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The library's defaults, with qlog if it is wanted.
 pub(crate) fn endpoint_config(qlog: Option<&Path>) -> Config {

@@ -84,13 +84,10 @@ pub(crate) async fn run(args: &DemoArgs) -> Result<(), Failure> {
 }
 
 fn stage(args: &DemoArgs) -> Stage {
-    let (frames, rate) = h264::split(CLIP, 16 << 20);
-    Stage {
-        frames: frames.into(),
-        interval: Duration::from_secs_f64(1.0 / rate.unwrap_or(30.0)),
-        scenario: Scenario::new(args.deadline, args.seed),
-        live: Arc::default(),
-    }
+    let (mut frames, rate) = h264::split(CLIP, 16 << 20);
+    let interval = Duration::from_secs_f64(1.0 / rate.unwrap_or(30.0));
+    frames.truncate((f64::from(args.seconds) / interval.as_secs_f64()).round() as usize);
+    Stage { frames: frames.into(), interval, scenario: Scenario::new(args.deadline, args.seed), live: Arc::default() }
 }
 
 async fn perform(stage: &Stage, transport: Transport, out: &Path, visible: bool) -> Result<Run, Failure> {
@@ -141,5 +138,7 @@ fn conclude(args: &DemoArgs, runs: &[Run], report: &Path) -> Result<(), Failure>
 
 /// The command that makes this demo again.
 fn command(args: &DemoArgs) -> String {
-    format!("punctual demo --deadline {} --seed {}", humantime::format_duration(args.deadline), args.seed)
+    let DemoArgs { deadline, seconds, seed, .. } = args;
+    let seconds = if *seconds == 10 { String::new() } else { format!(" --seconds {seconds}") };
+    format!("punctual demo --deadline {}{seconds} --seed {seed}", humantime::format_duration(*deadline))
 }
