@@ -31,7 +31,7 @@ const RECEIVE_WINDOW: u32 = 8 << 20;
 /// Streams a peer may have open. Punctual needs one; a fallback peer one for each block.
 const STREAMS: u32 = 256;
 /// The packet size that every path carries, and that a window is counted in.
-const BASE_PACKET: u64 = 1_200;
+pub(crate) const BASE_PACKET: u64 = 1_200;
 /// An ACK at least for every so many packets, plus one.
 const ACK_THRESHOLD: u32 = 1;
 

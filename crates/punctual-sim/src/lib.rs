@@ -5,7 +5,7 @@
 //! under test is the one that runs behind real sockets; only time and the network are made up. A minute of network
 //! takes about a second, and **the same seed gives the same run, to the byte**.
 //!
-//! ```no_run
+//! ```
 //! use std::time::Duration;
 //! use punctual_proto::{Block, Event};
 //! use punctual_sim::{HostClock, HostConfig, LinkSpec, Loss, World, tls};
@@ -42,7 +42,8 @@
 //!     Event::Outcome { id, outcome } if id == block => Some((at - start, outcome)),
 //!     _ => None,
 //! });
-//! println!("{ended:?}");
+//! let (took, outcome) = ended.expect("every block ends");
+//! println!("{took:?}: {outcome:?}");
 //! # Ok(())
 //! # }
 //! ```

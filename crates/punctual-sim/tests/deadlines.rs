@@ -75,8 +75,10 @@ fn priority_block(after_ms: u64) -> (f64, f64) {
         let urgent = Block::new(vec![2; 24_000]).priority(0).deadline(ms(200));
         let id = pair.world.enter(client, |cx| cx.send(session, urgent)).expect("room");
         pair.world.run_for(ms(5_000));
-        let (at, _) = pair.sink().received.get(&id).copied().expect("the urgent block arrives");
-        assert_eq!(pair.sink().received.len(), bulk + 1, "so does the rest");
+        let Some(&(at, _)) = pair.sink().received.get(&id) else {
+            return f64::INFINITY;
+        };
+        assert_eq!(pair.sink().received.len(), bulk + 1, "the rest arrives too");
         (at - sent).as_secs_f64()
     };
     (run(40), run(0))
@@ -85,7 +87,7 @@ fn priority_block(after_ms: u64) -> (f64, f64) {
 #[test]
 fn an_urgent_block_hardly_notices_four_megabytes_before_it() {
     let mut report = Vec::new();
-    for after in [0, 1, 50, 100, 200, 300, 400, 600] {
+    for after in [0, 1, 50, 100, 200, 300, 400, 600, 800] {
         let (behind, alone) = priority_block(after);
         report.push((after, behind, alone, behind / alone));
     }

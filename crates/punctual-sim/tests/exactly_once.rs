@@ -178,6 +178,14 @@ fn any_limits(random: &mut Pcg64) -> Limits {
     }
 }
 
+/// The same as [`run`], panics of the code under test included.
+fn outcome(seed: u64) -> Result<(), String> {
+    std::panic::catch_unwind(|| run(seed, LogMode::Off)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        Err(text.or(panic.downcast_ref::<&str>().map(|text| text.to_string())).unwrap_or_default())
+    })
+}
+
 /// Runs a world to its end; what is wrong with it, if anything.
 fn run(seed: u64, log: LogMode) -> Result<(), String> {
     let mut random = Pcg64::new(seed.into(), 1);
@@ -288,8 +296,7 @@ fn a_thousand_random_worlds() {
     if let Some(seed) = std::env::var("PUNCTUAL_SEED").ok().and_then(|seed| seed.parse().ok()) {
         return run(seed, LogMode::Full).unwrap();
     }
-    let failures: Vec<_> =
-        (0..WORLDS).filter_map(|seed| run(seed, LogMode::Off).err().map(|error| (seed, error))).collect();
+    let failures: Vec<_> = (0..WORLDS).filter_map(|seed| outcome(seed).err().map(|error| (seed, error))).collect();
     let listed: String = failures.iter().take(20).map(|(seed, error)| format!("\nseed {seed}: {error}")).collect();
     assert!(failures.is_empty(), "{} of {WORLDS} worlds failed:{listed}", failures.len());
 }

@@ -26,7 +26,7 @@ fn run(seed: u64, log: LogMode) -> (String, u64) {
 #[test]
 fn the_same_seed_gives_the_same_events() {
     let (first, hash) = run(11, LogMode::Full);
-    assert!(first.lines().count() > 10_000, "much happens");
+    assert!(first.lines().count() > 1_000, "much happens");
     for _ in 0..2 {
         let (again, _) = run(11, LogMode::Full);
         let difference = first.lines().zip(again.lines()).position(|(a, b)| a != b);

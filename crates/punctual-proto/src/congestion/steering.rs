@@ -11,8 +11,12 @@
 //!   passes on what the sender knows: whether the path had data to carry.
 //!
 //! Pacing is ours too (`multipath::pacing`), as a datagram cannot be taken back from noq's queue once it is there; noq's
-//! own pacer is told a rate that never holds anything back, except on paths that must keep quiet so that
-//! ACKs leave on the path the session prefers for them.
+//! own pacer is told of a window that makes it hold nothing back (which also shows in QUIC's own qlog events).
+//!
+//! noq sends ACKs on the first path it may use, which is no help when that path is the dead one. Only its pacer can stop an
+//! ACK, and an ACK by itself takes nothing from the pacer's bucket. So a session that merely receives keeps the bucket of
+//! every path but the control path at one packet ([`trickle`]): the least thing sent there, a ping when the control path
+//! moves away, leaves it short of a packet, and at the rate [`SILENCED`] it stays short until the path's turn comes.
 
 use std::{
     any::Any,
@@ -28,10 +32,9 @@ use noq_proto::{
 /// Index of a path's controller in the shared state.
 pub(crate) type Slot = usize;
 
-/// A pacing rate (bytes per second) that never holds a packet back.
-const UNPACED: u64 = 1 << 40;
-/// A pacing rate that holds everything back: noq's pacer knows no zero.
-const SILENCED: u64 = 1;
+/// A window so large that noq's pacer gives up pacing: it does so beyond 32 bits. (A large rate would not do: after
+/// `SILENCED` the bucket is all but empty, and noq would wait for it, for less than a nanosecond, again and again.)
+const UNPACED: u64 = 1 << 33;
 
 /// Which path may send what, while noq is asked for packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,11 +42,17 @@ pub(crate) enum Gate {
     /// Every path, as its inner controller allows: during the handshake.
     Open,
     /// Datagrams and stream data on this path only.
-    Data(Slot),
-    /// Everything on this path only: ACKs and the control stream choose their path here.
-    Control(Slot),
+    Only(Slot),
     /// No data anywhere; probes, challenges and left-over ACKs everywhere.
     Probes,
+}
+
+/// A pacing rate that holds everything back on a path whose bucket is not full: noq's pacer knows no zero.
+const SILENCED: u64 = 1;
+
+/// The pacing rate at which noq's bucket (10 ms worth, at least a packet) holds just one packet of `mtu` bytes.
+fn trickle(mtu: u16) -> u64 {
+    u64::from(mtu) * 100
 }
 
 /// What became of a packet.
@@ -93,6 +102,8 @@ struct Shared {
     gate: Gate,
     /// Windows and pacing are noq's own (fallback sessions, whose streams noq sends again by itself).
     hands_off: bool,
+    /// The path for ACKs and the control stream, if the session merely receives.
+    quiet_but: Option<Slot>,
     paths: Vec<SlotState>,
     /// Slots of paths that are gone, to be used again.
     free: Vec<Slot>,
@@ -111,6 +122,7 @@ impl Steering {
         Arc::new(Self(Mutex::new(Shared {
             gate: Gate::Open,
             hands_off: false,
+            quiet_but: None,
             paths: Vec::new(),
             free: Vec::new(),
             log: Vec::new(),
@@ -130,6 +142,11 @@ impl Steering {
     /// Leaves windows and pacing to noq for good.
     pub(crate) fn hands_off(&self) {
         self.lock().hands_off = true;
+    }
+
+    /// Keeps ACKs to one path (a session that merely receives), or lets QUIC choose theirs (one that sends).
+    pub(crate) fn keep_quiet_but(&self, slot: Option<Slot>) {
+        self.lock().quiet_but = slot;
     }
 
     /// What the controller in `slot` says.
@@ -322,7 +339,7 @@ impl Controller for Steered {
         let shared = self.steering.lock();
         let open = match shared.gate {
             Gate::Open => return self.inner.window(),
-            Gate::Data(slot) | Gate::Control(slot) => slot == self.slot,
+            Gate::Only(slot) => slot == self.slot,
             Gate::Probes => false,
         };
         match (open, shared.hands_off) {
@@ -336,11 +353,17 @@ impl Controller for Steered {
     fn metrics(&self) -> ControllerMetrics {
         let mut metrics = self.inner.metrics();
         let shared = self.steering.lock();
-        if matches!(shared.gate, Gate::Control(slot) if slot != self.slot) {
-            metrics.pacing_rate = Some(SILENCED);
-        } else if !shared.hands_off {
-            metrics.pacing_rate = Some(UNPACED);
+        if !shared.hands_off {
             metrics.send_quantum = None;
+            metrics.pacing_rate = match (shared.quiet_but, shared.gate) {
+                (None, _) | (_, Gate::Open) => None,
+                (Some(slot), _) if slot == self.slot => None,
+                (_, Gate::Only(slot)) if slot != self.slot => Some(SILENCED),
+                (_, Gate::Only(_) | Gate::Probes) => Some(trickle(shared.paths[self.slot].reading.mtu)),
+            };
+            if metrics.pacing_rate.is_none() {
+                metrics.congestion_window = UNPACED;
+            }
         }
         metrics
     }

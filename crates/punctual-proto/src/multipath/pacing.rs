@@ -6,6 +6,11 @@ use std::time::{Duration, Instant};
 const BURST_TIME: Duration = Duration::from_millis(2);
 /// The least that may leave at once, in packets, so that slow paths do not wake us for each one.
 const MIN_BURST_PACKETS: f64 = 4.0;
+/// What may leave at once after a pause, in packets: TCP's first window (RFC 6928), sent as one train so that its
+/// answers tell how fast the path is.
+const FIRST_BURST_PACKETS: f64 = 10.0;
+/// How long such a pause is at least.
+const PAUSE: Duration = Duration::from_millis(100);
 /// The most that may leave at once, in packets (one batch of segments for the network card).
 const MAX_BURST_PACKETS: f64 = 64.0;
 
@@ -17,14 +22,16 @@ pub(crate) struct Pacer {
     /// Bytes per second.
     rate: f64,
     burst: f64,
+    first_burst: f64,
     last: Instant,
+    last_sent: Instant,
 }
 
 impl Pacer {
     pub(crate) fn new(now: Instant, rate: f64, mtu: u16) -> Self {
-        let mut pacer = Self { tokens: 0.0, rate, burst: 0.0, last: now };
+        let mut pacer = Self { tokens: 0.0, rate, burst: 0.0, first_burst: 0.0, last: now, last_sent: now };
         pacer.set_rate(now, rate, mtu);
-        pacer.tokens = pacer.burst;
+        pacer.tokens = pacer.first_burst;
         pacer
     }
 
@@ -33,8 +40,8 @@ impl Pacer {
         self.refill(now);
         let mtu = f64::from(mtu);
         self.rate = rate.max(1.0);
+        self.first_burst = FIRST_BURST_PACKETS * mtu;
         self.burst = (self.rate * BURST_TIME.as_secs_f64()).clamp(MIN_BURST_PACKETS * mtu, MAX_BURST_PACKETS * mtu);
-        self.tokens = self.tokens.min(self.burst);
     }
 
     /// When a packet may leave: `None` is now.
@@ -49,12 +56,17 @@ impl Pacer {
     pub(crate) fn on_sent(&mut self, now: Instant, bytes: u64) {
         self.refill(now);
         self.tokens -= bytes as f64;
+        self.last_sent = now;
     }
 
     fn refill(&mut self, now: Instant) {
         let elapsed = now.saturating_duration_since(self.last).as_secs_f64();
         self.last = self.last.max(now);
-        self.tokens = (self.tokens + elapsed * self.rate).min(self.burst);
+        let paused = now.saturating_duration_since(self.last_sent) >= PAUSE;
+        let full = if paused { self.burst.max(self.first_burst) } else { self.burst };
+        if self.tokens < full {
+            self.tokens = (self.tokens + elapsed * self.rate).min(full);
+        }
     }
 }
 
@@ -81,6 +93,6 @@ mod tests {
             }
         }
         assert!((995_000..=1_010_000).contains(&sent), "{sent}");
-        assert_eq!(first_burst, Some(4 * 1_200 + 1_200), "a packet may leave while a token is left");
+        assert_eq!(first_burst, Some(10 * 1_200 + 1_200), "a packet may leave while a token is left");
     }
 }

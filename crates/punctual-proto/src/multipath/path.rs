@@ -1,11 +1,18 @@
 //! A path as its sender sees it: what is in flight, how fast it may go, whether it can be trusted.
 //!
-//! A path that has data in flight and is silent for longer than about one and a half round trips is *suspect*: what is in
-//! flight on it goes elsewhere at once, and it carries nothing but probes until one of these is answered. Only packets
-//! sent after the suspicion count as evidence, for an acknowledgement of older ones may have come round by another path
-//! from before the path died.
+//! Two alarms watch for its death.
+//!
+//! - *Overdue*: the answer to a packet is later than any answer was lately, and the path has been quiet besides. That may
+//!   be the loss of a last packet, or the beginning of the end. Fragments whose deadline would not survive more waiting are
+//!   sent again at once, and the path gets no new data while another is free of doubt. The next acknowledgement clears it.
+//! - *Silence* for about one and a half round trips with data in flight makes a path *suspect*: everything in flight on
+//!   it goes elsewhere, and it carries nothing but probes until one of these is answered. Only packets sent after the
+//!   suspicion count as evidence, for an acknowledgement of older ones may have come round by another path from before the
+//!   path died.
 
 use std::time::{Duration, Instant};
+
+use noq_proto::PathStatus;
 
 use super::{PathEvent, PathHealth, PathId, PathView, pacing::Pacer};
 use crate::{
@@ -17,6 +24,10 @@ use crate::{
 
 /// Silence after which a path with data in flight is suspect, in round-trip times.
 const PATIENCE_RTTS: f64 = 1.5;
+/// An answer is overdue once it is later than any in this many round trips.
+const RECENT_RTTS: u32 = 8;
+/// And once the path has been quiet for longer than it usually pauses between acknowledgements, and than this.
+const MIN_QUIET: Duration = Duration::from_millis(2);
 /// Timers and schedulers of real hosts are late by about this much.
 const GRANULARITY: Duration = Duration::from_millis(1);
 /// Bounds on the time between probes of a suspect path.
@@ -49,14 +60,28 @@ pub(crate) struct Path {
     pub(crate) health: PathHealth,
     pub(crate) in_flight: InFlight,
     pub(crate) suspected: u64,
-    /// The peer has said that it does not trust the path.
+    /// What QUIC and the peer were told of the path.
+    status: PathStatus,
+    /// The peer has said that it would rather not have the path used.
     pub(crate) peer_distrusts: bool,
     /// When a datagram last came from it.
-    pub(crate) last_received: Instant,
+    last_received: Instant,
+    /// The longest silence between two datagrams lately, in two generations, and when this one began.
+    longest_silence: (Duration, Duration),
+    silences_since: Instant,
     pacer: Pacer,
     /// RTT until an ACK has measured one.
     initial_rtt: Duration,
     last_heard: Option<Instant>,
+    /// The longest round trip lately, in two generations: this one and the one before.
+    longest_rtt: (Duration, Duration),
+    generation_since: Instant,
+    /// The usual time between acknowledgements.
+    pause: Duration,
+    /// An answer is overdue.
+    doubtful: bool,
+    /// Packets sent up to here have been judged as to whether their answer is overdue.
+    judged: Option<Instant>,
     suspect_since: Option<Instant>,
     next_probe: Option<Instant>,
     probes: u32,
@@ -90,11 +115,19 @@ impl Path {
             health,
             in_flight: InFlight::default(),
             suspected: 0,
+            status: PathStatus::Available,
             peer_distrusts: false,
             last_received: now,
+            longest_silence: (Duration::ZERO, Duration::ZERO),
+            silences_since: now,
             pacer: Pacer::new(now, rate, reading.mtu),
             initial_rtt,
             last_heard: None,
+            longest_rtt: (Duration::ZERO, Duration::ZERO),
+            generation_since: now,
+            pause: Duration::ZERO,
+            doubtful: false,
+            judged: None,
             suspect_since: None,
             next_probe: None,
             probes: 0,
@@ -119,7 +152,7 @@ impl Path {
         let paced_until = self.pacer.ready_at(now);
         PathView {
             id: self.id,
-            health: self.health,
+            health: if self.is_doubted() { PathHealth::Suspect } else { self.health },
             ready: trusted && room && paced_until.is_none(),
             ready_at: paced_until.filter(|_| trusted && room),
             rate: rate(reading, rtt),
@@ -132,6 +165,11 @@ impl Path {
             in_flight: reading.in_flight,
             cost: 0.0,
         }
+    }
+
+    /// Until when pacing holds the next packet back, if it does.
+    pub(crate) fn paced_until(&self, now: Instant) -> Option<Instant> {
+        self.pacer.ready_at(now)
     }
 
     pub(crate) fn rtts(&self, reading: &PathReading) -> (Duration, Duration, Duration) {
@@ -159,8 +197,10 @@ impl Path {
         reading: &PathReading,
         store: &mut Store,
     ) -> Option<PathEvent> {
-        self.in_flight.on_acked(pn, sent, now, store)?;
-        self.last_heard = Some(now);
+        if !self.in_flight.on_acked(pn, sent, now, store) {
+            return None;
+        }
+        self.note_answer(now, now.saturating_duration_since(sent), reading);
         self.loss *= 1.0 - LOSS_WEIGHT;
         self.pacer.set_rate(now, pacing_rate(reading, self.rtts(reading).0), reading.mtu);
         if self.suspect_since.is_some_and(|since| sent >= since) {
@@ -186,14 +226,69 @@ impl Path {
         self.pacer.set_rate(now, pacing_rate(reading, self.rtts(reading).0), reading.mtu);
     }
 
+    /// Learns from an acknowledgement how long answers take, and how far apart they come.
+    fn note_answer(&mut self, now: Instant, rtt: Duration, reading: &PathReading) {
+        if let Some(pause) = self.last_heard.map(|heard| now.saturating_duration_since(heard)).filter(|p| !p.is_zero())
+        {
+            self.pause = (self.pause * 7 + pause.min(self.rtts(reading).0)) / 8;
+        }
+        self.last_heard = Some(now);
+        self.doubtful = false;
+        if now.saturating_duration_since(self.generation_since) > self.rtts(reading).0 * RECENT_RTTS {
+            self.longest_rtt = (Duration::ZERO, self.longest_rtt.0);
+            self.generation_since = now;
+        }
+        self.longest_rtt.0 = self.longest_rtt.0.max(rtt);
+    }
+
+    /// A datagram came from it.
+    pub(crate) fn on_received(&mut self, now: Instant) {
+        if now.saturating_duration_since(self.silences_since) > SILENCE_MEMORY {
+            self.longest_silence = (Duration::ZERO, self.longest_silence.0);
+            self.silences_since = now;
+        }
+        let silence = now.saturating_duration_since(self.last_received);
+        // A real outage is not something to get used to.
+        if silence <= CONTROL_SILENCE.1 {
+            self.longest_silence.0 = self.longest_silence.0.max(silence);
+        }
+        self.last_received = now;
+    }
+
+    /// A silence that means nothing yet: a little more than the longest lately.
+    fn usual_silence(&self) -> Duration {
+        self.longest_silence.0.max(self.longest_silence.1).mul_f64(1.25)
+    }
+
+    /// Whether QUIC may send data on it as things stand.
+    pub(crate) fn is_available(&self) -> bool {
+        self.status == PathStatus::Available
+    }
+
+    /// Whether new data should rather go elsewhere.
+    pub(crate) fn is_doubted(&self) -> bool {
+        self.doubtful || self.health != PathHealth::Active
+    }
+
     /// When [`on_timeout`](Self::on_timeout) is due.
     pub(crate) fn next_timeout(&self, reading: &PathReading, max_ack_delay: Duration) -> Option<Instant> {
         let alarm = match self.health {
             PathHealth::Opening => None,
-            PathHealth::Active => self.silent_since().map(|since| since + self.patience(reading, max_ack_delay)),
+            PathHealth::Active => {
+                let silence =
+                    self.in_flight.oldest_of_tail().map(|since| since + self.patience(reading, max_ack_delay));
+                let next = self.in_flight.first_of_tail_after(self.judged);
+                let overdue = next.map(|sent| self.overdue_at(sent, reading));
+                [silence, overdue].into_iter().flatten().min()
+            }
             PathHealth::Suspect => self.next_probe,
         };
-        [alarm, self.echo_due].into_iter().flatten().min()
+        alarm
+    }
+
+    /// When a datagram should leave to carry an echo.
+    pub(crate) fn echo_due(&self) -> Option<Instant> {
+        self.echo_due.filter(|_| !self.is_doubted())
     }
 
     /// Looks after the path's trustworthiness.
@@ -206,14 +301,22 @@ impl Path {
     ) -> Alarm {
         match self.health {
             PathHealth::Active => {
-                let Some(since) = self.silent_since() else { return Alarm::None };
-                if now < since + self.patience(reading, max_ack_delay) {
-                    let age = (self.rtts(reading).0 * FORGOTTEN_RTTS).max(Duration::from_secs(1));
-                    self.in_flight.expire(age, self.id, now, store);
-                    return Alarm::None;
+                let patience = self.patience(reading, max_ack_delay);
+                if let Some(since) = self.in_flight.oldest_of_tail().filter(|&since| now >= since + patience) {
+                    self.suspect(now, store);
+                    return Alarm::Suspected(PathEvent::Suspected { silent: now - since });
                 }
-                self.suspect(now, store);
-                Alarm::Suspected(PathEvent::Suspected { silent: now - since })
+                let next = self.in_flight.first_of_tail_after(self.judged);
+                if next.is_some_and(|sent| now >= self.overdue_at(sent, reading)) {
+                    self.doubtful = true;
+                    let due_by = now + self.rtts(reading).0 * 2;
+                    let sent_by = now.checked_sub(self.longest_answer(reading)).unwrap_or(now);
+                    self.in_flight.give_up_urgent(sent_by, due_by, self.id, now, store);
+                    self.judged = Some(sent_by);
+                }
+                let age = (self.rtts(reading).0 * FORGOTTEN_RTTS).max(Duration::from_secs(1));
+                self.in_flight.expire(age, self.id, now, store);
+                Alarm::None
             }
             PathHealth::Suspect if self.next_probe.is_some_and(|at| at <= now) => {
                 self.probes += 1;
@@ -229,21 +332,31 @@ impl Path {
         }
     }
 
+    /// How long an answer may take before it is overdue: longer than any lately, or than can be put down to variation.
+    fn longest_answer(&self, reading: &PathReading) -> Duration {
+        let (rtt, _, var) = self.rtts(reading);
+        let longest = self.longest_rtt.0.max(self.longest_rtt.1);
+        longest.min(rtt + var * 4).max(rtt) + GRANULARITY
+    }
+
+    /// When the answer to the tail's oldest packet, sent then, is overdue.
+    fn overdue_at(&self, sent: Instant, reading: &PathReading) -> Instant {
+        let quiet = self.pause.max(MIN_QUIET);
+        let answer = sent + self.longest_answer(reading);
+        self.last_heard.map_or(answer, |heard| answer.max(heard + quiet))
+    }
+
     fn suspect(&mut self, now: Instant, store: &mut Store) {
         self.health = PathHealth::Suspect;
         self.suspected += 1;
         self.suspect_since = Some(now);
+        self.doubtful = false;
         self.probes = 0;
         self.next_probe = Some(now);
         self.in_flight.give_up(self.id, now, store);
     }
 
-    /// Since when nothing has been heard of what is in flight.
-    fn silent_since(&self) -> Option<Instant> {
-        let oldest = self.in_flight.oldest()?;
-        Some(self.last_heard.map_or(oldest, |heard| heard.max(oldest)))
-    }
-
+    /// How long the answer to a packet may take, with nothing after it answered, before the path is suspect.
     fn patience(&self, reading: &PathReading, max_ack_delay: Duration) -> Duration {
         let (rtt, _, var) = self.rtts(reading);
         rtt.mul_f64(PATIENCE_RTTS).max(rtt + var * 4) + max_ack_delay + GRANULARITY
@@ -285,7 +398,7 @@ impl Path {
 
     /// Whether a datagram should leave now just to carry the echo.
     pub(crate) fn owes_echo(&self, now: Instant) -> bool {
-        self.health == PathHealth::Active && self.echo.is_some() && self.echo_due.is_some_and(|due| due <= now)
+        self.echo.is_some() && self.echo_due().is_some_and(|due| due <= now)
     }
 }
 
@@ -326,8 +439,12 @@ pub(crate) struct Paths {
     control: Option<PathId>,
 }
 
-/// How much longer than another the control path may have been silent: bounds, and the share of its RTT in between.
-const CONTROL_SILENCE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(50));
+/// How much longer than another the control path may have been silent: bounds; in between, what is usual on it.
+const CONTROL_SILENCE: (Duration, Duration) = (Duration::from_millis(3), Duration::from_millis(50));
+/// How long a generation of observed silences lasts.
+const SILENCE_MEMORY: Duration = Duration::from_secs(1);
+/// A path is clearly slower than another if its RTT is larger by more than this factor.
+const CONTROL_RTT_RATIO: f64 = 1.25;
 
 impl Paths {
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Path> {
@@ -366,9 +483,6 @@ impl Paths {
 
     pub(crate) fn remove(&mut self, id: PathId) -> Option<Path> {
         let at = self.list.iter().position(|path| path.id == id)?;
-        if self.control == Some(id) {
-            self.control = None;
-        }
         Some(self.list.remove(at))
     }
 
@@ -383,36 +497,46 @@ impl Paths {
         views: &mut Vec<PathView>,
     ) {
         views.clear();
-        let any_active = self.list.iter().any(|path| path.health == PathHealth::Active);
+        let any_active = self.list.iter().any(|path| !path.is_doubted());
         for path in &self.list {
             let trusted = match path.health {
-                PathHealth::Active => true,
-                PathHealth::Suspect => !any_active,
+                PathHealth::Active if !path.doubtful => true,
+                PathHealth::Active | PathHealth::Suspect => !any_active,
                 PathHealth::Opening => false,
             };
             views.push(path.view(now, &steering.reading(path.slot), one_way_delay(path.id), trusted));
         }
     }
 
-    /// The path on which ACKs and the control stream should leave.
+    /// Chooses the path on which ACKs and the control stream should leave now.
     ///
-    /// The peer's silence on a path is the first sign that ours is lost on it too, long before any timer: so the path
-    /// moves, with some hysteresis, to where the peer was heard last. Among those heard lately it is the fastest.
-    pub(crate) fn control_path(&mut self, steering: &Steering) -> Option<Slot> {
-        let usable = |path: &&Path| path.health == PathHealth::Active && !path.peer_distrusts;
-        let any_active = self.list.iter().any(|path| usable(&path));
-        let candidates = || self.list.iter().filter(|path| !any_active || usable(path));
-        let newest = candidates().map(|path| path.last_received).max()?;
+    /// An answer is safest on the path that was heard last, and tells the peer most there: if each path's ACKs return on it,
+    /// the death of one path takes no other's with it. Only a clearly faster path, heard lately, is preferred.
+    pub(crate) fn choose_control(&mut self, steering: &Steering) -> Option<Slot> {
+        let open = || self.list.iter().filter(|path| path.health != PathHealth::Opening);
+        let newest = open().map(|path| path.last_received).max()?;
         let rtt = |path: &Path| path.rtts(&steering.reading(path.slot)).0;
-        let silence = |path: &Path| (rtt(path) / 4).clamp(CONTROL_SILENCE.0, CONTROL_SILENCE.1);
-        let heard = |path: &&Path| newest.saturating_duration_since(path.last_received) <= silence(path);
-        let current = candidates().find(|path| Some(path.id) == self.control);
-        if let Some(path) = current.filter(heard) {
-            return Some(path.slot);
-        }
-        let best = candidates().filter(heard).min_by_key(|path| (rtt(path), path.id))?;
-        let slot = best.slot;
-        self.control = Some(best.id);
+        let silence = |path: &Path| path.usual_silence().clamp(CONTROL_SILENCE.0, CONTROL_SILENCE.1);
+        let heard = || open().filter(|path| newest.saturating_duration_since(path.last_received) <= silence(path));
+        let fastest = heard().filter(|path| !path.peer_distrusts).map(rtt).min();
+        let fast = |path: &&Path| fastest.is_none_or(|best| rtt(path) <= best.mul_f64(CONTROL_RTT_RATIO));
+        let chosen = heard().filter(fast).max_by_key(|path| (!path.peer_distrusts, path.last_received))?;
+        let (id, slot) = (chosen.id, chosen.slot);
+        self.control = Some(id);
         Some(slot)
+    }
+
+    /// Tells QUIC, and with it the peer, which paths its own frames may take (RFC 10069, path status).
+    ///
+    /// Doubted paths are backups as long as there is a better one; but never the control path, on which the peer was heard.
+    pub(crate) fn set_statuses(&mut self, conn: &mut noq_proto::Connection) {
+        let any_active = self.list.iter().any(|path| !path.is_doubted());
+        for path in &mut self.list {
+            let available = !path.is_doubted() || !any_active || Some(path.id) == self.control;
+            let status = if available { PathStatus::Available } else { PathStatus::Backup };
+            if path.status != status && conn.set_path_status(path.quic, status).is_ok() {
+                path.status = status;
+            }
+        }
     }
 }

@@ -21,6 +21,9 @@ struct Packet {
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
     packets: BTreeMap<u64, Packet>,
+    /// The latest packet the peer is known to have. What was sent before it is for QUIC's loss detection to judge; what
+    /// was sent after it is the tail, of which nothing has been heard.
+    largest_acked: Option<u64>,
 }
 
 impl InFlight {
@@ -35,15 +38,16 @@ impl InFlight {
         }
     }
 
-    /// The peer has the packet. Returns when it was sent, if it was one of ours.
-    pub(crate) fn on_acked(&mut self, pn: u64, sent: Instant, now: Instant, store: &mut Store) -> Option<Instant> {
+    /// The peer has the packet. Returns whether it was one of ours.
+    pub(crate) fn on_acked(&mut self, pn: u64, sent: Instant, now: Instant, store: &mut Store) -> bool {
         // Packet numbers of different QUIC spaces may coincide during the handshake; the time tells them apart.
-        let packet = self.packets.get(&pn).filter(|packet| packet.sent == sent)?;
+        let Some(packet) = self.packets.get(&pn).filter(|packet| packet.sent == sent) else { return false };
         for piece in packet.contents.iter() {
             store.on_acked(now, piece.id, piece.range.clone(), piece.with_info);
         }
         self.packets.remove(&pn);
-        Some(sent)
+        self.largest_acked = self.largest_acked.max(Some(pn));
+        true
     }
 
     /// QUIC gave the packet up.
@@ -61,6 +65,30 @@ impl InFlight {
         }
     }
 
+    /// Sends for the tail's packets from before `sent_by` again, where waiting longer could cost a deadline: that is, of
+    /// blocks due before `due_by`.
+    pub(crate) fn give_up_urgent(
+        &mut self,
+        sent_by: Instant,
+        due_by: Instant,
+        path: PathId,
+        now: Instant,
+        store: &mut Store,
+    ) {
+        let urgent = |store: &Store, contents: &Contents| {
+            contents.iter().any(|piece| store.get(piece.id).and_then(|b| b.due()).is_some_and(|due| due < due_by))
+        };
+        for packet in tail(&mut self.packets, self.largest_acked) {
+            if packet.sent > sent_by {
+                break;
+            }
+            if !packet.given_up && urgent(store, &packet.contents) {
+                packet.given_up = true;
+                lose(&packet.contents, path, now, store);
+            }
+        }
+    }
+
     /// Gives up packets that QUIC itself seems to have forgotten: those sent over `age` ago.
     pub(crate) fn expire(&mut self, age: Duration, path: PathId, now: Instant, store: &mut Store) {
         while let Some(oldest) = self.packets.first_entry() {
@@ -74,10 +102,20 @@ impl InFlight {
         }
     }
 
-    /// When the oldest packet was sent that still waits for its fate.
-    pub(crate) fn oldest(&self) -> Option<Instant> {
-        self.packets.values().find(|packet| !packet.given_up).map(|packet| packet.sent)
+    /// When the oldest packet of the tail was sent.
+    pub(crate) fn oldest_of_tail(&self) -> Option<Instant> {
+        self.packets.range(self.largest_acked.map_or(0, |pn| pn + 1)..).next().map(|(_, packet)| packet.sent)
     }
+
+    /// When the first packet of the tail was sent that left after `judged`.
+    pub(crate) fn first_of_tail_after(&self, judged: Option<Instant>) -> Option<Instant> {
+        let mut tail = self.packets.range(self.largest_acked.map_or(0, |pn| pn + 1)..);
+        tail.find(|(_, packet)| judged.is_none_or(|judged| packet.sent > judged)).map(|(_, packet)| packet.sent)
+    }
+}
+
+fn tail(packets: &mut BTreeMap<u64, Packet>, largest_acked: Option<u64>) -> impl Iterator<Item = &mut Packet> {
+    packets.range_mut(largest_acked.map_or(0, |pn| pn + 1)..).map(|(_, packet)| packet)
 }
 
 fn lose(contents: &Contents, path: PathId, now: Instant, store: &mut Store) {

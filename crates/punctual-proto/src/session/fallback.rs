@@ -56,7 +56,7 @@ impl Session {
                 self.hold(id);
                 continue;
             };
-            self.steering.set_gate(Gate::Data(slot));
+            self.steering.set_gate(Gate::Only(slot));
             let transmit = self.poll_quic(now, buf);
             if transmit.is_some() {
                 return transmit;

@@ -30,7 +30,7 @@ impl Session {
     pub(crate) fn handle_datagram(&mut self, now: Instant, network: NetworkPath, event: ConnectionEvent) {
         self.conn.handle_event(event);
         if let Some(path) = self.paths.on_network(network) {
-            path.last_received = now;
+            path.on_received(now);
         }
         self.take_quic_events(now);
         // Drained for each packet, so that it is known which path they came on.
@@ -295,7 +295,6 @@ impl Session {
                 }
                 Fate::Acked { pn, sent, .. } => {
                     if let Some(event) = path.on_acked(pn, sent, now, &reading, &mut self.store) {
-                        let _ = self.conn.set_path_status(path.quic, PathStatus::Available);
                         tracing::debug!(path = %path.id, "recovered");
                         self.events.push_back(Event::Path { id: path.id, event });
                     }

@@ -301,12 +301,12 @@ impl Session {
     }
 
     /// State and totals of every open path, in the order of their ids.
-    pub fn path_stats(&mut self) -> Vec<PathStats> {
+    pub fn path_stats(&mut self, now: Instant) -> Vec<PathStats> {
         let conn = &mut self.conn;
         let (steering, clocks) = (&self.steering, &self.clocks);
         let stats = |path: &Path| {
             let reading = steering.reading(path.slot);
-            let view = path.view(path.last_received, &reading, clocks.one_way_delay(path.id), true);
+            let view = path.view(now, &reading, clocks.one_way_delay(path.id), true);
             let quic = conn.path_stats(path.quic).unwrap_or_default();
             PathStats {
                 id: path.id,
@@ -363,7 +363,10 @@ impl Session {
             .iter()
             .filter_map(|path| path.next_timeout(&self.steering.reading(path.slot), self.config.max_ack_delay))
             .min();
-        [quic, self.store.next_timeout(), paths, self.output.wake_at(), self.retry_at].into_iter().flatten().min()
+        // A datagram that QUIC holds back has an alarm of QUIC's own; the next one has to wait for it.
+        let next = self.paths.iter().filter_map(Path::echo_due).chain(self.output.wake_at()).min();
+        let next = next.filter(|_| !self.output.is_held_up());
+        [quic, self.store.next_timeout(), paths, next, self.retry_at].into_iter().flatten().min()
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
@@ -384,8 +387,6 @@ impl Session {
                 Alarm::None => {}
                 Alarm::Suspected(event) => {
                     tracing::debug!(path = %path.id, "suspected");
-                    // QUIC's own frames, the control stream's among them, then avoid the path as well.
-                    let _ = self.conn.set_path_status(path.quic, PathStatus::Backup);
                     self.events.push_back(Event::Path { id: path.id, event });
                 }
                 Alarm::Probe => {
@@ -397,7 +398,6 @@ impl Session {
 
     /// Tries to open the paths that wait for it.
     fn open_paths(&mut self, now: Instant) {
-        self.retry_at = None;
         while let Some(Opening { id, network, since }) = self.opening.front() {
             let (id, network) = (*id, *network);
             let gives_up = now.saturating_duration_since(*since) >= OPENING_PATIENCE;
@@ -440,9 +440,8 @@ impl Session {
         self.take_quic_events(now);
         self.take_fates(now);
         if self.phase == Phase::Open {
-            if !self.opening.is_empty() {
-                self.open_paths(now);
-            }
+            self.retry_at = None;
+            self.open_paths(now);
             self.read_streams(now);
         }
         self.pass_on_notices(now);

@@ -18,9 +18,9 @@ use crate::{
     block::BlockId,
     clock::wire,
     congestion::steering::Gate,
-    endpoint::{DATAGRAM_QUEUE, LocalId, NetworkPath, Transmit},
+    endpoint::{BASE_PACKET, DATAGRAM_QUEUE, LocalId, NetworkPath, Transmit},
     frame::DatagramWriter,
-    multipath::{FragmentView, PathChoice, PathId, PathScheduler, PathSet, PathView, path::Path},
+    multipath::{FragmentView, PathChoice, PathHealth, PathId, PathScheduler, PathSet, PathView, path::Path},
     schedule::SendContext,
     send::{
         packetize::{self, Contents},
@@ -32,6 +32,8 @@ use crate::{
 const MAX_HELD: usize = 8;
 /// What QUIC's datagram queue has room for when it is empty.
 const EMPTY_QUEUE: usize = DATAGRAM_QUEUE - std::mem::size_of::<noq_proto::Datagram>();
+/// Who has sent block data within this time counts as a sender, whose paths all stay open to QUIC.
+const SENDER_MEMORY: Duration = Duration::from_secs(1);
 /// A datagram that only carries an echo needs no more than this.
 const ECHO_SIZE: usize = 64;
 
@@ -57,6 +59,8 @@ pub(super) struct Output {
     stirred: bool,
     /// When pacing lets the next packet go.
     wake_at: Option<Instant>,
+    /// When block data left last.
+    last_data: Option<Instant>,
     /// The packet that left last.
     last_sent: Option<(PathId, u64)>,
     pub(super) source_bytes: u64,
@@ -74,6 +78,7 @@ impl Output {
             views: Vec::new(),
             stirred: true,
             wake_at: None,
+            last_data: None,
             last_sent: None,
             source_bytes: 0,
             resent_bytes: 0,
@@ -84,6 +89,11 @@ impl Output {
     /// Something came in: QUIC may have an answer.
     pub(super) fn stir(&mut self) {
         self.stirred = true;
+    }
+
+    /// Whether QUIC has a datagram that it would not let go yet.
+    pub(super) fn is_held_up(&self) -> bool {
+        self.queued.is_some()
     }
 
     pub(super) fn wake_at(&self) -> Option<Instant> {
@@ -138,9 +148,20 @@ impl Session {
 
     /// What QUIC has to send of its own: on the control path as far as it can choose, probes where they belong.
     fn poll_own(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
-        if let Some(slot) = self.paths.control_path(&self.steering) {
-            self.steering.set_gate(Gate::Control(slot));
+        let sending = self.output.last_data.is_some_and(|last| now.saturating_duration_since(last) < SENDER_MEMORY);
+        let control = self.paths.choose_control(&self.steering);
+        self.paths.set_statuses(&mut self.conn);
+        let quiet_but = control.filter(|_| !sending);
+        self.steering.keep_quiet_but(quiet_but);
+        if let Some(slot) = control {
+            self.steering.set_gate(Gate::Only(slot));
             if let Some(transmit) = self.poll_quic(now, buf) {
+                let stray =
+                    self.paths.on_network(transmit.path).filter(|path| quiet_but.is_some_and(|s| s != path.slot));
+                if let Some(path) = stray {
+                    // Its bucket was full; a ping keeps it quiet from now on.
+                    let _ = self.conn.ping_path(path.quic);
+                }
                 return Some(transmit);
             }
         }
@@ -156,14 +177,15 @@ impl Session {
                 return None;
             }
             let queued = self.output.queued.as_ref()?;
-            let Some(slot) = self.paths.get(queued.path).map(|path| path.slot) else {
-                // The path went away under it: let QUIC send it wherever it can.
+            let Some(slot) = self.paths.get(queued.path).filter(|path| path.is_available()).map(|path| path.slot)
+            else {
+                // The path was lost under it: let QUIC send it wherever it can.
                 self.steering.set_gate(Gate::Open);
                 let transmit = self.poll_quic(now, buf);
                 self.note_departure();
                 return transmit;
             };
-            self.steering.set_gate(Gate::Data(slot));
+            self.steering.set_gate(Gate::Only(slot));
             let transmit = self.poll_quic(now, buf);
             self.note_departure();
             if transmit.is_some() {
@@ -239,6 +261,8 @@ impl Session {
         let cx = context(now, &self.output.views);
         let filled = packetize::fill(&mut self.store, &cx, id, capacity, stamp, echo);
         debug_assert!(!filled.contents.is_empty(), "a block that may be sent has something to send");
+        self.output.last_data = Some(now);
+        self.steering.keep_quiet_but(None);
         self.output.source_bytes += filled.source_bytes;
         self.output.resent_bytes += filled.resent_bytes;
         for path in paths {
@@ -258,7 +282,7 @@ impl Session {
                 self.note_limits(self.output.held.is_empty());
                 return Next::Nothing;
             };
-            if !self.output.views.iter().any(|view| view.ready) {
+            if !self.output.views.iter().any(|view| view.ready) && !self.lend_window(now, id) {
                 self.output.wait(true);
                 self.note_limits(false);
                 return Next::Nothing;
@@ -280,6 +304,24 @@ impl Session {
                 return Next::Nothing;
             }
         }
+    }
+
+    /// Bulk data (without a deadline) may have taken a path's whole first window when a block with a deadline comes. That
+    /// one is lent some more, so that it need not wait a round trip for the first acknowledgement.
+    fn lend_window(&mut self, now: Instant, id: BlockId) -> bool {
+        if self.store.get(id).is_none_or(|block| block.deadline.is_none()) {
+            return false;
+        }
+        let first_window = u64::from(self.config.initial_window_packets) * BASE_PACKET;
+        for view in &mut self.output.views {
+            let full = !view.ready && view.ready_at.is_none() && view.health == PathHealth::Active;
+            if full && view.window <= first_window && view.in_flight + BASE_PACKET <= view.window + first_window / 2 {
+                let paced = self.paths.get(view.id).and_then(|path| path.paced_until(now));
+                view.ready = paced.is_none();
+                view.ready_at = paced;
+            }
+        }
+        self.output.views.iter().any(|view| view.ready)
     }
 
     pub(super) fn fragment_view(&self, id: BlockId) -> Option<FragmentView> {

@@ -1,0 +1,421 @@
+//! Our own controller: drives a path at the rate it delivers, and keeps its queue short.
+//!
+//! A queue in the network is one no scheduler can reach into: a new urgent block waits behind it. So this controller
+//! models the path (what it delivers, how long it takes when empty) in the manner of BBR, and sends at that rate, with three
+//! differences that deadlines ask for:
+//!
+//! - **It watches the delay.** Start-up ends at the first standing queue and not only when the rate no longer grows, and a
+//!   queue that stands for a whole round is drained at once. There is no periodic starvation to find the empty path's RTT.
+//! - **It probes gently** ([`PROBE_UP`]), and only when there is data that could use more.
+//! - **It repeats.** Nothing is drawn from a random generator, so virtual-time runs are equal to the byte.
+//!
+//! Loss by itself says little about congestion on the paths we are for, so it is answered only when much is lost
+//! ([`LOSS_LIMIT`]) over a round.
+
+use std::{
+    any::Any,
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use noq_proto::{
+    RttEstimator,
+    congestion::{Controller, ControllerFactory, ControllerMetrics},
+};
+
+/// How fast start-up grows: the least that doubles the rate each round (BBR's 2/ln 2).
+const STARTUP_GAIN: f64 = 2.77;
+/// A rate that grew by less than this in a round has stopped growing (BBR).
+const GROWTH: f64 = 1.25;
+/// After so many rounds without growth, start-up ends (BBR).
+const FULL_ROUNDS: u32 = 3;
+/// The window, in bandwidth-delay products: room for acknowledgements to come late (BBR's cwnd_gain).
+const WINDOW_GAIN: f64 = 2.0;
+/// How much faster than the path a probe for more bandwidth is, for one round; BBR's 1.25 would queue a quarter of an RTT.
+const PROBE_UP: f64 = 1.1;
+/// How much slower the round after it is, and every round as long as a queue stands.
+const PROBE_DOWN: f64 = 0.9;
+/// Rounds from probe to probe (BBR's gain cycle has eight phases).
+const CYCLE: u32 = 8;
+/// How long the best delivery rate is believed, in rounds (BBR).
+const RATE_MEMORY: u64 = 10;
+/// How long the shortest round trip is believed (BBR).
+const RTT_MEMORY: Duration = Duration::from_secs(10);
+/// A queue stands if the shortest round trip of a round exceeds the path's by this, or by [`QUEUE_SHARE`].
+const QUEUE_FLOOR: Duration = Duration::from_millis(4);
+/// See [`QUEUE_FLOOR`]; a share of the path's round trip.
+const QUEUE_SHARE: u32 = 16;
+/// So large a share of a round lost is congestion, whatever the delay says (BBR v1 bears about a fifth).
+const LOSS_LIMIT: f64 = 0.25;
+/// What is left of the rate after such a round.
+const LOSS_BACKOFF: f64 = 0.85;
+/// Packets that left in one train, and came back spread out by the path, tell its rate: with so many of them,
+const TRAIN_PACKETS: u64 = 6;
+/// counted up to so many,
+const LONGEST_TRAIN: u64 = 16;
+/// sent no further apart than this,
+const TRAIN_GAP: Duration = Duration::from_millis(2);
+/// and in less than this share of the time their answers took.
+const TRAIN_SPREAD: f64 = 0.7;
+/// Weight of a new train in the estimate.
+const TRAIN_WEIGHT: f64 = 0.25;
+/// Start-up does not outrun what trains tell by more than this.
+const TRAIN_MARGIN: f64 = 1.05;
+/// The smallest window, in packets (RFC 9002 has 2; acknowledgements come for every second packet).
+const MIN_WINDOW_PACKETS: u64 = 4;
+
+/// Builds [`Steady`] controllers.
+#[derive(Debug, Clone)]
+pub(super) struct SteadyConfig {
+    /// Bytes.
+    pub(super) initial_window: u64,
+}
+
+impl ControllerFactory for SteadyConfig {
+    fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
+        Box::new(Steady::new(self.initial_window, current_mtu, now))
+    }
+}
+
+/// Packets that left close together, as their answers come in.
+#[derive(Debug, Clone, Copy)]
+struct Train {
+    /// When its first packet left, and was answered.
+    head: (Instant, Instant),
+    /// When its last packet so far left.
+    tail_sent: Instant,
+    /// Bytes answered after the head.
+    bytes: u64,
+    packets: u64,
+    /// What it tells so far, bytes per second.
+    rate: Option<f64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Finding the rate.
+    Startup,
+    /// Emptying the queue that start-up made.
+    Drain,
+    /// At the rate; the number counts rounds since the last probe.
+    Cruise(u32),
+}
+
+/// What was known when a packet left.
+#[derive(Debug, Clone, Copy)]
+struct Sent {
+    pn: u64,
+    at: Instant,
+    /// Bytes delivered by then, and when the last of them was.
+    delivered: u64,
+    delivered_at: Instant,
+    /// When the packet left whose delivery that was.
+    first_sent: Instant,
+    app_limited: bool,
+}
+
+/// The controller.
+#[derive(Debug, Clone)]
+struct Steady {
+    initial_window: u64,
+    mtu: u64,
+    phase: Phase,
+    /// Packets whose fate is open, by packet number.
+    sent: VecDeque<Sent>,
+    delivered: u64,
+    delivered_at: Instant,
+    first_sent: Instant,
+    /// Packets sent until more than this is delivered count as limited by the application.
+    app_limited_until: u64,
+    in_flight: u64,
+    /// Best delivery rates, bytes per second, with their round: a monotonic queue.
+    rates: VecDeque<(u64, f64)>,
+    round: u64,
+    /// The round ends when a packet sent after this much was delivered is acknowledged.
+    round_ends: u64,
+    round_shortest: Duration,
+    round_acked: u64,
+    round_lost: u64,
+    /// Whether a packet of the round left when there was little to send.
+    round_app_limited: bool,
+    min_rtt: Option<(Duration, Instant)>,
+    /// Start-up: the rate that was last grown from, and rounds since.
+    full_rate: f64,
+    full_rounds: u32,
+    queue_stands: bool,
+    train: Option<Train>,
+    /// What trains tell of the path's rate, bytes per second.
+    train_rate: Option<f64>,
+}
+
+impl Steady {
+    fn new(initial_window: u64, mtu: u16, now: Instant) -> Self {
+        Self {
+            initial_window,
+            mtu: u64::from(mtu),
+            phase: Phase::Startup,
+            sent: VecDeque::new(),
+            delivered: 0,
+            delivered_at: now,
+            first_sent: now,
+            app_limited_until: 0,
+            in_flight: 0,
+            rates: VecDeque::new(),
+            round: 0,
+            round_ends: 0,
+            round_shortest: Duration::MAX,
+            round_acked: 0,
+            round_lost: 0,
+            round_app_limited: false,
+            min_rtt: None,
+            full_rate: 0.0,
+            full_rounds: 0,
+            queue_stands: false,
+            train: None,
+            train_rate: None,
+        }
+    }
+
+    /// What the path delivers, bytes per second.
+    fn rate(&self) -> Option<f64> {
+        self.rates.front().map(|&(_, rate)| rate)
+    }
+
+    fn rtt(&self) -> Option<Duration> {
+        self.min_rtt.map(|(rtt, _)| rtt)
+    }
+
+    /// The bandwidth-delay product, bytes.
+    fn bdp(&self) -> Option<f64> {
+        Some(self.rate()? * self.rtt()?.as_secs_f64())
+    }
+
+    fn gain(&self) -> f64 {
+        match self.phase {
+            Phase::Startup => STARTUP_GAIN,
+            Phase::Drain => 1.0 / STARTUP_GAIN,
+            Phase::Cruise(_) if self.queue_stands => PROBE_DOWN,
+            Phase::Cruise(0) => PROBE_UP,
+            Phase::Cruise(1) => PROBE_DOWN,
+            Phase::Cruise(_) => 1.0,
+        }
+    }
+
+    fn sample_rate(&mut self, packet: &Sent, now: Instant) {
+        let sending = packet.at.saturating_duration_since(packet.first_sent);
+        let arriving = now.saturating_duration_since(packet.delivered_at);
+        let interval = sending.max(arriving);
+        // Shorter than a round trip, it would measure how ACKs were bundled (BBR draft, 4.1.2.3).
+        if interval.is_zero() || self.rtt().is_some_and(|rtt| interval < rtt) {
+            return;
+        }
+        let rate = (self.delivered - packet.delivered) as f64 / interval.as_secs_f64();
+        if packet.app_limited && self.rate().is_some_and(|best| rate < best) {
+            return;
+        }
+        while self.rates.back().is_some_and(|&(_, other)| other <= rate) {
+            self.rates.pop_back();
+        }
+        self.rates.push_back((self.round, rate));
+        while self.rates.len() > 1 && self.rates.front().is_some_and(|&(round, _)| round + RATE_MEMORY < self.round) {
+            self.rates.pop_front();
+        }
+    }
+
+    /// Follows trains: what the narrowest link spread out shows how fast it is.
+    fn sample_train(&mut self, sent: Instant, now: Instant, bytes: u64) {
+        let Some(train) = self
+            .train
+            .as_mut()
+            .filter(|train| sent >= train.tail_sent && sent.saturating_duration_since(train.tail_sent) <= TRAIN_GAP)
+        else {
+            self.finish_train();
+            self.train = Some(Train { head: (sent, now), tail_sent: sent, bytes: 0, packets: 0, rate: None });
+            return;
+        };
+        train.tail_sent = sent;
+        // Packets answered together with the head say nothing of the time between.
+        if now > train.head.1 {
+            train.bytes += bytes;
+            train.packets += 1;
+            let sending = sent.saturating_duration_since(train.head.0).as_secs_f64();
+            let arriving = now.saturating_duration_since(train.head.1).as_secs_f64();
+            if train.packets >= TRAIN_PACKETS && sending < TRAIN_SPREAD * arriving {
+                train.rate = Some(train.bytes as f64 / arriving);
+            }
+        }
+    }
+
+    fn finish_train(&mut self) {
+        let Some(rate) = self.train.take().and_then(|train| train.rate) else { return };
+        self.train_rate = Some(self.train_rate.map_or(rate, |old| old + TRAIN_WEIGHT * (rate - old)));
+    }
+
+    fn sample_rtt(&mut self, rtt: Duration, now: Instant) {
+        self.round_shortest = self.round_shortest.min(rtt);
+        if self.min_rtt.is_none_or(|(min, since)| rtt <= min || now.saturating_duration_since(since) > RTT_MEMORY) {
+            self.min_rtt = Some((rtt, now));
+        }
+    }
+
+    fn end_round(&mut self) {
+        self.round += 1;
+        self.round_ends = self.delivered;
+        let min = self.rtt().unwrap_or_default();
+        let queue = self.round_shortest.saturating_sub(min);
+        self.queue_stands = self.round_shortest < Duration::MAX && queue > QUEUE_FLOOR.max(min / QUEUE_SHARE);
+        let lost = self.round_lost as f64 / (self.round_lost + self.round_acked).max(1) as f64;
+        if lost > LOSS_LIMIT {
+            for (_, rate) in &mut self.rates {
+                *rate *= LOSS_BACKOFF;
+            }
+        }
+        let startup_is_over = self.phase == Phase::Startup && self.startup_is_over();
+        self.phase = match self.phase {
+            Phase::Startup if startup_is_over => Phase::Drain,
+            Phase::Startup => Phase::Startup,
+            Phase::Drain => Phase::Drain,
+            // With nothing more to send, a probe would find nothing.
+            Phase::Cruise(rounds) if rounds + 1 >= CYCLE && !self.round_app_limited && !self.queue_stands => {
+                Phase::Cruise(0)
+            }
+            Phase::Cruise(rounds) => Phase::Cruise((rounds + 1).min(CYCLE)),
+        };
+        self.round_shortest = Duration::MAX;
+        self.round_acked = 0;
+        self.round_lost = 0;
+        self.round_app_limited = false;
+    }
+
+    fn startup_is_over(&mut self) -> bool {
+        let rate = self.rate().unwrap_or(0.0);
+        if self.queue_stands && !self.round_app_limited {
+            return true;
+        }
+        if rate >= self.full_rate * GROWTH {
+            self.full_rate = rate;
+            self.full_rounds = 0;
+        } else if !self.round_app_limited {
+            self.full_rounds += 1;
+        }
+        self.full_rounds >= FULL_ROUNDS
+    }
+
+    fn take(&mut self, pn: u64) -> Option<Sent> {
+        let at = self.sent.binary_search_by_key(&pn, |packet| packet.pn).ok()?;
+        self.sent.remove(at)
+    }
+}
+
+impl Controller for Steady {
+    fn on_packet_sent(&mut self, now: Instant, bytes: u16, pn: u64) {
+        if self.in_flight == 0 {
+            // After a pause the clock of deliveries starts anew.
+            self.first_sent = now;
+            self.delivered_at = now;
+        }
+        self.in_flight += u64::from(bytes);
+        // Numbers of the handshake's packet spaces overlap; those packets tell little and are left out.
+        if self.sent.back().is_some_and(|last| last.pn >= pn) {
+            return;
+        }
+        self.sent.push_back(Sent {
+            pn,
+            at: now,
+            delivered: self.delivered,
+            delivered_at: self.delivered_at,
+            first_sent: self.first_sent,
+            app_limited: self.delivered <= self.app_limited_until,
+        });
+    }
+
+    fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, pn: u64, app_limited: bool, _: &RttEstimator) {
+        self.in_flight = self.in_flight.saturating_sub(bytes);
+        self.delivered += bytes;
+        self.delivered_at = now;
+        self.round_acked += bytes;
+        self.sample_rtt(now.saturating_duration_since(sent), now);
+        self.sample_train(sent, now, bytes);
+        if app_limited {
+            self.app_limited_until = self.delivered + self.in_flight;
+        }
+        let Some(packet) = self.take(pn).filter(|packet| packet.at == sent) else { return };
+        self.first_sent = packet.at;
+        self.round_app_limited |= packet.app_limited;
+        self.sample_rate(&packet, now);
+        if packet.delivered >= self.round_ends {
+            self.end_round();
+        }
+        if self.phase == Phase::Drain && self.bdp().is_some_and(|bdp| self.in_flight as f64 <= bdp) {
+            self.phase = Phase::Cruise(2);
+        }
+    }
+
+    fn on_end_acks(&mut self, _: Instant, in_flight: u64, _: bool, _: Option<u64>) {
+        self.in_flight = in_flight;
+    }
+
+    fn on_congestion_event(&mut self, _: Instant, _: Instant, _: bool, is_ecn: bool, _: u64, _: u64) {
+        // A mark is a queue seen by the one who has it.
+        if is_ecn {
+            self.queue_stands = true;
+            if self.phase == Phase::Startup {
+                self.phase = Phase::Drain;
+            }
+        }
+    }
+
+    fn on_packet_lost(&mut self, lost_bytes: u16, pn: u64, _: Instant) {
+        self.in_flight = self.in_flight.saturating_sub(u64::from(lost_bytes));
+        self.round_lost += u64::from(lost_bytes);
+        self.take(pn);
+    }
+
+    fn on_mtu_update(&mut self, new_mtu: u16) {
+        self.mtu = u64::from(new_mtu);
+    }
+
+    fn window(&self) -> u64 {
+        let gain = if self.phase == Phase::Startup { STARTUP_GAIN } else { WINDOW_GAIN };
+        let Some(bdp) = self.bdp() else { return self.initial_window };
+        // Room besides for what acknowledgements bundle.
+        let window = (gain * bdp) as u64 + MIN_WINDOW_PACKETS * self.mtu;
+        let floor = match self.phase {
+            Phase::Startup => self.initial_window,
+            _ => MIN_WINDOW_PACKETS * self.mtu,
+        };
+        window.max(floor)
+    }
+
+    fn metrics(&self) -> ControllerMetrics {
+        let mut metrics = ControllerMetrics::default();
+        metrics.congestion_window = self.window();
+        if let (Some(rate), Some(rtt)) = (self.rate(), self.rtt()) {
+            let start = self.initial_window as f64 / rtt.as_secs_f64().max(1e-6);
+            let base = if self.phase == Phase::Startup { rate.max(start) } else { rate };
+            let wanted = self.gain() * base;
+            let train_rate = self.train.and_then(|train| train.rate).or(self.train_rate);
+            let paced = match train_rate.filter(|_| self.phase == Phase::Startup) {
+                // What has been delivered has been delivered, whatever trains say.
+                Some(train) => wanted.min((TRAIN_MARGIN * train).max(base)),
+                None => wanted,
+            };
+            metrics.pacing_rate = Some(paced as u64);
+            metrics.bandwidth_estimate = Some((base * 8.0) as u64);
+        }
+        metrics
+    }
+
+    fn clone_box(&self) -> Box<dyn Controller> {
+        Box::new(self.clone())
+    }
+
+    fn initial_window(&self) -> u64 {
+        self.initial_window
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
