@@ -10,7 +10,7 @@
 //!
 //! A server with a certificate it made itself, and a client that knows its fingerprint:
 //!
-//! ```no_run
+//! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use std::time::Duration;
@@ -31,8 +31,8 @@
 //!
 //! let client = Endpoint::client().trust(fingerprint).bind("127.0.0.1".parse()?).build()?;
 //! let session = client.connect(address, "localhost").await?;
-//! // A second path, from another address of ours.
-//! let second = client.bind("127.0.0.2".parse()?)?;
+//! // A second path, from another socket; between two hosts one would bind "wlan0".
+//! let second = client.bind("127.0.0.1".parse()?)?;
 //! session.open_path(second[0].id, address).await?;
 //!
 //! let sent = session.send(Block::new("a frame").deadline(Duration::from_secs(1)).priority(0)).await?;

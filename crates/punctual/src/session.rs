@@ -73,8 +73,8 @@ impl Link {
     }
 
     fn path_stats(&self) -> Vec<PathStats> {
-        self.shared.with(|state, _| match state.session(self.id) {
-            Ok((session, _)) => session.path_stats(),
+        self.shared.with(|state, now| match state.session(self.id) {
+            Ok((session, _)) => session.path_stats(now),
             Err(Gone) => last_stats(state, self.id).1,
         })
     }
@@ -215,7 +215,7 @@ impl Session {
         let link = self.link();
         let received = link.shared.with(|state, now| match state.session(link.id) {
             Ok((session, slot)) => {
-                let block = session.recv();
+                let block = session.recv(now);
                 if let (Some(block), Some(log)) = (&block, &mut slot.log) {
                     log.received(now, block);
                 }
@@ -242,7 +242,7 @@ impl Session {
     /// # Errors
     /// See [`BlockError`].
     pub fn expect(&self, id: BlockId, delta: Delta) -> Result<(), BlockError> {
-        self.link().drive(|session, _, _| session.expect(id, delta)).unwrap_or(Err(BlockError::NotLive(id)))
+        self.link().drive(|session, _, now| session.expect(now, id, delta)).unwrap_or(Err(BlockError::NotLive(id)))
     }
 
     /// Refuses one of the peer's blocks: it is freed here and dropped there.
@@ -250,7 +250,7 @@ impl Session {
     /// # Errors
     /// See [`BlockError`].
     pub fn refuse(&self, id: BlockId) -> Result<(), BlockError> {
-        self.link().drive(|session, _, _| session.refuse(id)).unwrap_or(Err(BlockError::NotLive(id)))
+        self.link().drive(|session, _, now| session.refuse(now, id)).unwrap_or(Err(BlockError::NotLive(id)))
     }
 
     /// Opens another path, from one of the endpoint's [`locals`](crate::Endpoint::locals) to an address of the server's, and waits until

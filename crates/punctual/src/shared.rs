@@ -270,8 +270,8 @@ impl Slot {
             Event::Closed(reason) => {
                 info!(%reason, "closed");
                 if let Some(session) = core.session(id) {
-                    self.inbox.extend(std::iter::from_fn(|| session.recv()));
-                    self.last_stats = Some((session.stats(), session.path_stats()));
+                    self.inbox.extend(std::iter::from_fn(|| session.recv(now)));
+                    self.last_stats = Some((session.stats(), session.path_stats(now)));
                 }
                 if let Some(mut log) = self.log.take() {
                     for block in &self.inbox {

@@ -103,7 +103,7 @@ async fn without_room_a_block_waits_or_comes_back() {
 #[tokio::test]
 async fn waiting_for_room_counts_and_ends_at_the_deadline() {
     let mut config = Config::default();
-    config.session.scheduler = scheduler("edf");
+    config.session.scheduler = punctual::schedule::by_name("edf").expect("a known scheduler");
     config.session.limits = Limits { send_blocks: 1, ..Limits::default() };
     let server = common::FallsSilent::start();
     let client = Endpoint::client().trust(server.fingerprint).config(config).build().expect("a client");
@@ -113,11 +113,6 @@ async fn waiting_for_room_counts_and_ends_at_the_deadline() {
     let block = Block::new("no room").deadline(Duration::from_millis(50));
     let Err(SendError::Full(back)) = within(session.send(block)).await else { panic!("there was room") };
     assert!(back.begin.is_some_and(|begin| begin.elapsed() >= Duration::from_millis(50)));
-}
-
-fn scheduler(name: &str) -> punctual::schedule::SchedulerFactory {
-    let (_, make) = punctual::schedule::REGISTRY.iter().find(|(known, _)| *known == name).expect("a known scheduler");
-    std::sync::Arc::new(*make)
 }
 
 #[tokio::test]
