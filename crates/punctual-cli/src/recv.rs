@@ -1,8 +1,8 @@
 //! `punctual recv`.
 
-use std::{fs, io::Write as _, path::Path};
+use std::{fs, io::Write as _, path::Path, time::Duration};
 
-use punctual::{CloseReason, Endpoint, Identity, ReceivedBlock, Session, SessionEvent};
+use punctual::{CloseReason, Endpoint, Identity, Session, SessionEvent};
 
 use crate::{
     cli::{Listen, RecvArgs},
@@ -21,7 +21,7 @@ pub(crate) async fn run(args: &RecvArgs) -> Result<(), Failure> {
         ));
     }
     let identity = identity(args)?;
-    let mut sink = Sink::open(args)?;
+    let sink = Sink::open(args)?;
     let endpoint = listen(args, identity)?;
     loop {
         let session = tokio::select! {
@@ -29,10 +29,10 @@ pub(crate) async fn run(args: &RecvArgs) -> Result<(), Failure> {
             _ = tokio::signal::ctrl_c() => None,
         };
         let Some(session) = session else { return Ok(()) };
-        let ended = serve(&session, &mut sink, args).await;
+        let ended = serve(&session, &sink, args).await;
         if !args.keep_going {
             endpoint.close(0, "");
-            let _ = tokio::time::timeout(std::time::Duration::from_secs(1), endpoint.wait_idle()).await;
+            let _ = tokio::time::timeout(Duration::from_secs(1), endpoint.wait_idle()).await;
             return ended;
         }
         if let Err(failure) = ended {
@@ -88,7 +88,7 @@ fn listen(args: &RecvArgs, identity: Identity) -> Result<Endpoint, Failure> {
 }
 
 /// Receives from one sender until it is done.
-async fn serve(session: &Session, sink: &mut Sink, args: &RecvArgs) -> Result<(), Failure> {
+async fn serve(session: &Session, sink: &Sink, args: &RecvArgs) -> Result<(), Failure> {
     if let Some(peer) = session.remote_address().filter(|_| !args.common.quiet) {
         eprintln!("receiving from {peer}");
     }
@@ -100,7 +100,8 @@ async fn serve(session: &Session, sink: &mut Sink, args: &RecvArgs) -> Result<()
         () = display.run(figures) => Ok(()),
         _ = tokio::signal::ctrl_c() => {
             session.close(0, "interrupted");
-            sink.flush()
+            // A reader of our pipe that has stopped reading is not waited for.
+            tokio::time::timeout(Duration::from_secs(1), sink.sync()).await.unwrap_or(Ok(()))
         }
     };
     drop(display);
@@ -116,7 +117,7 @@ async fn serve(session: &Session, sink: &mut Sink, args: &RecvArgs) -> Result<()
     Ok(())
 }
 
-async fn take_in(session: &Session, sink: &mut Sink, tally: &Tally) -> Result<(), Failure> {
+async fn take_in(session: &Session, sink: &Sink, tally: &Tally) -> Result<(), Failure> {
     let mut events = session.events();
     let mut watching = true;
     loop {
@@ -129,23 +130,18 @@ async fn take_in(session: &Session, sink: &mut Sink, tally: &Tally) -> Result<()
                 None => watching = false,
             },
             block = session.recv() => match block {
-                Ok(block) => put_all(session, block, sink, tally)?,
-                Err(CloseReason::Peer { code: 0, .. } | CloseReason::Local) => return sink.flush(),
-                Err(reason) => return Err(Failure::SessionLost(format!("the session was lost: {reason}"))),
+                Ok(block) => {
+                    tally.received(&block);
+                    sink.put(block.id.0, block.data).await?;
+                }
+                Err(CloseReason::Peer { code: 0, .. } | CloseReason::Local) => return sink.sync().await,
+                Err(reason) => {
+                    sink.sync().await?;
+                    return Err(Failure::SessionLost(format!("the session was lost: {reason}")));
+                }
             },
         }
     }
-}
-
-/// Puts away a block and those that are there already, and then lets go of them all.
-fn put_all(session: &Session, block: ReceivedBlock, sink: &mut Sink, tally: &Tally) -> Result<(), Failure> {
-    let mut next = Some(block);
-    while let Some(block) = next {
-        tally.received(&block);
-        sink.put(block.id.0, &block.data)?;
-        next = session.try_recv().ok().flatten();
-    }
-    sink.flush()
 }
 
 fn figures(tally: &Tally, session: &Session) -> Figures {

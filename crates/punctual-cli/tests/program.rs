@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader, Write as _},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
     path::Path,
     process::{Child, Command, Output, Stdio},
 };
@@ -35,22 +35,34 @@ fn fails(output: &Output, code: i32, word: &str) {
 
 /// A receiver under way.
 struct Receiver {
-    child: Child,
+    child: Killed,
     address: String,
     fingerprint: String,
     errors: BufReader<std::process::ChildStderr>,
 }
 
+/// A process that does not outlive its test.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 impl Receiver {
     fn start(args: &[&str]) -> Self {
-        let mut child = punctual()
+        let child = punctual()
             .args(["recv", "--listen", "127.0.0.1:0"])
             .args(args)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .expect("the program starts");
-        let mut errors = BufReader::new(child.stderr.take().expect("it is piped"));
+        let mut child = Killed(child);
+        let mut errors = BufReader::new(child.0.stderr.take().expect("it is piped"));
         let mut said = |what: &str| {
             let mut line = String::new();
             errors.read_line(&mut line).expect("it is text");
@@ -78,9 +90,11 @@ impl Receiver {
     /// Its end: exit code, standard output, the rest of standard error.
     fn end(mut self) -> (Option<i32>, Vec<u8>, String) {
         let mut text = String::new();
-        std::io::Read::read_to_string(&mut self.errors, &mut text).expect("it is text");
-        let output = self.child.wait_with_output().expect("it ends");
-        (output.status.code(), output.stdout, text)
+        self.errors.read_to_string(&mut text).expect("it is text");
+        // Its output is small enough to wait in the pipe until it has ended.
+        let mut output = Vec::new();
+        self.child.0.stdout.take().expect("it is piped").read_to_end(&mut output).expect("it can be read");
+        (self.child.0.wait().expect("it ends").code(), output, text)
     }
 }
 
@@ -149,10 +163,10 @@ fn blocks_go_to_files_of_their_own() {
 #[test]
 fn an_identity_is_kept() {
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("identity.pem");
+    let (path, out) = (dir.path().join("identity.pem"), dir.path().join("out"));
     let mut seen = Vec::new();
     for _ in 0..2 {
-        let receiver = Receiver::start(&["--identity", path.to_str().unwrap()]);
+        let receiver = Receiver::start(&["--identity", path.to_str().unwrap(), "--out", out.to_str().unwrap()]);
         seen.push(receiver.fingerprint.clone());
         // Its own certificate serves as its authority, too.
         let sent = punctual()
@@ -233,9 +247,6 @@ fn another_certificate_is_not_accepted() {
     let wrong = "ab".repeat(32);
     let to = &receiver.address;
     fails(&run(&["send", to, "--lines", "--fingerprint", &wrong]), 5, &receiver.fingerprint);
-    let Receiver { mut child, .. } = receiver;
-    child.kill().unwrap();
-    child.wait().unwrap();
 }
 
 #[test]
@@ -246,9 +257,6 @@ fn a_path_that_cannot_be_bound_is_named() {
     fails(&send("nosuchif0"), 6, "nosuchif0");
     let receiver = Receiver::start(&["--keep-going"]);
     fails(&run(&["recv", "--listen", &receiver.address]), 6, &receiver.address);
-    let Receiver { mut child, .. } = receiver;
-    child.kill().unwrap();
-    child.wait().unwrap();
 }
 
 #[cfg(target_os = "linux")]
