@@ -26,6 +26,9 @@ use noq_proto::{
 
 /// How fast start-up grows: the least that doubles the rate each round (BBR's 2/ln 2).
 const STARTUP_GAIN: f64 = 2.77;
+/// How fast the queue that start-up made is emptied. Trains keep it short, so that BBR's 1/2.77 would cost deadlines more
+/// than the queue does.
+const DRAIN_GAIN: f64 = 0.75;
 /// A rate that grew by less than this in a round has stopped growing (BBR).
 const GROWTH: f64 = 1.25;
 /// After so many rounds without growth, start-up ends (BBR).
@@ -57,11 +60,13 @@ const LONGEST_TRAIN: u64 = 16;
 /// sent no further apart than this,
 const TRAIN_GAP: Duration = Duration::from_millis(2);
 /// and in less than this share of the time their answers took.
-const TRAIN_SPREAD: f64 = 0.7;
-/// Weight of a new train in the estimate.
-const TRAIN_WEIGHT: f64 = 0.25;
-/// Start-up does not outrun what trains tell by more than this.
-const TRAIN_MARGIN: f64 = 1.05;
+const TRAIN_SPREAD: f64 = 0.5;
+/// The fastest of so many trains is believed: one that was held up on its way tells too little.
+const TRAINS: usize = 8;
+/// Start-up ends at this share of what trains tell.
+const TRAIN_SHARE: f64 = 0.95;
+/// Or at this share, if a queue stands.
+const QUEUED_TRAIN_SHARE: f64 = 0.8;
 /// The smallest window, in packets (RFC 9002 has 2; acknowledgements come for every second packet).
 const MIN_WINDOW_PACKETS: u64 = 4;
 
@@ -145,8 +150,8 @@ struct Steady {
     full_rounds: u32,
     queue_stands: bool,
     train: Option<Train>,
-    /// What trains tell of the path's rate, bytes per second.
-    train_rate: Option<f64>,
+    /// What the last trains told of the path's rate, bytes per second.
+    trains: VecDeque<f64>,
 }
 
 impl Steady {
@@ -173,7 +178,7 @@ impl Steady {
             full_rounds: 0,
             queue_stands: false,
             train: None,
-            train_rate: None,
+            trains: VecDeque::new(),
         }
     }
 
@@ -194,7 +199,7 @@ impl Steady {
     fn gain(&self) -> f64 {
         match self.phase {
             Phase::Startup => STARTUP_GAIN,
-            Phase::Drain => 1.0 / STARTUP_GAIN,
+            Phase::Drain => DRAIN_GAIN,
             Phase::Cruise(_) if self.queue_stands => PROBE_DOWN,
             Phase::Cruise(0) => PROBE_UP,
             Phase::Cruise(1) => PROBE_DOWN,
@@ -225,11 +230,10 @@ impl Steady {
 
     /// Follows trains: what the narrowest link spread out shows how fast it is.
     fn sample_train(&mut self, sent: Instant, now: Instant, bytes: u64) {
-        let Some(train) = self
-            .train
-            .as_mut()
-            .filter(|train| sent >= train.tail_sent && sent.saturating_duration_since(train.tail_sent) <= TRAIN_GAP)
-        else {
+        let Some(train) = self.train.as_mut().filter(|train| {
+            let together = sent.checked_duration_since(train.tail_sent).is_some_and(|gap| gap <= TRAIN_GAP);
+            together && train.packets < LONGEST_TRAIN
+        }) else {
             self.finish_train();
             self.train = Some(Train { head: (sent, now), tail_sent: sent, bytes: 0, packets: 0, rate: None });
             return;
@@ -249,7 +253,15 @@ impl Steady {
 
     fn finish_train(&mut self) {
         let Some(rate) = self.train.take().and_then(|train| train.rate) else { return };
-        self.train_rate = Some(self.train_rate.map_or(rate, |old| old + TRAIN_WEIGHT * (rate - old)));
+        if self.trains.len() == TRAINS {
+            self.trains.pop_front();
+        }
+        self.trains.push_back(rate);
+    }
+
+    /// What trains tell of the path's rate, bytes per second.
+    fn train_rate(&self) -> Option<f64> {
+        self.trains.iter().copied().chain(self.train.and_then(|train| train.rate)).reduce(f64::max)
     }
 
     fn sample_rtt(&mut self, rtt: Duration, now: Instant) {
@@ -273,9 +285,11 @@ impl Steady {
         }
         let startup_is_over = self.phase == Phase::Startup && self.startup_is_over();
         self.phase = match self.phase {
-            Phase::Startup if startup_is_over => Phase::Drain,
+            Phase::Startup if startup_is_over && self.queue_stands => Phase::Drain,
+            Phase::Startup if startup_is_over => Phase::Cruise(2),
             Phase::Startup => Phase::Startup,
-            Phase::Drain => Phase::Drain,
+            // A round is enough for any queue that trains let start-up make.
+            Phase::Drain => Phase::Cruise(2),
             // With nothing more to send, a probe would find nothing.
             Phase::Cruise(rounds) if rounds + 1 >= CYCLE && !self.round_app_limited && !self.queue_stands => {
                 Phase::Cruise(0)
@@ -290,7 +304,10 @@ impl Steady {
 
     fn startup_is_over(&mut self) -> bool {
         let rate = self.rate().unwrap_or(0.0);
-        if self.queue_stands && !self.round_app_limited {
+        // Far below what trains tell, a queue is a burst's own and passes with it.
+        let enough = if self.queue_stands { QUEUED_TRAIN_SHARE } else { TRAIN_SHARE };
+        let arrived = self.train_rate().map_or(self.queue_stands, |train| rate >= enough * train);
+        if !self.round_app_limited && arrived {
             return true;
         }
         if rate >= self.full_rate * GROWTH {
@@ -395,14 +412,15 @@ impl Controller for Steady {
             let start = self.initial_window as f64 / rtt.as_secs_f64().max(1e-6);
             let base = if self.phase == Phase::Startup { rate.max(start) } else { rate };
             let wanted = self.gain() * base;
-            let train_rate = self.train.and_then(|train| train.rate).or(self.train_rate);
-            let paced = match train_rate.filter(|_| self.phase == Phase::Startup) {
+            let paced = match self.train_rate().filter(|_| self.phase == Phase::Startup) {
                 // What has been delivered has been delivered, whatever trains say.
-                Some(train) => wanted.min((TRAIN_MARGIN * train).max(base)),
+                Some(train) => wanted.min(train.max(base)),
                 None => wanted,
             };
             metrics.pacing_rate = Some(paced as u64);
-            metrics.bandwidth_estimate = Some((base * 8.0) as u64);
+            // In start-up what has been delivered is mostly what there was to send; the path would carry more.
+            let bandwidth = if self.phase == Phase::Startup { paced } else { base };
+            metrics.bandwidth_estimate = Some((bandwidth * 8.0) as u64);
         }
         metrics
     }

@@ -219,7 +219,7 @@ impl ControllerFactory for SteeredFactory {
             }
         };
         drop(shared);
-        Box::new(Steered { inner, slot, steering: self.steering.clone() })
+        Box::new(Steered { inner, answer: None, slot, steering: self.steering.clone() })
     }
 }
 
@@ -227,6 +227,8 @@ impl ControllerFactory for SteeredFactory {
 #[derive(Debug)]
 struct Steered {
     inner: Box<dyn Controller>,
+    /// The least round trip of the packets being acknowledged.
+    answer: Option<Duration>,
     slot: Slot,
     steering: Arc<Steering>,
 }
@@ -279,16 +281,12 @@ impl Controller for Steered {
         }
         self.inner.on_ack(now, sent, bytes, pn, self.app_limited(app_limited), rtt);
         let slot = self.slot;
-        let sample = now.saturating_duration_since(sent);
+        // Of packets acknowledged together only the latest, with the least time, tells the round trip.
+        self.answer = Some(self.answer.unwrap_or(Duration::MAX).min(now.saturating_duration_since(sent)));
         self.publish(|reading, log| {
             reading.in_flight = reading.in_flight.saturating_sub(bytes);
-            let smoothed = rtt.get();
-            let deviation = smoothed.abs_diff(sample);
-            reading.rtt = Some(RttReading {
-                smoothed,
-                min: rtt.min(),
-                var: reading.rtt.map_or(sample / 2, |before| (before.var * 3 + deviation) / 4),
-            });
+            let var = reading.rtt.map_or(rtt.get() / 2, |before| before.var);
+            reading.rtt = Some(RttReading { smoothed: rtt.get(), min: rtt.min(), var });
             log.push(Fate::Acked { slot, pn, sent });
         });
     }
@@ -296,7 +294,13 @@ impl Controller for Steered {
     fn on_end_acks(&mut self, now: Instant, in_flight: u64, app_limited: bool, largest_packet_num_acked: Option<u64>) {
         self.inner.on_end_acks(now, in_flight, self.app_limited(app_limited), largest_packet_num_acked);
         // noq's own count is the authority: packets it forgets in silence (lost MTU probes, discarded keys) end here.
-        self.publish(|reading, _| reading.in_flight = in_flight);
+        let answer = self.answer.take();
+        self.publish(|reading, _| {
+            reading.in_flight = in_flight;
+            if let (Some(rtt), Some(answer)) = (&mut reading.rtt, answer) {
+                rtt.var = (rtt.var * 3 + rtt.smoothed.abs_diff(answer)) / 4;
+            }
+        });
     }
 
     fn on_congestion_event(
@@ -369,7 +373,12 @@ impl Controller for Steered {
     }
 
     fn clone_box(&self) -> Box<dyn Controller> {
-        Box::new(Self { inner: self.inner.clone_box(), slot: self.slot, steering: self.steering.clone() })
+        Box::new(Self {
+            inner: self.inner.clone_box(),
+            answer: self.answer,
+            slot: self.slot,
+            steering: self.steering.clone(),
+        })
     }
 
     fn initial_window(&self) -> u64 {

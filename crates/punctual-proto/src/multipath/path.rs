@@ -73,6 +73,8 @@ pub(crate) struct Path {
     /// RTT until an ACK has measured one.
     initial_rtt: Duration,
     last_heard: Option<Instant>,
+    /// When packets were last acknowledged, and the least of their round trips.
+    last_answer: Option<(Instant, Duration)>,
     /// The longest round trip lately, in two generations: this one and the one before.
     longest_rtt: (Duration, Duration),
     generation_since: Instant,
@@ -123,6 +125,7 @@ impl Path {
             pacer: Pacer::new(now, rate, reading.mtu),
             initial_rtt,
             last_heard: None,
+            last_answer: None,
             longest_rtt: (Duration::ZERO, Duration::ZERO),
             generation_since: now,
             pause: Duration::ZERO,
@@ -228,6 +231,17 @@ impl Path {
 
     /// Learns from an acknowledgement how long answers take, and how far apart they come.
     fn note_answer(&mut self, now: Instant, rtt: Duration, reading: &PathReading) {
+        // Of packets acknowledged together only the latest tells how long its answer took; the others may have been
+        // answered before, in an ACK that was lost.
+        let rtt = match self.last_answer {
+            Some((at, least)) if at == now => rtt.min(least),
+            _ => {
+                let settled = self.last_answer.map_or(Duration::ZERO, |(_, least)| least);
+                self.longest_rtt.0 = self.longest_rtt.0.max(settled);
+                rtt
+            }
+        };
+        self.last_answer = Some((now, rtt));
         if let Some(pause) = self.last_heard.map(|heard| now.saturating_duration_since(heard)).filter(|p| !p.is_zero())
         {
             self.pause = (self.pause * 7 + pause.min(self.rtts(reading).0)) / 8;
@@ -238,7 +252,6 @@ impl Path {
             self.longest_rtt = (Duration::ZERO, self.longest_rtt.0);
             self.generation_since = now;
         }
-        self.longest_rtt.0 = self.longest_rtt.0.max(rtt);
     }
 
     /// A datagram came from it.
@@ -265,6 +278,15 @@ impl Path {
         self.status == PathStatus::Available
     }
 
+    /// How much is to be said against the path: 0 nothing, 1 an overdue answer, 2 suspicion, 3 that it is not open yet.
+    fn doubt(&self) -> u8 {
+        match self.health {
+            PathHealth::Active => u8::from(self.doubtful),
+            PathHealth::Suspect => 2,
+            PathHealth::Opening => 3,
+        }
+    }
+
     /// Whether new data should rather go elsewhere.
     pub(crate) fn is_doubted(&self) -> bool {
         self.doubtful || self.health != PathHealth::Active
@@ -278,7 +300,7 @@ impl Path {
                 let silence =
                     self.in_flight.oldest_of_tail().map(|since| since + self.patience(reading, max_ack_delay));
                 let next = self.in_flight.first_of_tail_after(self.judged);
-                let overdue = next.map(|sent| self.overdue_at(sent, reading));
+                let overdue = next.map(|sent| self.overdue_at(sent, reading, max_ack_delay));
                 [silence, overdue].into_iter().flatten().min()
             }
             PathHealth::Suspect => self.next_probe,
@@ -307,10 +329,10 @@ impl Path {
                     return Alarm::Suspected(PathEvent::Suspected { silent: now - since });
                 }
                 let next = self.in_flight.first_of_tail_after(self.judged);
-                if next.is_some_and(|sent| now >= self.overdue_at(sent, reading)) {
+                if next.is_some_and(|sent| now >= self.overdue_at(sent, reading, max_ack_delay)) {
                     self.doubtful = true;
                     let due_by = now + self.rtts(reading).0 * 2;
-                    let sent_by = now.checked_sub(self.longest_answer(reading)).unwrap_or(now);
+                    let sent_by = now.checked_sub(self.longest_answer(reading, max_ack_delay)).unwrap_or(now);
                     self.in_flight.give_up_urgent(sent_by, due_by, self.id, now, store);
                     self.judged = Some(sent_by);
                 }
@@ -333,16 +355,16 @@ impl Path {
     }
 
     /// How long an answer may take before it is overdue: longer than any lately, or than can be put down to variation.
-    fn longest_answer(&self, reading: &PathReading) -> Duration {
+    fn longest_answer(&self, reading: &PathReading, max_ack_delay: Duration) -> Duration {
         let (rtt, _, var) = self.rtts(reading);
         let longest = self.longest_rtt.0.max(self.longest_rtt.1);
-        longest.min(rtt + var * 4).max(rtt) + GRANULARITY
+        longest.min(rtt + (var * 4).max(max_ack_delay)).max(rtt) + GRANULARITY
     }
 
     /// When the answer to the tail's oldest packet, sent then, is overdue.
-    fn overdue_at(&self, sent: Instant, reading: &PathReading) -> Instant {
+    fn overdue_at(&self, sent: Instant, reading: &PathReading, max_ack_delay: Duration) -> Instant {
         let quiet = self.pause.max(MIN_QUIET);
-        let answer = sent + self.longest_answer(reading);
+        let answer = sent + self.longest_answer(reading, max_ack_delay);
         self.last_heard.map_or(answer, |heard| answer.max(heard + quiet))
     }
 
@@ -488,7 +510,7 @@ impl Paths {
 
     /// Fills `views`, with what each path can do now.
     ///
-    /// A suspect path carries data only if no path is above suspicion: then all hope rests on it.
+    /// Only those least doubted carry data. If all are suspect, all hope rests on these.
     pub(crate) fn views(
         &self,
         now: Instant,
@@ -497,13 +519,9 @@ impl Paths {
         views: &mut Vec<PathView>,
     ) {
         views.clear();
-        let any_active = self.list.iter().any(|path| !path.is_doubted());
+        let best = self.list.iter().map(Path::doubt).min();
         for path in &self.list {
-            let trusted = match path.health {
-                PathHealth::Active if !path.doubtful => true,
-                PathHealth::Active | PathHealth::Suspect => !any_active,
-                PathHealth::Opening => false,
-            };
+            let trusted = path.health != PathHealth::Opening && Some(path.doubt()) == best;
             views.push(path.view(now, &steering.reading(path.slot), one_way_delay(path.id), trusted));
         }
     }
@@ -530,9 +548,9 @@ impl Paths {
     ///
     /// Doubted paths are backups as long as there is a better one; but never the control path, on which the peer was heard.
     pub(crate) fn set_statuses(&mut self, conn: &mut noq_proto::Connection) {
-        let any_active = self.list.iter().any(|path| !path.is_doubted());
+        let best = self.list.iter().map(Path::doubt).min();
         for path in &mut self.list {
-            let available = !path.is_doubted() || !any_active || Some(path.id) == self.control;
+            let available = Some(path.doubt()) == best || Some(path.id) == self.control;
             let status = if available { PathStatus::Available } else { PathStatus::Backup };
             if path.status != status && conn.set_path_status(path.quic, status).is_ok() {
                 path.status = status;

@@ -13,8 +13,10 @@
 //! because the unsent ratio multiplies β too).
 //!
 //! What the paper leaves open:
-//! - **No deadline**: f = 1, the limit of (2) for a deadline that goes to infinity. Such a block stands behind every one of
-//!   its priority and unsent ratio that can still make it, before every one that is late, and is never late itself.
+//! - **No deadline**: f = 1, the limit of (2) for a deadline that goes to infinity, and the unsent ratio counts as 1: it
+//!   saves what has been spent on a block from being spent in vain, and such a block's bytes are never in vain. So it stands
+//!   behind every one of its priority that can still make it, before every one that is late, is never late itself, and
+//!   however little of it is left an urgent block overtakes it.
 //! - **α = 1** (DTP-P): (3) is taken at its word. (1−α)·f is 0 whatever f is, so being late changes nothing. That is
 //!   what the paper measured: "DTP will choose to give up old blocks but DTP-P [..] will stick to them" (V-A).
 //!   Late blocks go once the deadline itself has passed.
@@ -75,6 +77,11 @@ pub(super) const ALPHA: Parameter = Parameter {
 /// What a late block is set back by. Default: "the lowest priority value" (DTP, section V).
 pub(super) const BETA: Parameter =
     Parameter { name: "beta", about: "how far late blocks are set back", default: P_MAX, min: 0.0, max: 1e6 };
+
+/// What is left of the block; all of it, always, for one without a deadline.
+fn ratio(view: &BlockView) -> f64 {
+    if view.deadline.is_none() { 1.0 } else { view.unsent as f64 / view.size as f64 }
+}
 
 /// The least important priority.
 const P_MAX: f64 = 255.0;
@@ -179,7 +186,7 @@ impl Ads {
     }
 
     fn phase(&self, view: &BlockView) -> Phase {
-        let ratio = view.unsent as f64 / view.size as f64;
+        let ratio = ratio(view);
         let urgency = 1.0 - self.alpha;
         let base = self.alpha * f64::from(view.priority) / P_MAX;
         let forever = |p| Phase { line: Line { base: p * ratio, slope: 0.0, turn: 0.0 }, since: None, until: None };
@@ -335,7 +342,7 @@ mod tests {
             let remain = deadline - view.unsent as f64 / cx.rate - passed - cx.one_way_delay.as_secs_f64() + shift;
             if remain > 0.0 { remain / deadline } else { (-remain / deadline).min(1.0) + beta }
         });
-        let ratio = view.unsent as f64 / view.size as f64;
+        let ratio = super::ratio(view);
         ((1.0 - alpha) * f + alpha * f64::from(view.priority) / P_MAX) * ratio
     }
 
@@ -393,7 +400,7 @@ mod tests {
                 // With its turn somewhere within the tolerances each, the chosen block could be the least. p falls as the turn
                 // moves away, then jumps down to f = 0 where the block is no longer late, and rises from there.
                 let range = |view: &BlockView| {
-                    let ratio = view.unsent as f64 / view.size as f64;
+                    let ratio = super::ratio(view);
                     let [near, far] = [-1.1, 1.1].map(|k| {
                         let shift = k * TURN_TOLERANCE * view.deadline.unwrap_or_default().as_secs_f64();
                         let rate = cx.rate * (1.0 + k * RATE_TOLERANCE);
