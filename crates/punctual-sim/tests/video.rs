@@ -88,7 +88,9 @@ fn explore() {
         let (on_time, late) = run(link(2.0, 30, 0.01), link(1.2, 45, 0.01), seed);
         println!("loss: {on_time} {:#?}", &late[..late.len().min(12)]);
         let dip = || LinkSpec {
-            rate: Rate::Steps(punctual_sim::Schedule::fixed(2_000_000).then(ms(3_500), 400_000).then(ms(5_500), 2_000_000)),
+            rate: Rate::Steps(
+                punctual_sim::Schedule::fixed(2_000_000).then(ms(3_500), 400_000).then(ms(5_500), 2_000_000),
+            ),
             ..link(2.0, 30, 0.01)
         };
         let (on_time, late) = run(dip(), link(1.2, 45, 0.01), seed);
