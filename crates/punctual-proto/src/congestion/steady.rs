@@ -65,8 +65,6 @@ const TRAIN_SPREAD: f64 = 0.5;
 const TRAINS: usize = 8;
 /// Start-up ends at this share of what trains tell.
 const TRAIN_SHARE: f64 = 0.95;
-/// Or at this share, if a queue stands.
-const QUEUED_TRAIN_SHARE: f64 = 0.8;
 /// The smallest window, in packets (RFC 9002 has 2; acknowledgements come for every second packet).
 const MIN_WINDOW_PACKETS: u64 = 4;
 
@@ -139,7 +137,9 @@ struct Steady {
     round: u64,
     /// The round ends when a packet sent after this much was delivered is acknowledged.
     round_ends: u64,
-    round_began: Instant,
+    /// When the round's first answer came, and for how many bytes.
+    round_first_ack: Option<Instant>,
+    round_first_bytes: u64,
     round_shortest: Duration,
     round_acked: u64,
     round_lost: u64,
@@ -170,7 +170,8 @@ impl Steady {
             rates: VecDeque::new(),
             round: 0,
             round_ends: 0,
-            round_began: now,
+            round_first_ack: None,
+            round_first_bytes: 0,
             round_shortest: Duration::MAX,
             round_acked: 0,
             round_lost: 0,
@@ -273,18 +274,17 @@ impl Steady {
         }
     }
 
-    fn end_round(&mut self, now: Instant) {
+    fn end_round(&mut self) {
         self.round += 1;
         self.round_ends = self.delivered;
         let min = self.rtt().unwrap_or_default();
         let queue = self.round_shortest.saturating_sub(min);
         self.queue_stands = self.round_shortest < Duration::MAX && queue > QUEUE_FLOOR.max(min / QUEUE_SHARE);
-        if self.queue_stands {
-            // The path was busy all the round: what it delivered is what it can deliver, however little there was to send.
-            let lasted = now.saturating_duration_since(self.round_began).as_secs_f64();
-            let delivered = self.round_acked as f64 / lasted.max(1e-6);
+        if let Some(delivered) = self.busy_rate().filter(|_| self.queue_stands) {
+            // The path was busy all the while: what it delivered is what it can deliver, however little there was to send.
             self.rates.retain(|&(_, rate)| rate <= delivered);
             self.rates.push_back((self.round, delivered));
+            self.trains.clear();
         }
         let lost = self.round_lost as f64 / (self.round_lost + self.round_acked).max(1) as f64;
         if lost > LOSS_LIMIT {
@@ -305,19 +305,26 @@ impl Steady {
             }
             Phase::Cruise(rounds) => Phase::Cruise((rounds + 1).min(CYCLE)),
         };
-        self.round_began = now;
+        self.round_first_ack = None;
+        self.round_first_bytes = 0;
         self.round_shortest = Duration::MAX;
         self.round_acked = 0;
         self.round_lost = 0;
         self.round_app_limited = false;
     }
 
+    /// What arrived per second between the round's first answer and its last.
+    fn busy_rate(&self) -> Option<f64> {
+        let first = self.round_first_ack?;
+        let lasted = self.delivered_at.saturating_duration_since(first).as_secs_f64();
+        let bytes = self.round_acked.saturating_sub(self.round_first_bytes);
+        (bytes >= TRAIN_PACKETS * self.mtu && lasted > 0.0).then(|| bytes as f64 / lasted)
+    }
+
     fn startup_is_over(&mut self) -> bool {
         let rate = self.rate().unwrap_or(0.0);
-        // Far below what trains tell, a queue is a burst's own and passes with it.
-        let enough = if self.queue_stands { QUEUED_TRAIN_SHARE } else { TRAIN_SHARE };
-        let arrived = self.train_rate().map_or(self.queue_stands, |train| rate >= enough * train);
-        if !self.round_app_limited && arrived {
+        let arrived = self.train_rate().is_some_and(|train| rate >= TRAIN_SHARE * train);
+        if self.queue_stands || (arrived && !self.round_app_limited) {
             return true;
         }
         if rate >= self.full_rate * GROWTH {
@@ -362,6 +369,9 @@ impl Controller for Steady {
         self.delivered += bytes;
         self.delivered_at = now;
         self.round_acked += bytes;
+        if *self.round_first_ack.get_or_insert(now) == now {
+            self.round_first_bytes += bytes;
+        }
         self.sample_rtt(now.saturating_duration_since(sent), now);
         self.sample_train(sent, now, bytes);
         if app_limited {
@@ -372,7 +382,7 @@ impl Controller for Steady {
         self.round_app_limited |= packet.app_limited;
         self.sample_rate(&packet, now);
         if packet.delivered >= self.round_ends {
-            self.end_round(now);
+            self.end_round();
         }
         if self.phase == Phase::Drain && self.bdp().is_some_and(|bdp| self.in_flight as f64 <= bdp) {
             self.phase = Phase::Cruise(2);

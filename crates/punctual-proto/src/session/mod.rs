@@ -306,7 +306,7 @@ impl Session {
         let (steering, clocks) = (&self.steering, &self.clocks);
         let stats = |path: &Path| {
             let reading = steering.reading(path.slot);
-            let view = path.view(now, &reading, clocks.one_way_delay(path.id), true);
+            let view = path.view(now, &reading, clocks.one_way_delays(path.id), true);
             let quic = conn.path_stats(path.quic).unwrap_or_default();
             PathStats {
                 id: path.id,
