@@ -35,6 +35,8 @@ const GROWTH: f64 = 1.25;
 const FULL_ROUNDS: u32 = 3;
 /// The window, in bandwidth-delay products: room for acknowledgements to come late (BBR's cwnd_gain).
 const WINDOW_GAIN: f64 = 2.0;
+/// The same as long as a queue stands, with the packets on top: little enough for it to empty.
+const QUEUED_WINDOW: (f64, u64) = (1.0, 2);
 /// How much faster than the path a probe for more bandwidth is, for one round; BBR's 1.25 would queue a quarter of an RTT.
 const PROBE_UP: f64 = 1.1;
 /// How much slower the round after it is, and every round as long as a queue stands.
@@ -414,14 +416,15 @@ impl Controller for Steady {
     }
 
     fn window(&self) -> u64 {
-        let gain = if self.phase == Phase::Startup { STARTUP_GAIN } else { WINDOW_GAIN };
         let Some(bdp) = self.bdp() else { return self.initial_window };
         // Room besides for what acknowledgements bundle.
-        let window = (gain * bdp) as u64 + MIN_WINDOW_PACKETS * self.mtu;
-        let floor = match self.phase {
-            Phase::Startup => self.initial_window,
-            _ => MIN_WINDOW_PACKETS * self.mtu,
+        let (gain, packets) = match self.phase {
+            _ if self.queue_stands => QUEUED_WINDOW,
+            Phase::Startup => (STARTUP_GAIN, MIN_WINDOW_PACKETS),
+            Phase::Drain | Phase::Cruise(_) => (WINDOW_GAIN, MIN_WINDOW_PACKETS),
         };
+        let window = (gain * bdp) as u64 + packets * self.mtu;
+        let floor = if self.phase == Phase::Startup { self.initial_window } else { 0 };
         window.max(floor)
     }
 
