@@ -289,6 +289,13 @@ fn impossible_values_are_malformed() {
     }
 }
 
+#[test]
+fn what_a_datagram_says_before_an_error_counts_no_more_than_the_error() {
+    let mut bench = Bench::new();
+    bench.datagram(&[&Info::new(0, 1).bytes(), &fragment(0, 0, b"!"), &[0x20]]);
+    bench.dies(ProtocolError::UnknownFrame);
+}
+
 // ---- Credit
 
 #[test]
@@ -389,6 +396,42 @@ fn updates_for_blocks_that_never_come_are_bounded() {
 }
 
 // ---- Channels
+
+#[test]
+fn a_position_is_used_once() {
+    for again in [
+        (1, Info { place: Some((0, 5)), ..Info::new(1, 1) }),
+        // Behind us already.
+        (0, Info { place: Some((0, 0)), ..Info::new(1, 1) }),
+    ] {
+        let mut bench = Bench::new();
+        bench.block(Info { place: Some((0, if again.0 == 1 { 5 } else { 0 })), ..Info::new(0, 1) });
+        bench.lives();
+        bench.info(again.1);
+        bench.dies(ProtocolError::Channel);
+    }
+    let mut bench = Bench::new();
+    bench.control(&dropped(0, 0, 0, Some((0, 5))));
+    bench.lives();
+    bench.control(&dropped(1, 0, 0, Some((0, 5))));
+    bench.dies(ProtocolError::Channel);
+}
+
+#[test]
+fn there_are_so_many_channels_and_no_more() {
+    for last in [Info { place: Some((4, 0)), ..Info::new(4, 1) }.bytes(), Vec::new()] {
+        let mut bench = Bench::new();
+        for channel in 0..4 {
+            bench.block(Info { place: Some((channel * 1_000, 0)), ..Info::new(channel, 1) });
+        }
+        bench.lives();
+        match last.is_empty() {
+            true => bench.control(&dropped(4, 0, 0, Some((u64::from(u32::MAX), 0)))),
+            false => bench.datagram(&[&last]),
+        }
+        bench.dies(ProtocolError::Channel);
+    }
+}
 
 // ---- Frame types
 

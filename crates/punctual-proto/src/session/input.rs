@@ -56,6 +56,8 @@ impl Session {
                 QuicEvent::Connected => self.establish(now),
                 QuicEvent::ConnectionLost { reason } => self.end(close_reason(reason)),
                 QuicEvent::Stream(event) => self.take_stream_event(now, event),
+                // What becomes of the paths of a session that is over is of no interest.
+                QuicEvent::Path(_) if matches!(self.phase, Phase::Closed(_)) => {}
                 QuicEvent::Path(event) => self.take_path_event(now, event),
                 QuicEvent::HandshakeDataReady
                 | QuicEvent::HandshakeConfirmed
@@ -307,6 +309,15 @@ impl Session {
 
     /// Carries what the stations have to say to where it belongs.
     pub(super) fn pass_on_notices(&mut self, now: Instant) {
+        self.pass_on_received();
+        self.pass_on_outcomes();
+        if let Err(error) = self.control.check_backlog() {
+            self.fail(now, error);
+        }
+    }
+
+    /// The part of that which concerns the peer's blocks.
+    pub(super) fn pass_on_received(&mut self) {
         while let Some(notice) = self.receiver.poll() {
             match notice {
                 ReceiverNotice::Completed { id, at, good_bytes } => {
@@ -325,10 +336,6 @@ impl Session {
                 }
                 ReceiverNotice::Readable => self.events.push_back(Event::Readable),
             }
-        }
-        self.pass_on_outcomes();
-        if let Err(error) = self.control.check_backlog() {
-            self.fail(now, error);
         }
     }
 
