@@ -671,6 +671,22 @@ fn a_block_ends_once_whatever_the_peer_says() {
     }
 }
 
+#[test]
+fn a_refusal_does_not_drop_a_block_twice() {
+    let mut bench = Bench::new();
+    let end = bench.end;
+    let id = bench.world.send(end, Block::new(vec![1; 100]));
+    bench.lives();
+    bench.world.cancel(end, id);
+    bench.control(&wire::refused(id.0));
+    bench.lives();
+    bench.control(&wire::freed(id.0, 100));
+    bench.lives();
+    assert_eq!(outcomes(&bench.events()).len(), 1);
+    let drops = bench.answers().iter().filter(|(frame_type, _)| *frame_type == 0x02).count();
+    assert_eq!(drops, 1);
+}
+
 // ---- DROPPED
 
 #[test]

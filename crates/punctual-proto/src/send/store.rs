@@ -384,8 +384,13 @@ impl Store {
     /// The peer does not want a block.
     pub(crate) fn on_refused(&mut self, id: BlockId) -> Result<(), ProtocolError> {
         let Some(block) = self.known(id)? else { return Ok(()) };
-        // The answer settles the credit that the block used.
         let (good_bytes, size, channel) = (block.good_bytes, block.size(), block.channel);
+        if let Some(reason) = block.dying {
+            // The peer has been told already, and its refusal says that it does not have the block.
+            self.bury(id, reason, good_bytes);
+            return Ok(());
+        }
+        // The answer settles the credit that the block used.
         self.notices.push_back(Notice::Dropped { id, reason: DropReason::Refused, size, channel });
         self.bury(id, DropReason::Refused, good_bytes);
         Ok(())
