@@ -555,6 +555,20 @@ fn the_control_stream_does_not_end() {
 }
 
 #[test]
+fn a_stream_is_opened_as_soon_as_the_peer_allows_one() {
+    let mut bench = Bench::silent_with(limits(), Config { streams: 0, ..Config::default() });
+    bench.control(&hello(1_000, 1_000, 1, 0));
+    bench.block(Info::new(0, 5));
+    bench.lives();
+    assert_eq!(bench.received().len(), 1);
+    assert!(bench.answers().is_empty());
+    bench.raw().allow_streams(1);
+    bench.lives();
+    let types: Vec<_> = bench.answers().into_iter().map(|(frame_type, _)| frame_type).collect();
+    assert_eq!(types, [0x00, 0x03]);
+}
+
+#[test]
 fn a_peer_without_datagrams_is_refused() {
     let mut world = World::new(ms(5));
     let server = world.add_endpoint(Some(server_config(SessionConfig::default())));

@@ -85,7 +85,7 @@ impl Session {
             return;
         }
         if punctual {
-            self.control.open(&mut self.conn, &self.config.limits);
+            self.control.begin(&self.config.limits);
         } else {
             self.steering.hands_off();
             self.store.on_fallback();
