@@ -433,6 +433,25 @@ fn there_are_so_many_channels_and_no_more() {
     }
 }
 
+#[test]
+fn dropped_positions_are_passed_over_however_many_they_are() {
+    // Position 0 is late; everything behind it is dropped, again and again.
+    let mut bench = Bench::new();
+    const MANY: u64 = 100_000;
+    let mut stream = Vec::new();
+    for id in 1..=MANY {
+        stream.extend(dropped(id, 0, 0, Some((7, id))));
+    }
+    bench.control(&stream);
+    for _ in 0..40 {
+        bench.lives();
+    }
+    bench.block(Info { place: Some((7, 0)), ..Info::new(0, 1) });
+    bench.block(Info { place: Some((7, MANY + 1)), ..Info::new(MANY + 1, 1) });
+    bench.lives();
+    assert_eq!(bench.received().into_keys().collect::<Vec<_>>(), [0, MANY + 1]);
+}
+
 // ---- Frame types
 
 #[test]

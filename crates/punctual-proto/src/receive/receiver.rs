@@ -17,8 +17,10 @@ use crate::{
     frame::BlockInfo,
 };
 
-/// The most separate ranges of ended ids that are remembered; beyond, the oldest gap counts as ended.
-const MAX_ENDED_RANGES: usize = 16_384;
+/// The most separate ranges that are remembered, of ended ids (beyond, the oldest gap counts as ended) and of dropped
+/// positions in channels (beyond is an error). Between two ranges there is a live block of the sender's, which by
+/// `docs/protocol.md` has no more than this.
+const MAX_RANGES: usize = crate::config::MAX_LIVE + 1;
 /// Credit is renewed once this share of the window has been consumed: 1 / 4.
 const CREDIT_STEP: u64 = 4;
 
@@ -329,8 +331,8 @@ impl Receiver {
     }
 
     fn max_places(&self) -> usize {
-        // Dropped blocks that were never opened take a place as well, and use no credit.
-        (self.limits.receive_blocks as usize).saturating_mul(4)
+        // Those of open blocks, and what was dropped between the sender's live ones.
+        usize::try_from(self.limits.receive_blocks).unwrap_or(usize::MAX).saturating_add(MAX_RANGES)
     }
 
     fn block(&mut self, id: BlockId) -> Result<&mut Incoming, ProtocolError> {
@@ -370,7 +372,7 @@ impl Receiver {
 
     fn end(&mut self, id: BlockId) {
         self.ended.insert(id.0..id.0 + 1);
-        if self.ended.len() > MAX_ENDED_RANGES {
+        if self.ended.len() > MAX_RANGES {
             let floor = self.ended.first().map_or(0, |range| range.end);
             let next = self.ended.iter().nth(1).map_or(floor, |range| range.start);
             // A peer that leaves gaps for ever loses the oldest: those ids count as ended.
