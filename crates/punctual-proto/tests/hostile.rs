@@ -226,6 +226,36 @@ fn an_info_must_not_change() {
 }
 
 #[test]
+fn a_fragment_must_lie_within_its_block() {
+    let mut bench = Bench::new();
+    bench.datagram(&[&Info::new(0, 100).bytes(), &fragment(0, 99, &[0])]);
+    bench.lives();
+    bench.datagram(&[&fragment(0, 99, &[0, 0])]);
+    bench.dies(ProtocolError::FragmentRange);
+
+    // The size is learnt afterwards.
+    let mut bench = Bench::new();
+    bench.datagram(&[&fragment(0, 100, &[0])]);
+    bench.lives();
+    bench.info(Info::new(0, 100));
+    bench.dies(ProtocolError::FragmentRange);
+
+    // It is learnt from DROPPED.
+    let mut bench = Bench::new();
+    bench.datagram(&[&fragment(0, 100, &[0])]);
+    bench.lives();
+    bench.control(&dropped(0, 0, 100, None));
+    bench.dies(ProtocolError::FragmentRange);
+
+    // No block is that large; and no number.
+    for offset in [MAX_BLOCK, (1 << 62) - 2] {
+        let mut bench = Bench::new();
+        bench.datagram(&[&fragment(0, offset, &[0])]);
+        bench.dies(ProtocolError::FragmentRange);
+    }
+}
+
+#[test]
 fn fragments_may_overlap_but_must_agree() {
     for (offset, byte) in [(0, 0), (15, 0), (300, 2), (311, 2)] {
         let mut bench = Bench::new();
@@ -358,6 +388,44 @@ fn dropped_blocks_give_their_credit_back() {
     assert_eq!(answers, (0..10 * BLOCKS).map(|id| vec![id, (id + 1) % 2 * 1_000]).collect::<Vec<_>>());
     let heard = bench.events().iter().filter(|event| matches!(event, Event::PeerDropped { .. })).count();
     assert_eq!(heard as u64, 10 * BLOCKS);
+}
+
+#[test]
+fn fragments_without_an_info_need_credit_too() {
+    // Blocks.
+    let mut bench = Bench::new();
+    bench.info(Info::new(0, 1));
+    for id in 1..BLOCKS {
+        bench.datagram(&[&fragment(id, 0, b"x")]);
+    }
+    bench.lives();
+    // Their infos use no more.
+    for id in 1..BLOCKS {
+        bench.info(Info::new(id, 2));
+    }
+    bench.lives();
+    bench.datagram(&[&fragment(BLOCKS, 0, b"x")]);
+    bench.dies(ProtocolError::Credit);
+
+    // Bytes: a block ends with the furthest of its fragments.
+    let mut bench = Bench::new();
+    for id in 0..WINDOW / MAX_BLOCK {
+        bench.datagram(&[&fragment(id, 7, b"x"), &fragment(id, MAX_BLOCK - 1, b"x")]);
+    }
+    bench.lives();
+    bench.info(Info::new(0, MAX_BLOCK));
+    bench.lives();
+    bench.datagram(&[&fragment(9, 0, b"x")]);
+    bench.dies(ProtocolError::Credit);
+
+    // Those of dropped blocks are nobody's any more.
+    let mut bench = Bench::new();
+    for id in 0..5 * BLOCKS {
+        bench.datagram(&[&fragment(id, 0, b"x")]);
+        bench.lives();
+        bench.control(&dropped(id, 0, 5, None));
+        bench.lives();
+    }
 }
 
 #[test]

@@ -104,6 +104,8 @@ pub(crate) struct Receiver {
     refused: BTreeMap<BlockId, bool>,
     granted: Totals,
     opened: Totals,
+    /// Blocks known by their fragments or an UPDATE only, each with the end of its furthest fragment.
+    headless: Totals,
     consumed: Totals,
     notices: VecDeque<Notice>,
     tally: Tally,
@@ -123,6 +125,7 @@ impl Receiver {
             refused: BTreeMap::new(),
             granted: Totals { bytes: limits.receive_bytes, blocks: limits.receive_blocks },
             opened: Totals::default(),
+            headless: Totals::default(),
             consumed: Totals::default(),
             notices: VecDeque::new(),
             tally: Tally::default(),
@@ -154,13 +157,14 @@ impl Receiver {
         if let Some(known) = self.blocks.get(&id).and_then(|block| block.info) {
             return if known == info { Ok(()) } else { Err(ProtocolError::InfoConflict) };
         }
-        self.open(info.size)?;
-        let (limits, max_places) = (self.limits, self.max_places());
-        let block = self.block(id)?;
+        let mut block = self.take(id).unwrap_or_default();
         if block.bytes.end() > info.size {
             return Err(ProtocolError::FragmentRange);
         }
+        self.open(info.size)?;
+        let (limits, max_places) = (self.limits, self.max_places());
         block.info = Some(info);
+        self.keep(id, block);
         if let Some(place) = info.channel {
             self.channels.place(place, id, limits.channels, max_places)?;
         }
@@ -188,6 +192,7 @@ impl Receiver {
             return Err(ProtocolError::FragmentRange);
         }
         let held = block.bytes.held();
+        let end = block.bytes.end();
         let new = block.bytes.insert(offset, data)?;
         let due = block
             .info
@@ -197,9 +202,13 @@ impl Receiver {
             block.good_bytes += new;
         }
         let holds = block.bytes.held();
+        if block.info.is_none() {
+            self.headless.bytes += block.bytes.end() - end;
+        }
         self.held = self.held + holds - held;
         self.tally.received_bytes += new;
         self.tally.duplicate_bytes += len - new;
+        self.check_credit()?;
         // Twice the window leaves room for the accounting of small fragments; an honest peer is far from it.
         if self.held > self.limits.receive_bytes.saturating_mul(2) {
             return Err(ProtocolError::Credit);
@@ -255,6 +264,9 @@ impl Receiver {
         let info = block.as_ref().and_then(|block| block.info);
         if info.is_some_and(|info| info.size != size || info.channel != place) {
             return Err(ProtocolError::InfoConflict);
+        }
+        if block.as_ref().is_some_and(|block| block.bytes.end() > size) {
+            return Err(ProtocolError::FragmentRange);
         }
         let (received_bytes, good_bytes) = block.map_or((0, 0), |block| (block.bytes.received(), block.good_bytes));
         if size > 0 {
@@ -325,6 +337,7 @@ impl Receiver {
     pub(crate) fn close(&mut self) {
         self.blocks.clear();
         self.held = 0;
+        self.headless = Totals::default();
         self.refused.clear();
         self.channels = Channels::default();
         self.notices.retain(|notice| matches!(notice, Notice::Dropped { .. } | Notice::Readable));
@@ -335,9 +348,11 @@ impl Receiver {
         usize::try_from(self.limits.receive_blocks).unwrap_or(usize::MAX).saturating_add(MAX_RANGES)
     }
 
+    /// A block that has not ended, which the peer may be speaking of for the first time.
     fn block(&mut self, id: BlockId) -> Result<&mut Incoming, ProtocolError> {
-        if self.blocks.len() as u64 >= self.limits.receive_blocks && !self.blocks.contains_key(&id) {
-            return Err(ProtocolError::Credit);
+        if !self.blocks.contains_key(&id) {
+            self.headless.blocks += 1;
+            self.check_credit()?;
         }
         Ok(self.blocks.entry(id).or_default())
     }
@@ -345,16 +360,30 @@ impl Receiver {
     fn take(&mut self, id: BlockId) -> Option<Incoming> {
         let block = self.blocks.remove(&id)?;
         self.held -= block.bytes.held();
+        if block.info.is_none() {
+            self.headless.bytes -= block.bytes.end();
+            self.headless.blocks -= 1;
+        }
         Some(block)
+    }
+
+    /// Puts a block back whose info is known.
+    fn keep(&mut self, id: BlockId, block: Incoming) {
+        self.held += block.bytes.held();
+        self.blocks.insert(id, block);
     }
 
     fn open(&mut self, size: u64) -> Result<(), ProtocolError> {
         self.opened.bytes = self.opened.bytes.saturating_add(size);
         self.opened.blocks += 1;
-        if self.opened.bytes > self.granted.bytes || self.opened.blocks > self.granted.blocks {
-            return Err(ProtocolError::Credit);
-        }
-        Ok(())
+        self.check_credit()
+    }
+
+    /// Whether all the peer has opened, as far as it is known, had credit.
+    fn check_credit(&self) -> Result<(), ProtocolError> {
+        let bytes = self.opened.bytes.saturating_add(self.headless.bytes);
+        let blocks = self.opened.blocks + self.headless.blocks;
+        if bytes > self.granted.bytes || blocks > self.granted.blocks { Err(ProtocolError::Credit) } else { Ok(()) }
     }
 
     fn consume(&mut self, size: u64) {
