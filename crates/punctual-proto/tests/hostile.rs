@@ -880,3 +880,41 @@ fn absurd_times_harm_nobody() {
 }
 
 // ---- Peers that do not speak it
+
+#[test]
+fn streams_of_other_peers_are_bounded_too() {
+    let other = Config { alpn: OTHER_ALPN, ..Config::default() };
+    // Blocks that nobody takes.
+    let mut bench = Bench::silent_with(limits(), other);
+    let mut waiting = 0;
+    for _ in 0..200 {
+        let Some(stream) = bench.raw().try_open() else { break };
+        bench.raw().write(stream, b"x");
+        bench.raw().finish(stream);
+        bench.world.run(ms(20));
+        waiting += 1;
+    }
+    assert_eq!(waiting, 200);
+    assert_eq!(bench.stats().live_in, BLOCKS);
+    assert_eq!(bench.received().len(), 200, "the others come as these are taken");
+
+    // Blocks that never end: the newest must go.
+    let mut bench = Bench::silent_with(limits(), other);
+    for _ in 0..20 {
+        let stream = bench.raw().open();
+        bench.raw().write(stream, &[7; MAX_BLOCK as usize - 1]);
+        bench.world.run(ms(50));
+        assert!(bench.stats().live_in_bytes <= WINDOW);
+    }
+    bench.lives();
+    let dropped = bench.events().iter().filter(|event| matches!(event, Event::PeerDropped { .. })).count();
+    assert_eq!(dropped, 16, "four have room");
+
+    // One that is too large.
+    let mut bench = Bench::silent_with(limits(), other);
+    let stream = bench.raw().open();
+    bench.raw().write(stream, &[7; MAX_BLOCK as usize + 1]);
+    bench.lives();
+    assert_eq!(bench.stats().live_in_bytes, 0);
+    bench.others_go_on();
+}

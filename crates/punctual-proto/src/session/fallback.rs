@@ -31,6 +31,22 @@ pub(super) struct Fallback {
     sending: BTreeMap<BlockId, StreamId>,
     blocks: BTreeMap<StreamId, BlockId>,
     receiving: BTreeMap<StreamId, BytesMut>,
+    /// Bytes of `receiving`.
+    received: u64,
+}
+
+impl Fallback {
+    /// Bytes held of blocks that are not whole.
+    pub(super) fn held(&self) -> u64 {
+        self.received
+    }
+
+    /// Takes a stream's bytes out.
+    fn take(&mut self, id: StreamId) -> BytesMut {
+        let bytes = self.receiving.remove(&id).unwrap_or_default();
+        self.received -= bytes.len() as u64;
+        bytes
+    }
 }
 
 impl Session {
@@ -136,45 +152,71 @@ impl Session {
     pub(super) fn read_fallback_streams(&mut self, now: Instant) {
         let streams: Vec<_> = self.fallback.receiving.keys().copied().collect();
         for id in streams {
-            while self.receiver.live().1 < self.config.limits.receive_bytes {
-                let mut stream = self.conn.recv_stream(id);
-                let Ok(mut chunks) = stream.read(true) else {
-                    self.fallback.receiving.remove(&id);
-                    break;
-                };
-                let next = chunks.next(READ_CHUNK);
-                let _ = chunks.finalize();
-                let block = BlockId(id.index());
-                let Some(bytes) = self.fallback.receiving.get_mut(&id) else { break };
-                match next {
-                    Ok(Some(chunk))
-                        if (bytes.len() + chunk.bytes.len()) as u64 <= self.config.limits.max_block_size =>
-                    {
-                        bytes.extend_from_slice(&chunk.bytes);
-                    }
-                    Ok(Some(_)) => {
-                        let _ = self.conn.recv_stream(id).stop(VarInt::from_u32(DROPPED));
-                        self.drop_incoming(id, block);
-                        break;
-                    }
-                    Ok(None) => {
-                        let bytes = self.fallback.receiving.remove(&id).unwrap_or_default();
-                        self.receiver.on_stream_block(block, bytes.freeze(), now);
-                        break;
-                    }
-                    Err(noq_proto::ReadError::Reset(_)) => {
-                        self.drop_incoming(id, block);
-                        break;
-                    }
-                    Err(_) => break,
-                }
-            }
+            while self.has_room_for_blocks() && self.read_fallback_stream(now, id) {}
         }
     }
 
-    fn drop_incoming(&mut self, id: StreamId, block: BlockId) {
-        let bytes = self.fallback.receiving.remove(&id).unwrap_or_default();
-        self.receiver.on_stream_dropped(block, bytes.len() as u64);
+    /// Blocks that the application has not taken hold up those behind them.
+    fn has_room_for_blocks(&self) -> bool {
+        let (blocks, bytes) = self.receiver.live();
+        blocks < self.config.limits.receive_blocks && bytes < self.config.limits.receive_bytes
+    }
+
+    /// Reads a piece of a stream. Whether there may be more.
+    fn read_fallback_stream(&mut self, now: Instant, id: StreamId) -> bool {
+        let Some(bytes) = self.fallback.receiving.get_mut(&id) else { return false };
+        let mut stream = self.conn.recv_stream(id);
+        let Ok(mut chunks) = stream.read(true) else {
+            self.fallback.take(id);
+            return false;
+        };
+        let next = chunks.next(READ_CHUNK);
+        let _ = chunks.finalize();
+        let block = BlockId(id.index());
+        match next {
+            Ok(Some(chunk)) if (bytes.len() + chunk.bytes.len()) as u64 <= self.config.limits.max_block_size => {
+                bytes.extend_from_slice(&chunk.bytes);
+                self.fallback.received += chunk.bytes.len() as u64;
+                self.make_room();
+                true
+            }
+            Ok(Some(_)) => {
+                self.stop_incoming(id);
+                false
+            }
+            Ok(None) => {
+                let bytes = self.fallback.take(id);
+                self.receiver.on_stream_block(block, bytes.freeze(), now);
+                false
+            }
+            Err(noq_proto::ReadError::Reset(_)) => {
+                self.drop_incoming(id);
+                false
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// A peer that begins more blocks than there is room for, and finishes none, loses the newest: to wait for room would be
+    /// to wait for ever.
+    fn make_room(&mut self) {
+        while self.fallback.received > self.config.limits.receive_bytes {
+            let Some((&newest, _)) = self.fallback.receiving.iter().rfind(|(_, bytes)| !bytes.is_empty()) else {
+                return;
+            };
+            self.stop_incoming(newest);
+        }
+    }
+
+    /// Asks the peer to send no more of a block.
+    fn stop_incoming(&mut self, id: StreamId) {
+        let _ = self.conn.recv_stream(id).stop(VarInt::from_u32(DROPPED));
+        self.drop_incoming(id);
+    }
+
+    fn drop_incoming(&mut self, id: StreamId) {
+        let bytes = self.fallback.take(id);
+        self.receiver.on_stream_dropped(BlockId(id.index()), bytes.len() as u64);
     }
 
     /// One of our blocks has ended: its stream, if there is one, must not go on.

@@ -295,7 +295,7 @@ impl Session {
             live_out: self.store.len() as u64,
             live_out_bytes: self.store.bytes(),
             live_in,
-            live_in_bytes,
+            live_in_bytes: live_in_bytes + self.fallback.held(),
             clock: self.clocks.estimate(),
         }
     }
@@ -332,7 +332,7 @@ impl Session {
 
     /// Whether nothing is left of past blocks but counters: what a test for leaks asks once all blocks have ended.
     pub fn is_clean(&self) -> bool {
-        self.store.is_clean() && self.receiver.live() == (0, 0)
+        self.store.is_clean() && self.receiver.live() == (0, 0) && self.fallback.held() == 0
     }
 
     pub(crate) fn handle(&self) -> ConnectionHandle {
@@ -462,6 +462,7 @@ impl Session {
         self.receiver.close();
         self.pass_on_received();
         self.pass_on_outcomes();
+        self.fallback = Fallback::default();
         for opening in std::mem::take(&mut self.opening) {
             self.events.push_back(Event::Path { id: opening.id, event: PathEvent::Closed });
         }
