@@ -39,7 +39,8 @@ pub struct Limits {
     pub channels: usize,
     /// Paths open at once, at most [`MAX_PATHS`](crate::multipath::MAX_PATHS). Default 8.
     pub paths: u32,
-    /// Events waiting for the application before the session stops listening to the peer. Default 65,536.
+    /// Events waiting for the application before the session stops reading what the peer has to say of blocks, give or
+    /// take a thousand. Default 65,536.
     pub events: usize,
     /// Sessions a server endpoint has at once. Default 4,096.
     pub sessions: usize,

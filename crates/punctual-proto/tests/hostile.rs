@@ -824,6 +824,34 @@ fn dropped_says_what_the_info_said() {
     bench.lives();
 }
 
+#[test]
+fn a_flood_of_dropped_blocks_waits_for_the_application() {
+    const EVENTS: usize = 100;
+    const MANY: u64 = 50_000;
+    let mut bench = Bench::with(Limits { events: EVENTS, ..limits() }, Config::default());
+    // Every other id, so that no two ranges join.
+    let mut stream = Vec::new();
+    for id in 0..MANY {
+        stream.extend(dropped(2 * id, 0, 0, None));
+    }
+    // The first packet takes its time, so that what is behind it is read all at once.
+    bench.world.delay_next(bench.raw, ms(200));
+    bench.control(&stream);
+    for _ in 0..40 {
+        bench.lives();
+    }
+    let most = bench.world.most_events;
+    assert!(most <= EVENTS + 4_096 / 6, "{most} at once");
+    let heard = bench.events().into_iter().filter(|event| matches!(event, Event::PeerDropped { .. })).count();
+    assert_eq!(heard as u64, MANY, "each once, none forgotten");
+    assert_eq!(bench.stats().live_in, 0);
+    // The newest are still known for what they are, and new blocks come through.
+    bench.block(Info::new(2 * MANY - 2, 1));
+    bench.block(Info::new(2 * MANY - 1, 1));
+    bench.lives();
+    assert_eq!(bench.received().into_keys().collect::<Vec<_>>(), [2 * MANY - 1]);
+}
+
 // ---- Clocks
 
 #[test]

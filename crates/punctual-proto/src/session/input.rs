@@ -22,8 +22,8 @@ use crate::{
     send::store::Notice as StoreNotice,
 };
 
-/// The most bytes of a stream read at once.
-const READ_CHUNK: usize = 64 << 10;
+/// The most bytes of the control stream read at once: few enough that their events do not count for much.
+const READ_CHUNK: usize = 4 << 10;
 
 impl Session {
     /// Takes in a UDP datagram of this session.
@@ -164,8 +164,13 @@ impl Session {
             self.read_fallback_streams(now);
             return;
         }
+        self.stalled = None;
         let Some(id) = self.control.recv else { return };
-        while self.events.len() < self.config.limits.events && self.phase == Phase::Open {
+        while self.phase == Phase::Open {
+            if self.events.len() >= self.config.limits.events {
+                self.stalled = Some(now);
+                return;
+            }
             let mut stream = self.conn.recv_stream(id);
             let Ok(mut chunks) = stream.read(true) else { return };
             let next = chunks.next(READ_CHUNK);
@@ -177,6 +182,7 @@ impl Session {
                     if let Err(error) = self.take_control_frames(now) {
                         self.fail(now, error);
                     }
+                    self.pass_on_received();
                 }
                 Ok(None) | Err(noq_proto::ReadError::Reset(_)) => self.fail(now, ProtocolError::Stream),
                 Err(_) => return,

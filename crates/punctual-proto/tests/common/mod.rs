@@ -114,6 +114,10 @@ pub(crate) struct World {
     events: Vec<Vec<(SessionId, Event)>>,
     /// UDP datagrams each host has sent.
     pub(crate) packets_sent: Vec<u64>,
+    /// The most events that an endpoint had at once.
+    pub(crate) most_events: usize,
+    /// How much longer the next packet of this host takes.
+    delay: Option<(HostId, Duration)>,
 }
 
 impl World {
@@ -127,6 +131,8 @@ impl World {
             one_way_delay,
             events: Vec::new(),
             packets_sent: Vec::new(),
+            most_events: 0,
+            delay: None,
         }
     }
 
@@ -242,6 +248,12 @@ impl World {
         }
     }
 
+    /// The next packet of a host takes `extra` longer, and is overtaken.
+    pub(crate) fn delay_next(&mut self, host: HostId, extra: Duration) {
+        self.drain();
+        self.delay = Some((host, extra));
+    }
+
     /// Carries away all that hosts have to send and to say.
     pub(crate) fn drain(&mut self) {
         let now = self.now;
@@ -258,11 +270,14 @@ impl World {
                 data.truncate(size);
                 self.sequence += 1;
                 self.packets_sent[id] += 1;
-                let key = (now + self.one_way_delay, self.sequence);
+                let extra = self.delay.take_if(|(host, _)| *host == id).map_or(Duration::ZERO, |(_, extra)| extra);
+                let key = (now + self.one_way_delay + extra, self.sequence);
                 self.wire.insert(key, Packet { from: id, to: host_at(remote), ecn, data });
             }
             if let Host::Punctual(endpoint) = &mut self.hosts[id] {
+                let before = self.events[id].len();
                 self.events[id].extend(std::iter::from_fn(|| endpoint.poll_event()));
+                self.most_events = self.most_events.max(self.events[id].len() - before);
             }
         }
     }
