@@ -87,6 +87,8 @@ pub struct Session {
     output: Output,
     log: Vec<Fate>,
     events: VecDeque<Event>,
+    /// Since when the control stream has gone unread because there were too many events.
+    stalled: Option<Instant>,
 }
 
 impl Session {
@@ -121,6 +123,7 @@ impl Session {
             output: Output::new((config.path_scheduler)()),
             log: Vec::new(),
             events: VecDeque::new(),
+            stalled: None,
             config,
         }
     }
@@ -366,7 +369,8 @@ impl Session {
         // A datagram that QUIC holds back has an alarm of QUIC's own; the next one has to wait for it.
         let next = self.paths.iter().filter_map(Path::echo_due).chain(self.output.wake_at()).min();
         let next = next.filter(|_| !self.output.is_held_up());
-        [quic, self.store.next_timeout(), paths, next, self.retry_at].into_iter().flatten().min()
+        // By the contract the events have been taken once this is asked: reading can go on.
+        [quic, self.store.next_timeout(), paths, next, self.retry_at, self.stalled].into_iter().flatten().min()
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
@@ -460,7 +464,9 @@ impl Session {
         self.steering.set_gate(Gate::Open);
         self.store.close();
         self.receiver.close();
+        self.pass_on_received();
         self.pass_on_outcomes();
+        self.fallback = Fallback::default();
         for opening in std::mem::take(&mut self.opening) {
             self.events.push_back(Event::Path { id: opening.id, event: PathEvent::Closed });
         }
