@@ -182,12 +182,6 @@ impl PathClock {
         self.bucket.is_due(if self.level.is_none() { FIRST_BUCKET } else { BUCKET }, now)
     }
 
-    /// The delay towards the peer at the path's level, or the least seen so far.
-    pub(super) fn least_forward(&self) -> Option<f64> {
-        let level = self.level.map_or(f64::INFINITY, |level| level.rtt / 2.0 + level.asymmetry);
-        Some(level.min(self.bucket.forward)).filter(|least| least.is_finite()).map(|least| least.max(0.0))
-    }
-
     /// Begins to learn a level.
     pub(super) fn learn_level(&mut self, level: Level, now: Micros) {
         self.level = Some(level);
