@@ -180,14 +180,6 @@ impl Clocks {
         Some(self.filter.invert(i128::from(peer) - origin))
     }
 
-    /// Our time as the peer's.
-    #[cfg(test)]
-    fn to_peer(&self, ours: Micros) -> Option<u64> {
-        let origin = self.known_origin()?;
-        let offset = self.filter.offset_at(ours).round() as i128;
-        Some(clamp((i128::from(ours) + origin).saturating_add(offset)))
-    }
-
     /// The delay towards the peer on a path: lately, queueing included (smoothed over about 100 ms of what was echoed last), and
     /// when the path is idle, as of its latest route.
     pub(crate) fn one_way_delays(&self, path: PathId) -> (Option<Duration>, Option<Duration>) {

@@ -6,6 +6,15 @@ use proptest::prelude::*;
 
 use super::*;
 
+impl Clocks {
+    /// Our time as the peer's.
+    fn to_peer(&self, ours: Micros) -> Option<u64> {
+        let origin = self.known_origin()?;
+        let offset = self.filter.offset_at(ours).round() as i128;
+        Some(clamp((i128::from(ours) + origin).saturating_add(offset)))
+    }
+}
+
 const MS: f64 = 1_000.0;
 const SECOND: u64 = 1_000_000;
 const HOURS_3: u64 = 3 * 3_600 * SECOND;

@@ -102,12 +102,12 @@ pub(crate) struct Path {
 }
 
 impl Path {
+    /// A path that is being opened.
     pub(crate) fn new(
         id: PathId,
         quic: noq_proto::PathId,
         slot: Slot,
         network: NetworkPath,
-        health: PathHealth,
         now: Instant,
         initial_rtt: Duration,
         reading: &PathReading,
@@ -119,7 +119,7 @@ impl Path {
             number: path_number(quic),
             slot,
             network,
-            health,
+            health: PathHealth::Opening,
             in_flight: InFlight::default(),
             suspected: 0,
             status: PathStatus::Available,
@@ -320,7 +320,7 @@ impl Path {
 
     /// When [`on_timeout`](Self::on_timeout) is due.
     pub(crate) fn next_timeout(&self, reading: &PathReading, max_ack_delay: Duration) -> Option<Instant> {
-        let alarm = match self.health {
+        match self.health {
             PathHealth::Opening => None,
             PathHealth::Active => {
                 let oldest = self.in_flight.oldest_of_tail();
@@ -330,8 +330,7 @@ impl Path {
                 [silence, overdue].into_iter().flatten().min()
             }
             PathHealth::Suspect => self.next_probe,
-        };
-        alarm
+        }
     }
 
     /// When a datagram should leave to carry an echo.

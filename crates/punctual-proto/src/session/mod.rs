@@ -436,7 +436,9 @@ impl Session {
     ) {
         let Some(slot) = self.conn.congestion_state(quic).and_then(Steering::slot_of) else { return };
         let reading = self.steering.reading(slot);
-        self.paths.add(Path::new(id, quic, slot, network, health, now, rtt, &reading));
+        let mut path = Path::new(id, quic, slot, network, now, rtt, &reading);
+        path.health = health;
+        self.paths.add(path);
     }
 
     /// Brings everything that follows from an input about: nothing is left undone but packets and events.
