@@ -51,6 +51,9 @@ const RTT_MEMORY: Duration = Duration::from_secs(10);
 const QUEUE_FLOOR: Duration = Duration::from_millis(4);
 /// See [`QUEUE_FLOOR`]; a share of the path's round trip.
 const QUEUE_SHARE: u32 = 16;
+/// A queue that after so many rounds has not shrunk below this share of what it was is the path's new length.
+const STUBBORN_ROUNDS: u32 = 4;
+const STUBBORN_SHARE: f64 = 0.7;
 /// So large a share of a round lost is congestion, whatever the delay says (BBR v1 bears about a fifth).
 const LOSS_LIMIT: f64 = 0.25;
 /// What is left of the rate after such a round.
@@ -152,6 +155,8 @@ struct Steady {
     full_rate: f64,
     full_rounds: u32,
     queue_stands: bool,
+    /// For how many rounds it has, and how long it was in the first.
+    queued: Option<(u32, Duration)>,
     train: Option<Train>,
     /// What the last trains told of the path's rate, bytes per second.
     trains: VecDeque<f64>,
@@ -182,6 +187,7 @@ impl Steady {
             full_rate: 0.0,
             full_rounds: 0,
             queue_stands: false,
+            queued: None,
             train: None,
             trains: VecDeque::new(),
         }
@@ -279,9 +285,7 @@ impl Steady {
     fn end_round(&mut self) {
         self.round += 1;
         self.round_ends = self.delivered;
-        let min = self.rtt().unwrap_or_default();
-        let queue = self.round_shortest.saturating_sub(min);
-        self.queue_stands = self.round_shortest < Duration::MAX && queue > QUEUE_FLOOR.max(min / QUEUE_SHARE);
+        self.judge_queue();
         if let Some(delivered) = self.busy_rate().filter(|_| self.queue_stands) {
             // The path was busy all the while: what it delivered is what it can deliver, however little there was to send.
             self.rates.retain(|&(_, rate)| rate <= delivered);
@@ -313,6 +317,25 @@ impl Steady {
         self.round_acked = 0;
         self.round_lost = 0;
         self.round_app_limited = false;
+    }
+
+    /// Whether a queue stood all the round. One that will not shrink, though less is sent than the path delivers, is none: the
+    /// path itself has become longer (or others keep its queue full, which for us is the same).
+    fn judge_queue(&mut self) {
+        let Some((min, since)) = self.min_rtt.filter(|_| self.round_shortest < Duration::MAX) else { return };
+        let queue = self.round_shortest.saturating_sub(min);
+        self.queue_stands = queue > QUEUE_FLOOR.max(min / QUEUE_SHARE);
+        if !self.queue_stands {
+            self.queued = None;
+            return;
+        }
+        let (rounds, first) = self.queued.map_or((1, queue), |(rounds, first)| (rounds + 1, first));
+        self.queued = Some((rounds, first));
+        if rounds >= STUBBORN_ROUNDS && queue >= first.mul_f64(STUBBORN_SHARE) {
+            self.min_rtt = Some((self.round_shortest, since.max(self.delivered_at)));
+            self.queue_stands = false;
+            self.queued = None;
+        }
     }
 
     /// What arrived per second between the round's first answer and its last.
