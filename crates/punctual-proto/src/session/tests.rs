@@ -11,8 +11,8 @@ use std::{
 use rcgen::generate_simple_self_signed;
 
 use crate::{
-    Block, BlockId, ClientConfig, Endpoint, EndpointConfig, Event, LocalId, NetworkPath, Outcome,
-    ReceivedBlock, ServerConfig, Session, SessionId, multipath::PathHealth, rustls,
+    Block, BlockId, ClientConfig, Endpoint, EndpointConfig, Event, LocalId, NetworkPath, Outcome, ReceivedBlock,
+    ServerConfig, Session, SessionId, multipath::PathHealth, rustls,
 };
 
 const NAME: &str = "punctual.test";
