@@ -311,6 +311,11 @@ impl Receiver {
         self.notices.pop_front()
     }
 
+    /// Whether anything has been heard of a block.
+    pub(crate) fn has_heard_of(&self, id: BlockId) -> bool {
+        self.blocks.contains_key(&id) || self.ended.contains(&id.0)
+    }
+
     pub(crate) fn tally(&self) -> Tally {
         self.tally
     }

@@ -168,9 +168,15 @@ impl Session {
 
     /// Tells the peer's application by how much a block's completion missed what this side expected
     /// (`expect` of DTP): positive means it came too late.
+    ///
+    /// # Errors
+    /// [`BlockError::NotLive`] if nothing has been heard of such a block: telling the peer would end the session.
     pub fn expect(&mut self, now: Instant, id: BlockId, delta: Delta) -> Result<(), BlockError> {
         if self.punctual == Some(false) {
             return Err(BlockError::Fallback);
+        }
+        if !self.receiver.has_heard_of(id) {
+            return Err(BlockError::NotLive(id));
         }
         if !self.control.has_room() {
             return Err(BlockError::Busy);

@@ -11,8 +11,8 @@ use std::{
 use rcgen::generate_simple_self_signed;
 
 use crate::{
-    Block, BlockId, ClientConfig, Endpoint, EndpointConfig, Event, LocalId, NetworkPath, Outcome, ReceivedBlock,
-    ServerConfig, Session, SessionId, multipath::PathHealth, rustls,
+    Block, BlockError, BlockId, ClientConfig, Delta, Endpoint, EndpointConfig, Event, LocalId, NetworkPath, Outcome,
+    ReceivedBlock, ServerConfig, Session, SessionId, multipath::PathHealth, rustls,
 };
 
 const NAME: &str = "punctual.test";
@@ -156,6 +156,20 @@ fn blocks_go_both_ways() {
         assert!(matches!(pair.outcome(end, ids[end]), Some(Outcome::Delivered(delivery)) if delivery.on_time()));
     }
     assert!([CLIENT, SERVER].into_iter().all(|end| pair.session(end).is_clean()));
+}
+
+#[test]
+fn nothing_can_be_expected_of_a_block_unheard_of() {
+    let mut pair = Pair::connected();
+    let now = pair.now;
+    let delta = Delta::from_micros(5);
+    assert_eq!(pair.session(SERVER).expect(now, BlockId(7), delta), Err(BlockError::NotLive(BlockId(7))));
+    let id = pair.send(CLIENT, Block::new(vec![1; 10]));
+    pair.run(ms(100));
+    let now = pair.now;
+    pair.session(SERVER).expect(now, id, delta).unwrap();
+    pair.run(ms(100));
+    assert!(pair.events[CLIENT].contains(&Event::Expected { id, delta }));
 }
 
 #[test]
