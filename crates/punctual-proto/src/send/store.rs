@@ -91,8 +91,8 @@ pub(crate) struct Store {
     dropped: RangeSet<u64>,
     notices: VecDeque<Notice>,
     tally: Tally,
-    /// `send` has said `Full` since there was room last.
-    starved: bool,
+    /// The smallest block that `send` has said `Full` to since there was room for one of its size last.
+    starved: Option<usize>,
 }
 
 impl Store {
@@ -115,15 +115,16 @@ impl Store {
             dropped: RangeSet::new(),
             notices: VecDeque::new(),
             tally: Tally::default(),
-            starved: false,
+            starved: None,
         }
     }
 
     /// Takes a block in.
     pub(crate) fn insert(&mut self, now: Instant, block: Block) -> Result<BlockId, SendError> {
         self.check(&block)?;
-        if !self.has_room(block.data.len()) {
-            self.starved = true;
+        let size = block.data.len();
+        if !self.has_room(size) {
+            self.starved = Some(self.starved.map_or(size, |starved| starved.min(size)));
             return Err(SendError::Full(Box::new(block)));
         }
         let id = BlockId(self.next_id);
@@ -156,12 +157,10 @@ impl Store {
             && (self.bytes + size as u64 <= self.limits.send_bytes || self.blocks.is_empty())
     }
 
-    /// Whether there is room again after there was none; says so once.
+    /// Whether there is room again for a block there was none for; says so once.
     pub(crate) fn take_writable(&mut self) -> bool {
-        self.starved
-            && self.blocks.len() < self.limits.send_blocks
-            && self.bytes < self.limits.send_bytes
-            && std::mem::take(&mut self.starved)
+        let has_room = self.starved.is_some_and(|size| self.has_room(size));
+        has_room && self.starved.take().is_some()
     }
 
     fn check(&self, block: &Block) -> Result<(), SendError> {
@@ -384,10 +383,13 @@ impl Store {
     /// The peer does not want a block.
     pub(crate) fn on_refused(&mut self, id: BlockId) -> Result<(), ProtocolError> {
         let Some(block) = self.known(id)? else { return Ok(()) };
-        // The answer settles the credit that the block used.
         let (good_bytes, size, channel) = (block.good_bytes, block.size(), block.channel);
-        self.notices.push_back(Notice::Dropped { id, reason: DropReason::Refused, size, channel });
-        self.bury(id, DropReason::Refused, good_bytes);
+        let reason = block.dying.unwrap_or(DropReason::Refused);
+        if block.dying.is_none() {
+            // The answer settles the credit that the block used.
+            self.notices.push_back(Notice::Dropped { id, reason, size, channel });
+        }
+        self.bury(id, reason, good_bytes);
         Ok(())
     }
 
@@ -508,7 +510,7 @@ impl Store {
         for touched in self.graph.set_needs(id, live, unsent) {
             self.refresh(touched);
         }
-        self.refresh(id);
+        self.refresh_cluster(id);
     }
 
     /// Brings graph and scheduler up to date after a block's bytes changed hands.
@@ -517,6 +519,11 @@ impl Store {
         for touched in self.graph.set_unsent(id, unsent) {
             self.refresh(touched);
         }
+        self.refresh_cluster(id);
+    }
+
+    /// Refreshes a block and those it forms a circle with.
+    fn refresh_cluster(&mut self, id: BlockId) {
         if self.graph.is_clustered(id) {
             let members: Vec<_> = self.graph.members(id).collect();
             members.into_iter().for_each(|member| self.refresh(member));
