@@ -412,10 +412,16 @@ impl Store {
     pub(crate) fn on_settings(&mut self, max_block: u64, max_channels: u64, bytes: u64, blocks: u64) {
         self.peer_max_block = Some(max_block);
         self.peer_max_channels = Some(max_channels);
-        let unfit = |block: &&LiveBlock| {
-            block.size() > max_block || (block.channel.is_some() && self.channels.len() as u64 > max_channels)
-        };
-        let unfit: Vec<_> = self.blocks.values().filter(unfit).map(|block| block.id).collect();
+        // Of channels the peer has no room for it must not even hear that their blocks were dropped.
+        let excess = self.channels.keys().nth(usize::try_from(max_channels).unwrap_or(usize::MAX)).copied();
+        let excess = excess.map(|first| self.channels.split_off(&first)).unwrap_or_default();
+        let mut unfit = Vec::new();
+        for block in self.blocks.values_mut() {
+            let channel = block.channel.take_if(|(channel, _)| excess.contains_key(channel));
+            if block.size() > max_block || channel.is_some() {
+                unfit.push(block.id);
+            }
+        }
         for id in unfit {
             self.drop_block(id, DropReason::Refused);
         }
@@ -600,5 +606,46 @@ impl Store {
         {
             self.dropped.remove(0..floor);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule;
+
+    fn store() -> Store {
+        Store::new(Limits::default(), schedule::default_factory()())
+    }
+
+    #[test]
+    fn the_peer_never_hears_of_channels_it_has_no_room_for() {
+        let mut store = store();
+        let mut send = |block| store.insert(Instant::now(), block).unwrap();
+        let kept = send(Block::new(vec![0; 10]).channel(Channel(1)));
+        let excess = send(Block::new(vec![0; 10]).channel(Channel(2)));
+        let large = send(Block::new(vec![0; 1_001]).channel(Channel(1)));
+        store.on_settings(1_000, 1, 10_000, 10);
+        let dropped = |id, channel| Notice::Dropped { id, reason: DropReason::Refused, size: 0, channel };
+        let notices: Vec<_> = std::iter::from_fn(|| store.poll()).collect();
+        assert!(notices.contains(&dropped(excess, None)));
+        assert!(notices.contains(&dropped(large, Some((Channel(1), 1)))));
+        assert!(store.get(kept).is_some());
+        let more = store.insert(Instant::now(), Block::new(vec![0; 10]).channel(Channel(2)));
+        assert_eq!(more, Err(SendError::TooManyChannels));
+    }
+
+    #[test]
+    fn writable_means_that_what_was_refused_fits() {
+        let limits = Limits { send_bytes: 100, ..Limits::default() };
+        let mut store = Store::new(limits, schedule::default_factory()());
+        let now = Instant::now();
+        let first = store.insert(now, Block::new(vec![0; 60])).unwrap();
+        let second = store.insert(now, Block::new(vec![0; 30])).unwrap();
+        assert!(matches!(store.insert(now, Block::new(vec![0; 50])), Err(SendError::Full(_))));
+        store.cancel(second).unwrap();
+        assert!(!store.take_writable());
+        store.cancel(first).unwrap();
+        assert!(store.take_writable() && !store.take_writable());
     }
 }
