@@ -273,6 +273,25 @@ fn an_update_reaches_the_receiver() {
 }
 
 #[test]
+fn a_deadline_as_long_as_can_be() {
+    let mut pair = Pair::new();
+    let ids = pair.send_all([block(1 << 20).deadline(Duration::MAX), block(1 << 20)]);
+    pair.world.run(ms(30));
+    // More microseconds than 64 bits hold.
+    for (id, deadline) in [(ids[0], Duration::from_secs(20_000_000_000_000)), (ids[1], Duration::MAX)] {
+        let update = BlockUpdate { deadline: Some(Some(deadline)), ..BlockUpdate::default() };
+        pair.world.update(pair.from, id, update);
+    }
+    pair.world.run(ms(2_000));
+    for block in pair.world.recv_all(pair.to) {
+        assert_eq!(block.meta.deadline, Some(Duration::from_micros((1 << 62) - 1)));
+    }
+    let ended = outcomes(&pair.events());
+    assert!(ids.iter().all(|id| delivery(ended.get(id)).on_time()));
+    pair.ends_clean();
+}
+
+#[test]
 fn an_update_can_end_a_block_or_save_it() {
     let mut pair = Pair::new();
     let bulk = pair.send(block(4 << 20).priority(0));
