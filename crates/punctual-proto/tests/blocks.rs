@@ -434,6 +434,20 @@ fn blocks_that_expire_for_want_of_credit_use_none() {
     pair.ends_clean();
 }
 
+#[test]
+fn a_block_as_large_as_the_window_follows_a_small_one() {
+    let size = 100_000;
+    let mut pair =
+        Pair::receiving(Limits { max_block_size: size, receive_bytes: size, receive_blocks: 100, ..Limits::default() });
+    for _ in 0..3 {
+        let small = pair.send(block(1));
+        assert_eq!(pair.received_in(ms(100)), [small]);
+        let large = pair.send(block(size as usize));
+        assert_eq!(pair.received_in(ms(1_000)), [large]);
+    }
+    pair.ends_clean();
+}
+
 // ---- Packets
 
 #[test]
