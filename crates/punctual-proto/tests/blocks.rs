@@ -255,6 +255,25 @@ fn channels_do_not_wait_for_each_other() {
     pair.ends_clean();
 }
 
+#[test]
+fn more_channels_than_the_peer_allows() {
+    let mut pair = Pair::connecting(SessionConfig::default(), Limits { channels: 2, ..Limits::default() });
+    // Handed over before the peer could say how many it takes.
+    let early = pair.send_all([3, 2, 1, 0, 1].map(|n| block(100).channel(Channel(n))));
+    pair.world.cancel(pair.from, early[4]);
+    pair.connected();
+    let order = pair.received_in(ms(300));
+    assert_eq!(order, early[..2], "the first channels are kept");
+    let ended = outcomes(&pair.events());
+    assert_eq!(ended[&early[2]], dropped(DropReason::Refused));
+    assert_eq!(ended[&early[3]], dropped(DropReason::Refused));
+    let more = pair.world.try_send(pair.from, block(1).channel(Channel(0)));
+    assert_eq!(more, Err(SendError::TooManyChannels));
+    let again = pair.send_all([block(1).channel(Channel(3)), block(1).channel(Channel(2))]);
+    assert_eq!(pair.received_in(ms(300)), again);
+    pair.ends_clean();
+}
+
 // ---- Changes of mind
 
 #[test]
