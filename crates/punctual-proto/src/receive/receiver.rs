@@ -14,7 +14,7 @@ use crate::{
     clock::{Clocks, Micros},
     config::Limits,
     error::{BlockError, ProtocolError},
-    frame::BlockInfo,
+    frame::{BlockInfo, time::wire_duration},
 };
 
 /// The most separate ranges that are remembered, of ended ids (beyond, the oldest gap counts as ended) and of dropped
@@ -194,9 +194,10 @@ impl Receiver {
         let held = block.bytes.held();
         let end = block.bytes.end();
         let new = block.bytes.insert(offset, data)?;
-        let due = block.info.zip(block.deadline()).and_then(|(info, deadline)| {
-            Some(clocks.to_ours(info.begin)?.saturating_add(deadline.as_micros() as Micros))
-        });
+        let due = block
+            .info
+            .zip(block.deadline())
+            .and_then(|(info, deadline)| Some(clocks.to_ours(info.begin)?.saturating_add(wire_duration(deadline))));
         if due.is_none_or(|due| now <= due) {
             block.good_bytes += new;
         }
@@ -395,11 +396,12 @@ impl Receiver {
     fn consume(&mut self, size: u64) {
         self.consumed.bytes += size;
         self.consumed.blocks += 1;
-        let bytes = self.consumed.bytes + self.limits.receive_bytes;
-        let blocks = self.consumed.blocks + self.limits.receive_blocks;
-        // With nothing open, there must be credit for the largest block, renewed or not.
-        let slack = self.limits.receive_bytes.saturating_sub(self.limits.max_block_size);
-        if bytes - self.granted.bytes >= slack.min(self.limits.receive_bytes / CREDIT_STEP)
+        let bytes = self.consumed.bytes.saturating_add(self.limits.receive_bytes);
+        let blocks = self.consumed.blocks.saturating_add(self.limits.receive_blocks);
+        // Never less than the largest block needs, if there is that much: a sender might wait for it for ever.
+        let left = self.granted.bytes.saturating_sub(self.opened.bytes);
+        if bytes - self.granted.bytes >= self.limits.receive_bytes / CREDIT_STEP
+            || left < self.limits.max_block_size
             || blocks - self.granted.blocks >= self.limits.receive_blocks.div_ceil(CREDIT_STEP)
         {
             self.granted = Totals { bytes, blocks };

@@ -57,6 +57,15 @@ impl Credit {
     }
 }
 
+/// A channel that was sent on.
+#[derive(Debug, Clone, Copy)]
+struct ChannelState {
+    /// The position of its next block.
+    next: u64,
+    /// How many channels there were before it.
+    rank: u64,
+}
+
 /// Counters of ended blocks.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Tally {
@@ -77,7 +86,9 @@ pub(crate) struct Store {
     due: BTreeSet<(Instant, BlockId)>,
     next_id: u64,
     bytes: u64,
-    channels: BTreeMap<Channel, u64>,
+    channels: BTreeMap<Channel, ChannelState>,
+    /// Blocks of channels that were dropped before the peer said how many channels it takes.
+    early_drops: Vec<(BlockId, DropReason, Channel, u64)>,
     credit: Credit,
     /// Blocks the scheduler chose but there was no credit for.
     without_credit: BTreeSet<BlockId>,
@@ -107,6 +118,7 @@ impl Store {
             next_id: 0,
             bytes: 0,
             channels: BTreeMap::new(),
+            early_drops: Vec::new(),
             credit: Credit::default(),
             without_credit: BTreeSet::new(),
             peer_max_block: None,
@@ -131,10 +143,11 @@ impl Store {
         self.next_id += 1;
         let Block { data, deadline, priority, dependencies, channel, begin } = block;
         let begin = begin.map_or(now, |begin| begin.min(now));
+        let rank = self.channels.len() as u64;
         let channel = channel.map(|channel| {
-            let position = self.channels.entry(channel).or_default();
-            *position += 1;
-            (channel, *position - 1)
+            let state = self.channels.entry(channel).or_insert(ChannelState { next: 0, rank });
+            state.next += 1;
+            (channel, state.next - 1)
         });
         let live = LiveBlock::new(id, data, begin, deadline, priority, channel);
         self.bytes += live.size();
@@ -416,14 +429,19 @@ impl Store {
     pub(crate) fn on_settings(&mut self, max_block: u64, max_channels: u64, bytes: u64, blocks: u64) {
         self.peer_max_block = Some(max_block);
         self.peer_max_channels = Some(max_channels);
-        // Of channels the peer has no room for it must not even hear that their blocks were dropped.
-        let excess = self.channels.keys().nth(usize::try_from(max_channels).unwrap_or(usize::MAX)).copied();
-        let excess = excess.map(|first| self.channels.split_off(&first)).unwrap_or_default();
+        // The peer would take it for an error to hear of more channels than it has said.
+        self.channels.retain(|_, state| state.rank < max_channels);
+        for (id, reason, channel, position) in std::mem::take(&mut self.early_drops) {
+            let channel = self.channels.contains_key(&channel).then_some((channel, position));
+            self.notices.push_back(Notice::Dropped { id, reason, size: 0, channel });
+        }
         let mut unfit = Vec::new();
-        for block in self.blocks.values_mut() {
-            let channel = block.channel.take_if(|(channel, _)| excess.contains_key(channel));
-            if block.size() > max_block || channel.is_some() {
-                unfit.push(block.id);
+        for (&id, block) in &mut self.blocks {
+            if block.channel.is_some_and(|(channel, _)| !self.channels.contains_key(&channel)) {
+                block.channel = None;
+                unfit.push(id);
+            } else if block.size() > max_block {
+                unfit.push(id);
             }
         }
         for id in unfit {
@@ -435,6 +453,7 @@ impl Store {
     /// The peer is a plain QUIC endpoint: no credit to wait for, no answers to drops.
     pub(crate) fn on_fallback(&mut self) {
         self.peer_confirms = false;
+        self.early_drops.clear();
         self.grant(u64::MAX, u64::MAX);
     }
 
@@ -473,6 +492,7 @@ impl Store {
             let (reason, good_bytes) = (block.dying.unwrap_or(DropReason::SessionClosed), block.good_bytes);
             self.end(id, Outcome::Dropped { reason, good_bytes });
         }
+        self.early_drops.clear();
         self.notices.retain(|notice| matches!(notice, Notice::Ended(..)));
     }
 
@@ -559,7 +579,12 @@ impl Store {
         while let Some((id, reason)) = todo.pop() {
             let Some(block) = self.blocks.get_mut(&id).filter(|block| block.dying.is_none()) else { continue };
             let size = if block.opened { block.size() } else { 0 };
-            self.notices.push_back(Notice::Dropped { id, reason, size, channel: block.channel });
+            match block.channel {
+                Some((channel, position)) if self.peer_confirms && self.peer_max_channels.is_none() => {
+                    self.early_drops.push((id, reason, channel, position));
+                }
+                channel => self.notices.push_back(Notice::Dropped { id, reason, size, channel }),
+            }
             if block.opened && block.all_sent_once() && self.peer_confirms {
                 // Those that depend on it live on until the peer has said that it does not have it.
                 block.dying = Some(reason);

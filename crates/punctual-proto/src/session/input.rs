@@ -16,7 +16,7 @@ use crate::{
     endpoint::{LocalId, NetworkPath},
     error::{CloseReason, ProtocolError},
     event::{Event, PathEvent},
-    frame::{ControlFrame, DatagramFrame, DatagramFrames, time},
+    frame::{ControlFrame, DatagramFrame, DatagramFrames, time, time::wire_duration},
     multipath::{PathHealth, PathId, path::path_number},
     receive::receiver::Notice as ReceiverNotice,
     send::store::Notice as StoreNotice,
@@ -356,7 +356,7 @@ impl Session {
                 }
                 StoreNotice::Updated { id, deadline, priority } => {
                     if self.punctual == Some(true) {
-                        let deadline = deadline.map(|deadline| deadline.as_micros() as u64);
+                        let deadline = deadline.map(wire_duration);
                         self.control.write(&ControlFrame::Update { id, priority, deadline });
                     }
                 }
