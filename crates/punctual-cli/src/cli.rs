@@ -37,7 +37,7 @@ It needs no network, no root and no files, takes about 35 seconds, and leaves in
 
 Examples:
   punctual demo
-  punctual demo --out /tmp/demo --deadline 200ms --seed 7
+  punctual demo --out /tmp/demo --deadline 150ms --seed 7
   punctual demo --json | jq '.runs[] | {name, on_time}'";
 
 const RECV_HELP: &str = "\
@@ -71,7 +71,7 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "DIR", default_value = "punctual-demo")]
     pub(crate) out: PathBuf,
     /// How long a frame may take from hand-over to the receiver.
-    #[arg(long, value_name = "TIME", default_value = "150ms", value_parser = parse_deadline)]
+    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = parse_deadline)]
     pub(crate) deadline: Duration,
     /// Stream only so many seconds of the clip.
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10))]
