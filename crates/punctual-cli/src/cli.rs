@@ -27,7 +27,7 @@ pub(crate) enum Command {
     Recv(RecvArgs),
     /// Send blocks: a video by frames, a file by chunks, or standard input by lines or messages.
     #[command(after_help = SEND_HELP)]
-    Send(SendArgs),
+    Send(Box<SendArgs>),
 }
 
 const DEMO_HELP: &str = "\
@@ -45,11 +45,13 @@ It says on standard error where it listens and which fingerprint the sender has 
 
 Examples:
   punctual recv --out film.h264
-  punctual recv --identity server.pem --out film.h264                keep the certificate, and so the fingerprint
-  punctual recv --listen 192.0.2.7:4433 --listen 198.51.100.7:4433   an address on each of two networks
-  punctual recv --dir blocks                                         each block as a file
-  punctual recv --framed | consume                                   4 bytes of length (big endian), then the block
-  punctual recv | ffplay -f h264 -                                   watch it";
+  punctual recv | ffplay -f h264 -          watch it
+  punctual recv --framed | consume          4 bytes of length (big endian), then the block
+  punctual recv --dir blocks                each block as a file
+  punctual recv --identity server.pem --out film.h264
+                                            keep the certificate, and so the fingerprint
+  punctual recv --listen 192.0.2.7:4433 --listen 198.51.100.7:4433
+                                            an address on each of two networks";
 
 const SEND_HELP: &str = "\
 Examples:
@@ -149,7 +151,7 @@ pub(crate) struct SendArgs {
     pub(crate) source: SourceArgs,
     #[command(flatten)]
     pub(crate) settings: Settings,
-    /// A TOML file with any of the settings below, by the same names; flags overrule it.
+    /// A TOML file with any of these settings, by the same names; flags overrule it.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Let the receiver have blocks as they come. Without it, each waits for those before it, until they are there or known to be dropped.
