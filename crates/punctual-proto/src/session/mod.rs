@@ -87,6 +87,8 @@ pub struct Session {
     output: Output,
     log: Vec<Fate>,
     events: VecDeque<Event>,
+    /// Since when the control stream has gone unread because there were too many events.
+    stalled: Option<Instant>,
 }
 
 impl Session {
@@ -121,6 +123,7 @@ impl Session {
             output: Output::new((config.path_scheduler)()),
             log: Vec::new(),
             events: VecDeque::new(),
+            stalled: None,
             config,
         }
     }
@@ -306,7 +309,7 @@ impl Session {
         let (steering, clocks) = (&self.steering, &self.clocks);
         let stats = |path: &Path| {
             let reading = steering.reading(path.slot);
-            let view = path.view(now, &reading, clocks.one_way_delay(path.id), true);
+            let view = path.view(now, &reading, clocks.one_way_delays(path.id), true);
             let quic = conn.path_stats(path.quic).unwrap_or_default();
             PathStats {
                 id: path.id,
@@ -366,7 +369,8 @@ impl Session {
         // A datagram that QUIC holds back has an alarm of QUIC's own; the next one has to wait for it.
         let next = self.paths.iter().filter_map(Path::echo_due).chain(self.output.wake_at()).min();
         let next = next.filter(|_| !self.output.is_held_up());
-        [quic, self.store.next_timeout(), paths, next, self.retry_at].into_iter().flatten().min()
+        // By the contract the events have been taken once this is asked: reading can go on.
+        [quic, self.store.next_timeout(), paths, next, self.retry_at, self.stalled].into_iter().flatten().min()
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
@@ -432,7 +436,9 @@ impl Session {
     ) {
         let Some(slot) = self.conn.congestion_state(quic).and_then(Steering::slot_of) else { return };
         let reading = self.steering.reading(slot);
-        self.paths.add(Path::new(id, quic, slot, network, health, now, rtt, &reading));
+        let mut path = Path::new(id, quic, slot, network, now, rtt, &reading);
+        path.health = health;
+        self.paths.add(path);
     }
 
     /// Brings everything that follows from an input about: nothing is left undone but packets and events.
@@ -460,7 +466,9 @@ impl Session {
         self.steering.set_gate(Gate::Open);
         self.store.close();
         self.receiver.close();
+        self.pass_on_received();
         self.pass_on_outcomes();
+        self.fallback = Fallback::default();
         for opening in std::mem::take(&mut self.opening) {
             self.events.push_back(Event::Path { id: opening.id, event: PathEvent::Closed });
         }
