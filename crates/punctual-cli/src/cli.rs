@@ -27,7 +27,7 @@ pub(crate) enum Command {
     Recv(RecvArgs),
     /// Send blocks: a video by frames, a file by chunks, or standard input by lines or messages.
     #[command(after_help = SEND_HELP)]
-    Send(SendArgs),
+    Send(Box<SendArgs>),
 }
 
 const DEMO_HELP: &str = "\
@@ -37,7 +37,7 @@ It needs no network, no root and no files, takes about 35 seconds, and leaves in
 
 Examples:
   punctual demo
-  punctual demo --out /tmp/demo --deadline 200ms --seed 7
+  punctual demo --out /tmp/demo --deadline 150ms --seed 7
   punctual demo --json | jq '.runs[] | {name, on_time}'";
 
 const RECV_HELP: &str = "\
@@ -45,11 +45,13 @@ It says on standard error where it listens and which fingerprint the sender has 
 
 Examples:
   punctual recv --out film.h264
-  punctual recv --identity server.pem --out film.h264                keep the certificate, and so the fingerprint
-  punctual recv --listen 192.0.2.7:4433 --listen 198.51.100.7:4433   an address on each of two networks
-  punctual recv --dir blocks                                         each block as a file
-  punctual recv --framed | consume                                   4 bytes of length (big endian), then the block
-  punctual recv | ffplay -f h264 -                                   watch it";
+  punctual recv | ffplay -f h264 -          watch it
+  punctual recv --framed | consume          4 bytes of length (big endian), then the block
+  punctual recv --dir blocks                each block as a file
+  punctual recv --identity server.pem --out film.h264
+                                            keep the certificate, and so the fingerprint
+  punctual recv --listen 192.0.2.7:4433 --listen 198.51.100.7:4433
+                                            an address on each of two networks";
 
 const SEND_HELP: &str = "\
 Examples:
@@ -71,7 +73,7 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "DIR", default_value = "punctual-demo")]
     pub(crate) out: PathBuf,
     /// How long a frame may take from hand-over to the receiver.
-    #[arg(long, value_name = "TIME", default_value = "150ms", value_parser = parse_deadline)]
+    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = parse_deadline)]
     pub(crate) deadline: Duration,
     /// Stream only so many seconds of the clip.
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10))]
@@ -149,7 +151,7 @@ pub(crate) struct SendArgs {
     pub(crate) source: SourceArgs,
     #[command(flatten)]
     pub(crate) settings: Settings,
-    /// A TOML file with any of the settings below, by the same names; flags overrule it.
+    /// A TOML file with any of these settings, by the same names; flags overrule it.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Let the receiver have blocks as they come. Without it, each waits for those before it, until they are there or known to be dropped.

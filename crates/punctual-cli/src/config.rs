@@ -13,7 +13,8 @@ use crate::exit::Failure;
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 #[command(next_help_heading = "Settings")]
 pub(crate) struct Settings {
-    /// How long a block may take from being read to being delivered. Without it, as long as it takes.
+    /// How long a block may take from being read to being delivered; without it, as long as it takes. Frames of a video that others
+    /// refer to are sent for twice as long, for late they still save those.
     #[arg(long, value_name = "TIME", value_parser = parse_deadline)]
     #[serde(deserialize_with = "deadline")]
     pub(crate) deadline: Option<Duration>,

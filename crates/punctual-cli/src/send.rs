@@ -16,6 +16,7 @@ use crate::{
     cli::{SendArgs, SourceArgs},
     config::Settings,
     exit::Failure,
+    h264::Kind,
     route::{self, Route},
     source::{self, Cut, Piece},
     stats::{self, Display, Figures, Tally},
@@ -204,14 +205,16 @@ impl Sender {
         outcomes: &mut JoinSet<()>,
     ) -> Result<Option<BlockId>, Failure> {
         let size = piece.data.len() as u64;
-        let mut block = Block::new(piece.data).priority(self.priority.saturating_add(piece.rank));
-        block.deadline = self.deadline;
+        let rank = piece.picture.map_or(0, Kind::priority);
+        let playout = self.deadline;
+        let mut block = Block::new(piece.data).priority(self.priority.saturating_add(rank));
+        block.deadline = playout.map(|playout| piece.picture.map_or(playout, |picture| picture.deadline(playout)));
         block.channel = self.channel;
         block.dependencies = dependencies;
         match self.session.send(block).await {
             Ok(sent) => {
                 let (id, tally) = (sent.id(), self.tally.clone());
-                outcomes.spawn(async move { tally.ended(&sent.await, size) });
+                outcomes.spawn(async move { tally.ended(&sent.await, playout, size) });
                 Ok(Some(id))
             }
             Err(SendError::Full(_)) => Ok(None),

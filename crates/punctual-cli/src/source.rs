@@ -35,8 +35,8 @@ pub(crate) enum Cut {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Piece {
     pub(crate) data: Bytes,
-    /// How much less important than the most important of its stream.
-    pub(crate) rank: u8,
+    /// What kind of picture it is, if it is one.
+    pub(crate) picture: Option<Kind>,
     /// Positions of the pieces that this one needs.
     pub(crate) dependencies: Vec<u64>,
     /// Not to be sent sooner than this after the one before it.
@@ -97,7 +97,7 @@ impl Cut {
 }
 
 fn plain(data: Vec<u8>) -> Piece {
-    Piece { data: data.into(), rank: 0, dependencies: Vec::new(), spacing: None }
+    Piece { data: data.into(), picture: None, dependencies: Vec::new(), spacing: None }
 }
 
 fn chunks(mut input: impl BufRead, size: usize, take: Take<'_>) -> io::Result<()> {
@@ -188,7 +188,7 @@ fn h264(mut input: impl BufRead, name: &Path, fps: Option<f64>, take: Take<'_>) 
 fn frame(unit: AccessUnit, rate: f64) -> Piece {
     let fields = if unit.field { 2.0 } else { 1.0 };
     Piece {
-        rank: unit.kind.priority(),
+        picture: Some(unit.kind),
         spacing: Some(Duration::from_secs_f64(1.0 / (rate * fields))),
         dependencies: unit.dependencies,
         data: unit.data,
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(pieces.len(), 300);
         assert!(data(pieces.clone()).concat() == CLIP);
         assert_eq!(pieces[0].spacing, Some(Duration::from_secs(1) / 30));
-        assert_eq!([pieces[0].rank, pieces[1].rank, pieces[2].rank], [0, 64, 128]);
+        assert_eq!([0, 1, 2].map(|n| pieces[n].picture), [Kind::I, Kind::Reference, Kind::Disposable].map(Some));
         assert_eq!(pieces[1].dependencies, [0]);
         let slow = read(Cut::H264 { fps: Some(10.0) }, CLIP).unwrap();
         assert_eq!(slow[0].spacing, Some(Duration::from_millis(100)));

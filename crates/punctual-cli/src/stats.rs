@@ -82,10 +82,13 @@ impl Tally {
         self.lock().dropped += 1;
     }
 
-    /// A block ended at the sender.
-    pub(crate) fn ended(&self, outcome: &Outcome, size: u64) {
+    /// A block ended at the sender, which was to be there within `deadline`.
+    pub(crate) fn ended(&self, outcome: &Outcome, deadline: Option<Duration>, size: u64) {
         match outcome {
-            Outcome::Delivered(delivery) => self.lock().delivered(Some(delivery.completion), delivery.on_time(), size),
+            Outcome::Delivered(delivery) => {
+                let on_time = deadline.is_none_or(|deadline| delivery.completion <= deadline);
+                self.lock().delivered(Some(delivery.completion), on_time, size);
+            }
             Outcome::Dropped { .. } => self.given_up(),
         }
     }
@@ -245,25 +248,24 @@ pub(crate) fn conclude(common: &CommonArgs, figures: &Figures) {
 
 #[cfg(test)]
 mod tests {
-    use punctual::{Delivery, Delta, DropReason};
+    use punctual::{Delivery, DropReason};
 
     use super::*;
 
     #[test]
     fn every_end_is_counted_once() {
         let tally = Tally::default();
-        let delivered = |ms, late| {
-            let delta = Delta::from_micros(if late { 1 } else { 0 });
-            Outcome::Delivered(Delivery { completion: Duration::from_millis(ms), delta: Some(delta), good_bytes: 10 })
-        };
+        let deadline = Duration::from_millis(100);
+        let delivered =
+            |ms| Outcome::Delivered(Delivery { completion: Duration::from_millis(ms), delta: None, good_bytes: 10 });
         for outcome in [
-            delivered(20, false),
-            delivered(30, false),
-            delivered(200, true),
+            delivered(20),
+            delivered(30),
+            delivered(200),
             Outcome::Dropped { reason: DropReason::Expired, good_bytes: 0 },
         ] {
             tally.handed_over();
-            tally.ended(&outcome, 10);
+            tally.ended(&outcome, Some(deadline), 10);
         }
         tally.handed_over();
         tally.given_up();

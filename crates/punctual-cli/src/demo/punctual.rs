@@ -34,7 +34,7 @@ pub(crate) async fn run(stage: &Stage) -> Result<Recording, Failure> {
     let sent = stage
         .play(&relay, &recorder, async |index, frame| {
             let mut block =
-                Block::new(frame.data.clone()).deadline(stage.scenario.deadline).priority(frame.kind.priority());
+                Block::new(frame.data.clone()).deadline(frame.kind.deadline(stage.scenario.deadline)).priority(frame.kind.priority());
             // Blocks are counted as frames are.
             block.dependencies = frame.dependencies.iter().map(|&on| BlockId(on)).collect();
             let sent = session.try_send(block).map_err(|error| failed("send", error))?;

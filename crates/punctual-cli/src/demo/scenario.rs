@@ -21,8 +21,8 @@ const fn ms(ms: u64) -> Duration {
 }
 
 impl Scenario {
-    /// Two access links of a moving car, say: the better one is enough for the clip but for two seconds in the middle, the other
-    /// never is, both together always are.
+    /// Two access links of a moving car, say: the better one is enough for the clip but for two seconds in the middle, the
+    /// other but for the busiest seconds; both together always are.
     pub(crate) fn new(deadline: Duration, seed: u64) -> Self {
         let link = |mbits: &[(u64, f64)], delay, loss, queue| LinkSpec {
             rates: mbits.iter().map(|&(from, mbits)| (ms(from), mbits * 1e6)).collect(),
@@ -36,8 +36,8 @@ impl Scenario {
             PathSpec { name, up, down }
         };
         let paths = vec![
-            path("A", link(&[(0, 2.0), (3_500, 0.4), (5_500, 2.0)], 30, 0.01, 48_000)),
-            path("B", link(&[(0, 1.2)], 45, 0.01, 48_000)),
+            path("A", link(&[(0, 2.0), (4_000, 0.4), (6_000, 2.0)], 30, 0.01, 48_000)),
+            path("B", link(&[(0, 1.5)], 45, 0.01, 48_000)),
         ];
         Self { paths, deadline, seed, drain: ms(3_000) }
     }
@@ -68,9 +68,6 @@ mod tests {
     #[test]
     fn a_path_is_told_in_one_line() {
         let lines = Scenario::new(ms(150), 1).describe();
-        assert_eq!(
-            lines[0],
-            "path A: 2 Mbit/s, 0.4 from 3.5 s, 2 from 5.5 s; 30 ms each way, 1 % loss, queue of 48 KB"
-        );
+        assert_eq!(lines[0], "path A: 2 Mbit/s, 0.4 from 4 s, 2 from 6 s; 30 ms each way, 1 % loss, queue of 48 KB");
     }
 }

@@ -16,6 +16,8 @@
 mod picture;
 mod references;
 
+use std::time::Duration;
+
 use bytes::{Bytes, BytesMut};
 use h264_reader::{
     Context,
@@ -75,6 +77,17 @@ impl Kind {
             Self::Reference => 'P',
             Self::Disposable => 'B',
             Self::Unknown => '?',
+        }
+    }
+
+    /// The deadline of a block that holds such a picture, where `playout` is when it is to be seen.
+    ///
+    /// A picture that others refer to is worth having after its own moment has passed: without it, all of them are lost,
+    /// up to the next I picture. So it gets as much time again.
+    pub(crate) fn deadline(self, playout: Duration) -> Duration {
+        match self {
+            Self::Disposable => playout,
+            Self::I | Self::Reference | Self::Unknown => playout * 2,
         }
     }
 

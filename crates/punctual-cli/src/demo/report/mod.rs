@@ -106,7 +106,8 @@ fn fine_print(stage: &Stage) -> String {
          (rates include IP and UDP headers; loss seeded with {seed}, the same for every run):</p>\n<ul class=\"note\">{paths}</ul>\n\
          <p class=\"note\">QUIC and multipath QUIC are noq with its defaults, one stream for each frame, first in, first out; \
          plain QUIC has path A, the better one. Punctual knows each frame's deadline, priority and the frames it refers to \
-         ({i} I, {p} P, {b} B frames, read from the bitstream).</p>\n\
+         ({i} I, {p} P, {b} B frames, read from the bitstream); frames that others refer to may take twice the time, for late \
+         they still save those.</p>\n\
          <p class=\"note\">A frame is on time if it and all frames it refers to are with the receiver {deadline} ms after its hand-over. \
          Play-out lags the hand-over by as much; a stall begins when a frame is not there at its instant and lasts while the \
          following ones are not either. The clips show a late frame when it came.</p>",
