@@ -33,8 +33,9 @@ pub(crate) async fn run(stage: &Stage) -> Result<Recording, Failure> {
     let receiver = tokio::spawn(receive(accepted, recorder.clone()));
     let sent = stage
         .play(&relay, &recorder, async |index, frame| {
-            let mut block =
-                Block::new(frame.data.clone()).deadline(frame.kind.deadline(stage.scenario.deadline)).priority(frame.kind.priority());
+            let mut block = Block::new(frame.data.clone())
+                .deadline(frame.kind.deadline(stage.scenario.deadline))
+                .priority(frame.kind.priority());
             // Blocks are counted as frames are.
             block.dependencies = frame.dependencies.iter().map(|&on| BlockId(on)).collect();
             let sent = session.try_send(block).map_err(|error| failed("send", error))?;
