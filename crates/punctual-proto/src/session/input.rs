@@ -24,6 +24,8 @@ use crate::{
 
 /// The most bytes of a stream read at once.
 const READ_CHUNK: usize = 64 << 10;
+/// A peer must take datagrams at least as large as this: times, a BLOCK_INFO and something of the block fit.
+const MIN_DATAGRAM: usize = 256;
 
 impl Session {
     /// Takes in a UDP datagram of this session.
@@ -55,6 +57,10 @@ impl Session {
 
     pub(super) fn take_quic_events(&mut self, now: Instant) {
         while let Some(event) = self.conn.poll() {
+            if matches!(self.phase, Phase::Closed(_)) {
+                // Whatever QUIC still has to say, a session that is over stays so.
+                continue;
+            }
             match event {
                 QuicEvent::Connected => self.establish(now),
                 QuicEvent::ConnectionLost { reason } => self.end(close_reason(reason)),
@@ -75,13 +81,15 @@ impl Session {
         let punctual = data.is_some_and(|data| data.protocol.as_deref() == Some(ALPN));
         self.punctual = Some(punctual);
         self.phase = Phase::Open;
+        // Paths can be opened from now on.
+        self.opening.iter_mut().for_each(|opening| opening.since = now);
         // The handshake's packets are QUIC's own affair.
         self.steering.take_log(&mut self.log);
         self.log.clear();
         let quic = noq_proto::PathId::ZERO;
         let rtt = self.conn.rtt(quic).unwrap_or(Duration::from_millis(100));
         self.add_path(now, PathId(0), quic, self.first_path, PathHealth::Active, rtt);
-        if punctual && self.conn.datagrams().max_size().is_none() {
+        if punctual && self.conn.datagrams().max_size().is_none_or(|size| size < MIN_DATAGRAM) {
             self.fail(now, ProtocolError::Settings);
             return;
         }
@@ -154,6 +162,7 @@ impl Session {
 
     /// Reads what streams hold, as long as the application keeps up with its events.
     pub(super) fn read_streams(&mut self, now: Instant) {
+        self.read_on_at = None;
         if self.punctual == Some(false) {
             self.read_fallback_streams(now);
             return;
@@ -176,6 +185,8 @@ impl Session {
                 Err(_) => return,
             }
         }
+        // By then the application has taken its events.
+        self.read_on_at = Some(now);
     }
 
     fn take_control_frames(&mut self, now: Instant) -> Result<(), ProtocolError> {
@@ -303,6 +314,15 @@ impl Session {
 
     /// Carries what the stations have to say to where it belongs.
     pub(super) fn pass_on_notices(&mut self, now: Instant) {
+        self.pass_on_arrivals();
+        self.pass_on_outcomes();
+        if let Err(error) = self.control.check_backlog() {
+            self.fail(now, error);
+        }
+    }
+
+    /// The part of that which concerns the peer's blocks.
+    pub(super) fn pass_on_arrivals(&mut self) {
         while let Some(notice) = self.receiver.poll() {
             match notice {
                 ReceiverNotice::Completed { id, at, good_bytes } => {
@@ -321,10 +341,6 @@ impl Session {
                 }
                 ReceiverNotice::Readable => self.events.push_back(Event::Readable),
             }
-        }
-        self.pass_on_outcomes();
-        if let Err(error) = self.control.check_backlog() {
-            self.fail(now, error);
         }
     }
 

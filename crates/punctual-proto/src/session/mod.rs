@@ -58,6 +58,7 @@ enum Phase {
 struct Opening {
     id: PathId,
     network: NetworkPath,
+    /// Since when it could have been opened.
     since: Instant,
 }
 
@@ -78,6 +79,8 @@ pub struct Session {
     opening: VecDeque<Opening>,
     next_path: u32,
     retry_at: Option<Instant>,
+    /// When streams are read on, after events had piled up.
+    read_on_at: Option<Instant>,
     clocks: Clocks,
     peer_time: Unwrapper,
     store: Store,
@@ -111,6 +114,7 @@ impl Session {
             opening: VecDeque::new(),
             next_path: 1,
             retry_at: None,
+            read_on_at: None,
             clocks: Clocks::new(),
             peer_time: Unwrapper::default(),
             store: Store::new(limits, (config.scheduler)()),
@@ -371,7 +375,7 @@ impl Session {
         // A datagram that QUIC holds back has an alarm of QUIC's own; the next one has to wait for it.
         let next = self.paths.iter().filter_map(Path::echo_due).chain(self.output.wake_at()).min();
         let next = next.filter(|_| !self.output.is_held_up());
-        [quic, self.store.next_timeout(), paths, next, self.retry_at].into_iter().flatten().min()
+        [quic, self.store.next_timeout(), paths, next, self.retry_at, self.read_on_at].into_iter().flatten().min()
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
@@ -483,6 +487,7 @@ impl Session {
         self.steering.set_gate(Gate::Open);
         self.store.close();
         self.receiver.close();
+        self.pass_on_arrivals();
         self.pass_on_outcomes();
         for opening in std::mem::take(&mut self.opening) {
             self.events.push_back(Event::Path { id: opening.id, event: PathEvent::Closed });

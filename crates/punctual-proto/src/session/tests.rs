@@ -11,8 +11,9 @@ use std::{
 use rcgen::generate_simple_self_signed;
 
 use crate::{
-    Block, BlockError, BlockId, ClientConfig, Delta, Endpoint, EndpointConfig, Event, LocalId, NetworkPath, Outcome,
-    ReceivedBlock, ServerConfig, Session, SessionId, multipath::PathHealth, rustls,
+    Block, BlockError, BlockId, ClientConfig, CloseReason, Delta, Endpoint, EndpointConfig, Event, Limits, LocalId,
+    NetworkPath, Outcome, ReceivedBlock, ServerConfig, Session, SessionConfig, SessionId, multipath::PathHealth,
+    rustls,
 };
 
 const NAME: &str = "punctual.test";
@@ -170,6 +171,44 @@ fn nothing_can_be_expected_of_a_block_unheard_of() {
     pair.session(SERVER).expect(now, id, delta).unwrap();
     pair.run(ms(100));
     assert!(pair.events[CLIENT].contains(&Event::Expected { id, delta }));
+}
+
+#[test]
+fn nothing_follows_the_end() {
+    let mut pair = Pair::connected();
+    pair.send(CLIENT, Block::new(vec![1; 100_000]));
+    pair.send(SERVER, Block::new(vec![1; 100_000]));
+    pair.run(ms(12));
+    let now = pair.now;
+    pair.session(CLIENT).close(now, 7, "enough");
+    pair.run(ms(5_000));
+    for end in [CLIENT, SERVER] {
+        assert!(matches!(pair.events[end].last(), Some(Event::Closed(_))), "{:?}", pair.events[end]);
+        assert_eq!(pair.ends[end].sessions(), 0);
+    }
+}
+
+#[test]
+fn a_session_closed_in_its_handshake_stays_closed() {
+    let mut pair = Pair::new(configs());
+    pair.run(ms(15));
+    let now = pair.now;
+    pair.session(CLIENT).close(now, 0, "");
+    pair.run(ms(20_000));
+    assert_eq!(pair.events[CLIENT], [Event::Closed(CloseReason::Local)]);
+    assert_eq!(pair.ends[CLIENT].sessions(), 0);
+}
+
+#[test]
+fn few_events_at_a_time_are_enough() {
+    let (client, server) = configs();
+    let limits = Limits { events: 1, ..Limits::default() };
+    let mut pair = Pair::new((client.session(SessionConfig { limits, ..SessionConfig::default() }), server));
+    let ids: Vec<_> = (0..100).map(|_| pair.send(CLIENT, Block::new(vec![1; 100]))).collect();
+    pair.run(ms(120));
+    while pair.recv(SERVER).is_some() {}
+    pair.run(ms(60));
+    assert!(ids.iter().all(|&id| pair.outcome(CLIENT, id).is_some()));
 }
 
 #[test]
