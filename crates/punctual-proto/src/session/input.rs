@@ -151,12 +151,14 @@ impl Session {
                         self.fail(now, ProtocolError::Stream);
                     }
                 }
+                self.control.readable = true;
             }
             // Neither side may close the control stream, nor open any other.
             StreamEvent::Opened { dir: Dir::Bi } | StreamEvent::Finished { .. } | StreamEvent::Stopped { .. } => {
                 self.fail(now, ProtocolError::Stream);
             }
-            StreamEvent::Readable { .. } | StreamEvent::Writable { .. } | StreamEvent::Available { .. } => {}
+            StreamEvent::Readable { .. } => self.control.readable = true,
+            StreamEvent::Writable { .. } | StreamEvent::Available { .. } => {}
         }
     }
 
@@ -167,7 +169,7 @@ impl Session {
             self.read_fallback_streams(now);
             return;
         }
-        let Some(id) = self.control.recv else { return };
+        let Some(id) = self.control.recv.filter(|_| self.control.readable) else { return };
         while self.events.len() < self.config.limits.events && self.phase == Phase::Open {
             let mut stream = self.conn.recv_stream(id);
             let Ok(mut chunks) = stream.read(true) else { return };
@@ -182,7 +184,10 @@ impl Session {
                     }
                 }
                 Ok(None) | Err(noq_proto::ReadError::Reset(_)) => self.fail(now, ProtocolError::Stream),
-                Err(_) => return,
+                Err(_) => {
+                    self.control.readable = false;
+                    return;
+                }
             }
         }
         // By then the application has taken its events.
@@ -291,10 +296,16 @@ impl Session {
     pub(super) fn take_fates(&mut self, now: Instant) {
         let mut log = std::mem::take(&mut self.log);
         self.steering.take_log(&mut log);
+        // Most come one after the other on one path.
+        let mut latest = None;
         for fate in log.drain(..) {
             let (Fate::Sent { slot, .. } | Fate::Acked { slot, .. } | Fate::Lost { slot, .. }) = fate;
             let Some(path) = self.paths.in_slot(slot) else { continue };
-            let reading = self.steering.reading(slot);
+            let reading = match latest {
+                Some((known, reading)) if known == slot => reading,
+                _ => self.steering.reading(slot),
+            };
+            latest = Some((slot, reading));
             match fate {
                 Fate::Sent { pn, bytes, at, .. } => {
                     path.on_sent(pn, bytes, at, reading.mtu);

@@ -163,6 +163,10 @@ impl Session {
                 }
                 return Some(transmit);
             }
+            if quiet_but.is_none() || self.paths.is_single() {
+                // No path was kept from its probes.
+                return None;
+            }
         }
         self.steering.set_gate(Gate::Probes);
         self.poll_quic(now, buf)
