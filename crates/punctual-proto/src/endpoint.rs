@@ -112,7 +112,7 @@ pub struct Endpoint {
     quic: noq_proto::Endpoint,
     epoch: Instant,
     server: Option<Server>,
-    sessions: BTreeMap<SessionId, Session>,
+    sessions: BTreeMap<SessionId, Entry>,
     by_handle: HashMap<ConnectionHandle, SessionId>,
     next_session: u64,
     /// Answers QUIC gives outside any session.
@@ -123,9 +123,17 @@ pub struct Endpoint {
     eventful: BTreeSet<SessionId>,
     /// When each session wants to be woken.
     alarms: BTreeSet<(Instant, SessionId)>,
-    alarm_of: BTreeMap<SessionId, Instant>,
     /// The latest time we were told, to find callers whose time runs backwards.
     latest: Option<Instant>,
+}
+
+/// A session and what the endpoint has to do for it.
+struct Entry {
+    session: Session,
+    /// Whether it is among the endpoint's `stirred`.
+    stirred: bool,
+    /// Its alarm among the endpoint's.
+    alarm: Option<Instant>,
 }
 
 struct Server {
@@ -158,7 +166,6 @@ impl Endpoint {
             stirred: VecDeque::new(),
             eventful: BTreeSet::new(),
             alarms: BTreeSet::new(),
-            alarm_of: BTreeMap::new(),
             latest: None,
         }
     }
@@ -200,8 +207,8 @@ impl Endpoint {
             Some(DatagramEvent::NewConnection(incoming)) => self.accept(now, path, incoming),
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 let Some(&id) = self.by_handle.get(&handle) else { return };
-                if let Some(session) = self.sessions.get_mut(&id) {
-                    session.handle_datagram(now, path, event);
+                if let Some(entry) = self.sessions.get_mut(&id) {
+                    entry.session.handle_datagram(now, path, event);
                     self.stir(id);
                 }
             }
@@ -216,15 +223,18 @@ impl Endpoint {
             return Some(transmit);
         }
         while let Some(&id) = self.stirred.front() {
-            if let Some(session) = self.sessions.get_mut(&id) {
-                let transmit = session.poll_transmit(now, buf);
-                self.forward(id);
+            if let Some(entry) = self.sessions.get_mut(&id) {
+                let transmit = entry.session.poll_transmit(now, buf);
+                let answered = self.forward(id);
                 if transmit.is_some() {
                     return transmit;
                 }
+                if answered {
+                    continue;
+                }
             }
             self.stirred.pop_front();
-            self.set_alarm(id);
+            self.rest(id);
         }
         None
     }
@@ -232,8 +242,8 @@ impl Endpoint {
     /// The next event of any session. An id not seen before is a session that a client has opened.
     pub fn poll_event(&mut self) -> Option<(SessionId, Event)> {
         while let Some(&id) = self.eventful.first() {
-            let session = self.sessions.get_mut(&id);
-            if let Some(event) = session.and_then(Session::poll_event) {
+            let entry = self.sessions.get_mut(&id);
+            if let Some(event) = entry.and_then(|entry| entry.session.poll_event()) {
                 return Some((id, event));
             }
             self.eventful.remove(&id);
@@ -259,9 +269,9 @@ impl Endpoint {
                 break;
             }
             self.alarms.pop_first();
-            self.alarm_of.remove(&id);
-            if let Some(session) = self.sessions.get_mut(&id) {
-                session.handle_timeout(now);
+            if let Some(entry) = self.sessions.get_mut(&id) {
+                entry.alarm = None;
+                entry.session.handle_timeout(now);
                 self.stir(id);
             }
         }
@@ -271,11 +281,8 @@ impl Endpoint {
     ///
     /// The endpoint must be drained afterwards, as after any input.
     pub fn session(&mut self, id: SessionId) -> Option<&mut Session> {
-        if !self.sessions.contains_key(&id) {
-            return None;
-        }
         self.stir(id);
-        self.sessions.get_mut(&id)
+        self.sessions.get_mut(&id).map(|entry| &mut entry.session)
     }
 
     /// Sessions that have not been forgotten yet, those closing included.
@@ -301,8 +308,9 @@ impl Endpoint {
         }
         // When it gets crowded, only those who can be reached at the address they claim get a session's memory.
         if self.sessions.len() * 2 >= max && !incoming.remote_address_validated() {
-            if let Ok(transmit) = self.quic.retry(incoming, &mut buf) {
-                self.reply(path, &transmit, buf);
+            match self.quic.retry(incoming, &mut buf) {
+                Ok(transmit) => self.reply(path, &transmit, buf),
+                Err(error) => self.quic.ignore(error.into_incoming()),
             }
             return;
         }
@@ -335,7 +343,7 @@ impl Endpoint {
         self.next_session += 1;
         let mut session = Session::new(conn, handle, config, self.epoch, path, steering);
         session.start(now);
-        self.sessions.insert(id, session);
+        self.sessions.insert(id, Entry { session, stirred: false, alarm: None });
         self.by_handle.insert(handle, id);
         self.stir(id);
         id
@@ -353,45 +361,51 @@ impl Endpoint {
     /// Something was done to a session: it may have packets and events.
     fn stir(&mut self, id: SessionId) {
         self.forward(id);
-        if self.stirred.back() != Some(&id) && !self.stirred.contains(&id) {
+        let Some(entry) = self.sessions.get_mut(&id) else { return };
+        if !std::mem::replace(&mut entry.stirred, true) {
             self.stirred.push_back(id);
         }
         self.eventful.insert(id);
     }
 
-    /// Carries what QUIC's connection and endpoint have to tell each other.
-    fn forward(&mut self, id: SessionId) {
-        let Some(session) = self.sessions.get_mut(&id) else { return };
+    /// Carries what QUIC's connection and endpoint have to tell each other. Whether the connection was told something,
+    /// which it may want to pass on.
+    fn forward(&mut self, id: SessionId) -> bool {
+        let Some(Entry { session, .. }) = self.sessions.get_mut(&id) else { return false };
         let handle = session.handle();
-        while let Some(event) = session.quic().poll_endpoint_events() {
+        let mut answered = false;
+        while let Some(event) = session.poll_endpoint_event() {
             if event.is_drained() {
                 self.by_handle.remove(&handle);
             }
             if let Some(answer) = self.quic.handle_event(handle, event) {
-                session.quic().handle_event(answer);
+                session.on_endpoint_answer(answer);
+                answered = true;
             }
         }
+        answered
     }
 
-    fn set_alarm(&mut self, id: SessionId) {
-        let at = self.sessions.get(&id).and_then(Session::poll_timeout);
-        if let Some(old) = self.alarm_of.remove(&id) {
-            self.alarms.remove(&(old, id));
-        }
-        if let Some(at) = at {
-            self.alarms.insert((at, id));
-            self.alarm_of.insert(id, at);
+    /// A session has no more packets for now.
+    fn rest(&mut self, id: SessionId) {
+        let Some(entry) = self.sessions.get_mut(&id) else { return };
+        entry.stirred = false;
+        let at = entry.session.poll_timeout();
+        if at != entry.alarm {
+            if let Some(old) = std::mem::replace(&mut entry.alarm, at) {
+                self.alarms.remove(&(old, id));
+            }
+            self.alarms.extend(at.map(|at| (at, id)));
         }
         // Packets may have changed what there is to say as well.
         self.eventful.insert(id);
     }
 
     fn forget_if_over(&mut self, id: SessionId) {
-        if self.sessions.get(&id).is_some_and(Session::is_over) {
-            self.sessions.remove(&id);
-            if let Some(at) = self.alarm_of.remove(&id) {
-                self.alarms.remove(&(at, id));
-            }
+        if self.sessions.get(&id).is_some_and(|entry| entry.session.is_over())
+            && let Some(Entry { alarm: Some(at), .. }) = self.sessions.remove(&id)
+        {
+            self.alarms.remove(&(at, id));
         }
     }
 }

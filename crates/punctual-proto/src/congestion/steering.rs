@@ -110,6 +110,13 @@ struct Shared {
     log: Vec<Fate>,
 }
 
+impl Shared {
+    /// Whether there was too little to send on a path, as far as noq knows or as the session knows better.
+    fn app_limited(&self, slot: Slot, noq_says: bool) -> bool {
+        if self.hands_off || self.gate == Gate::Open { noq_says } else { self.paths[slot].app_limited }
+    }
+}
+
 #[derive(Debug)]
 struct SlotState {
     reading: PathReading,
@@ -250,21 +257,23 @@ struct Steered {
 
 impl Steered {
     /// Runs `f` on the slot's reading, after bringing it up to date with the inner controller.
-    fn publish(&self, f: impl FnOnce(&mut PathReading, &mut Vec<Fate>)) {
+    fn publish(&self, f: impl FnOnce(&mut PathReading)) {
         let window = self.inner.window();
         let metrics = self.inner.metrics();
-        let mut shared = self.lease.steering.lock();
-        let Shared { paths, log, .. } = &mut *shared;
-        let reading = &mut paths[self.lease.slot].reading;
-        reading.window = window;
-        reading.pacing_rate = metrics.pacing_rate;
-        reading.bandwidth = metrics.bandwidth_estimate.map(|bits| bits as f64 / 8.0);
-        f(reading, log);
+        self.note(|reading, _| {
+            reading.window = window;
+            reading.pacing_rate = metrics.pacing_rate;
+            reading.bandwidth = metrics.bandwidth_estimate.map(|bits| bits as f64 / 8.0);
+            f(reading);
+        });
     }
 
-    fn app_limited(&self, noq_says: bool) -> bool {
-        let shared = self.lease.steering.lock();
-        if shared.hands_off || shared.gate == Gate::Open { noq_says } else { shared.paths[self.lease.slot].app_limited }
+    /// Runs `f` on the slot's reading and the log; for what comes once a packet and does not change the controller's mind, or
+    /// is followed by what [`publish`](Self::publish)es.
+    fn note(&self, f: impl FnOnce(&mut PathReading, &mut Vec<Fate>)) {
+        let mut shared = self.lease.steering.lock();
+        let Shared { paths, log, .. } = &mut *shared;
+        f(&mut paths[self.lease.slot].reading, log);
     }
 }
 
@@ -276,29 +285,37 @@ impl Controller for Steered {
     fn on_packet_sent(&mut self, now: Instant, bytes: u16, pn: u64) {
         self.inner.on_packet_sent(now, bytes, pn);
         let slot = self.lease.slot;
-        self.publish(|reading, log| {
+        self.note(|reading, log| {
             reading.in_flight += u64::from(bytes);
             log.push(Fate::Sent { slot, pn, bytes, at: now });
         });
     }
 
     fn on_cwnd_limited(&mut self) {
-        let hands_off = self.lease.steering.lock().hands_off;
-        if hands_off {
+        // A closed gate looks like a full window to noq.
+        let shared = self.lease.steering.lock();
+        let open = matches!(shared.gate, Gate::Open) || shared.gate == Gate::Only(self.lease.slot);
+        let limited = shared.hands_off && open;
+        drop(shared);
+        if limited {
             self.inner.on_cwnd_limited();
         }
     }
 
     fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, pn: u64, app_limited: bool, rtt: &RttEstimator) {
-        let limited = std::mem::take(&mut self.lease.steering.lock().paths[self.lease.slot].window_limited);
-        if limited {
+        let mut shared = self.lease.steering.lock();
+        let window_limited = std::mem::take(&mut shared.paths[self.lease.slot].window_limited);
+        let app_limited = shared.app_limited(self.lease.slot, app_limited);
+        drop(shared);
+        if window_limited {
             self.inner.on_cwnd_limited();
         }
-        self.inner.on_ack(now, sent, bytes, pn, self.app_limited(app_limited), rtt);
+        self.inner.on_ack(now, sent, bytes, pn, app_limited, rtt);
         let slot = self.lease.slot;
         // Of packets acknowledged together only the latest, with the least time, tells the round trip.
         self.answer = Some(self.answer.unwrap_or(Duration::MAX).min(now.saturating_duration_since(sent)));
-        self.publish(|reading, log| {
+        // `on_end_acks` follows.
+        self.note(|reading, log| {
             reading.in_flight = reading.in_flight.saturating_sub(bytes);
             let var = reading.rtt.map_or(rtt.get() / 2, |before| before.var);
             reading.rtt = Some(RttReading { smoothed: rtt.get(), min: rtt.min(), var });
@@ -307,10 +324,11 @@ impl Controller for Steered {
     }
 
     fn on_end_acks(&mut self, now: Instant, in_flight: u64, app_limited: bool, largest_packet_num_acked: Option<u64>) {
-        self.inner.on_end_acks(now, in_flight, self.app_limited(app_limited), largest_packet_num_acked);
+        let app_limited = self.lease.steering.lock().app_limited(self.lease.slot, app_limited);
+        self.inner.on_end_acks(now, in_flight, app_limited, largest_packet_num_acked);
         // noq's own count is the authority: packets it forgets in silence (lost MTU probes, discarded keys) end here.
         let answer = self.answer.take();
-        self.publish(|reading, _| {
+        self.publish(|reading| {
             reading.in_flight = in_flight;
             if let (Some(rtt), Some(answer)) = (&mut reading.rtt, answer) {
                 rtt.var = (rtt.var * 3 + rtt.smoothed.abs_diff(answer)) / 4;
@@ -328,13 +346,14 @@ impl Controller for Steered {
         largest_lost_pn: u64,
     ) {
         self.inner.on_congestion_event(now, sent, is_persistent_congestion, is_ecn, lost_bytes, largest_lost_pn);
-        self.publish(|_, _| ());
+        self.publish(|_| ());
     }
 
     fn on_packet_lost(&mut self, lost_bytes: u16, pn: u64, now: Instant) {
         self.inner.on_packet_lost(lost_bytes, pn, now);
         let slot = self.lease.slot;
-        self.publish(|reading, log| {
+        // `on_congestion_event` follows.
+        self.note(|reading, log| {
             reading.in_flight = reading.in_flight.saturating_sub(u64::from(lost_bytes));
             log.push(Fate::Lost { slot, pn });
         });
@@ -342,12 +361,12 @@ impl Controller for Steered {
 
     fn on_spurious_congestion_event(&mut self) {
         self.inner.on_spurious_congestion_event();
-        self.publish(|_, _| ());
+        self.publish(|_| ());
     }
 
     fn on_mtu_update(&mut self, new_mtu: u16) {
         self.inner.on_mtu_update(new_mtu);
-        self.publish(|reading, _| reading.mtu = new_mtu);
+        self.publish(|reading| reading.mtu = new_mtu);
     }
 
     fn on_ack_frequency_update(&mut self, ack_eliciting_threshold: u64, requested_max_ack_delay: Duration) {

@@ -551,6 +551,11 @@ impl Paths {
         Some(self.list.remove(at))
     }
 
+    /// Whether there is no choice.
+    pub(crate) fn is_single(&self) -> bool {
+        self.list.len() == 1
+    }
+
     /// Fills `views`, with what each path can do now.
     ///
     /// Only those least doubted carry data. If all are suspect, all hope rests on these.
@@ -574,6 +579,12 @@ impl Paths {
     /// An answer is safest on the path that was heard last, and tells the peer most there: if each path's ACKs return on it,
     /// the death of one path takes no other's with it. Only a clearly faster path, heard lately, is preferred.
     pub(crate) fn choose_control(&mut self, steering: &Steering) -> Option<Slot> {
+        if let [only] = &self.list[..]
+            && only.health != PathHealth::Opening
+        {
+            self.control = Some(only.id);
+            return Some(only.slot);
+        }
         let open = || self.list.iter().filter(|path| path.health != PathHealth::Opening);
         let newest = open().map(|path| path.last_received).max()?;
         let rtt = |path: &Path| path.rtts(&steering.reading(path.slot)).0;

@@ -118,7 +118,8 @@ fn tail(packets: &mut BTreeMap<u64, Packet>, largest_acked: Option<u64>) -> impl
     packets.range_mut(largest_acked.map_or(0, |pn| pn + 1)..).map(|(_, packet)| packet)
 }
 
-fn lose(contents: &Contents, path: PathId, now: Instant, store: &mut Store) {
+/// What a packet carried is due again.
+pub(crate) fn lose(contents: &Contents, path: PathId, now: Instant, store: &mut Store) {
     for piece in contents.iter() {
         store.on_lost(now, piece.id, piece.range.clone(), piece.with_info, path);
     }

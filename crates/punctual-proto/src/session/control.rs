@@ -20,6 +20,8 @@ const PRIORITY: i32 = i32::MAX;
 pub(super) struct Control {
     send: Option<StreamId>,
     pub(super) recv: Option<StreamId>,
+    /// Whether there may be something to read.
+    pub(super) readable: bool,
     /// Encoded frames that QUIC has not taken yet.
     backlog: Vec<u8>,
     pub(super) decoder: ControlDecoder,
@@ -27,7 +29,7 @@ pub(super) struct Control {
 
 impl Control {
     pub(super) fn new() -> Self {
-        Self { send: None, recv: None, backlog: Vec::new(), decoder: ControlDecoder::new() }
+        Self { send: None, recv: None, readable: false, backlog: Vec::new(), decoder: ControlDecoder::new() }
     }
 
     /// Says what we accept, ahead of all that waits; the stream is opened as soon as the peer allows it.

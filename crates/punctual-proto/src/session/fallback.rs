@@ -3,7 +3,10 @@
 //! Here QUIC itself sends lost bytes again and says when a stream has arrived, so the stations keep only
 //! what is theirs still: which block goes next, on which path, and when it is no longer worth sending.
 
-use std::{collections::BTreeMap, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Instant,
+};
 
 use bytes::BytesMut;
 use noq_proto::{Dir, StreamEvent, StreamId, VarInt, WriteError};
@@ -31,11 +34,13 @@ pub(super) struct Fallback {
     sending: BTreeMap<BlockId, StreamId>,
     blocks: BTreeMap<StreamId, BlockId>,
     receiving: BTreeMap<StreamId, BytesMut>,
+    /// Blocks that wait until the peer allows another stream.
+    waiting: BTreeSet<BlockId>,
 }
 
 impl Fallback {
     pub(super) fn is_clean(&self) -> bool {
-        self.sending.is_empty() && self.blocks.is_empty() && self.receiving.is_empty()
+        self.sending.is_empty() && self.blocks.is_empty() && self.receiving.is_empty() && self.waiting.is_empty()
     }
 
     /// Blocks of which there are bytes but not all, and these bytes.
@@ -58,6 +63,11 @@ impl Session {
                 self.release_held();
                 return None;
             };
+            if !self.has_stream(id) {
+                self.store.hold(id);
+                self.fallback.waiting.insert(id);
+                continue;
+            }
             let slot = match self.fragment_view(id).map(|fragment| self.output.choose(&fragment, now)) {
                 Some(PathChoice::Send(paths)) => {
                     paths.iter().next().and_then(|path| self.paths.get(path)).map(|path| path.slot)
@@ -80,22 +90,24 @@ impl Session {
         }
     }
 
+    /// Whether a block has a stream: if need be, and the peer allows it, a new one.
+    fn has_stream(&mut self, id: BlockId) -> bool {
+        if self.fallback.sending.contains_key(&id) {
+            return true;
+        }
+        let Some(stream) = self.conn.streams().open(Dir::Uni) else { return false };
+        let priority = self.store.get(id).map_or(0, |block| block.priority);
+        let _ = self.conn.send_stream(stream).set_priority(-i32::from(priority));
+        self.fallback.sending.insert(id, stream);
+        self.fallback.blocks.insert(stream, id);
+        true
+    }
+
     /// Hands the next bytes of a block to its stream. `false` if that has no room.
     fn push(&mut self, id: BlockId) -> bool {
+        let Some(&stream) = self.fallback.sending.get(&id) else { return false };
         let Some(block) = self.store.get(id) else { return false };
-        let priority = block.priority;
-        let stream = match self.fallback.sending.get(&id) {
-            Some(&stream) => stream,
-            None => {
-                let Some(stream) = self.conn.streams().open(Dir::Uni) else { return false };
-                let _ = self.conn.send_stream(stream).set_priority(-i32::from(priority));
-                self.fallback.sending.insert(id, stream);
-                self.fallback.blocks.insert(stream, id);
-                stream
-            }
-        };
-        let Some((range, _)) = self.store.get(id).and_then(|block| block.next_range()) else { return false };
-        let Some(block) = self.store.get(id) else { return false };
+        let Some((range, _)) = block.next_range() else { return false };
         let end = range.end.min(range.start + STEP);
         let bytes = block.data.slice(range.start as usize..end as usize);
         match self.conn.send_stream(stream).write(&bytes) {
@@ -137,10 +149,15 @@ impl Session {
                     self.fallback.receiving.insert(id, BytesMut::new());
                 }
             }
+            StreamEvent::Available { dir: Dir::Uni } => {
+                for id in std::mem::take(&mut self.fallback.waiting) {
+                    self.store.unhold(id);
+                }
+            }
             StreamEvent::Opened { dir: Dir::Bi }
             | StreamEvent::Readable { .. }
             | StreamEvent::Writable { .. }
-            | StreamEvent::Available { .. } => {}
+            | StreamEvent::Available { dir: Dir::Bi } => {}
         }
     }
 
@@ -207,6 +224,7 @@ impl Session {
 
     /// One of our blocks has ended: its stream, if there is one, must not go on.
     pub(super) fn fallback_ended(&mut self, id: BlockId, outcome: &Outcome) {
+        self.fallback.waiting.remove(&id);
         let Some(stream) = self.fallback.sending.remove(&id) else { return };
         self.fallback.blocks.remove(&stream);
         if matches!(outcome, Outcome::Dropped { .. }) {

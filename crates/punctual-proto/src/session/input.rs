@@ -24,6 +24,8 @@ use crate::{
 
 /// The most bytes of the control stream read at once: few enough that their events do not count for much.
 const READ_CHUNK: usize = 4 << 10;
+/// A peer must take datagrams at least as large as this: times, a BLOCK_INFO and something of the block fit.
+const MIN_DATAGRAM: usize = 256;
 
 impl Session {
     /// Takes in a UDP datagram of this session.
@@ -55,6 +57,10 @@ impl Session {
 
     pub(super) fn take_quic_events(&mut self, now: Instant) {
         while let Some(event) = self.conn.poll() {
+            if matches!(self.phase, Phase::Closed(_)) {
+                // Whatever QUIC still has to say, a session that is over stays so.
+                continue;
+            }
             match event {
                 QuicEvent::Connected => self.establish(now),
                 QuicEvent::ConnectionLost { reason } => self.end(close_reason(reason)),
@@ -77,13 +83,15 @@ impl Session {
         let punctual = data.is_some_and(|data| data.protocol.as_deref() == Some(ALPN));
         self.punctual = Some(punctual);
         self.phase = Phase::Open;
+        // Paths can be opened from now on.
+        self.opening.iter_mut().for_each(|opening| opening.since = now);
         // The handshake's packets are QUIC's own affair.
         self.steering.take_log(&mut self.log);
         self.log.clear();
         let quic = noq_proto::PathId::ZERO;
         let rtt = self.conn.rtt(quic).unwrap_or(Duration::from_millis(100));
         self.add_path(now, PathId(0), quic, self.first_path, PathHealth::Active, rtt);
-        if punctual && self.conn.datagrams().max_size().is_none() {
+        if punctual && self.conn.datagrams().max_size().is_none_or(|size| size < MIN_DATAGRAM) {
             self.fail(now, ProtocolError::Settings);
             return;
         }
@@ -145,12 +153,14 @@ impl Session {
                         self.fail(now, ProtocolError::Stream);
                     }
                 }
+                self.control.readable = true;
             }
             // Neither side may close the control stream, nor open any other.
             StreamEvent::Opened { dir: Dir::Bi } | StreamEvent::Finished { .. } | StreamEvent::Stopped { .. } => {
                 self.fail(now, ProtocolError::Stream);
             }
-            StreamEvent::Readable { .. } | StreamEvent::Writable { .. } | StreamEvent::Available { .. } => {}
+            StreamEvent::Readable { .. } => self.control.readable = true,
+            StreamEvent::Writable { .. } | StreamEvent::Available { .. } => {}
         }
     }
 
@@ -161,7 +171,7 @@ impl Session {
             return;
         }
         self.stalled = None;
-        let Some(id) = self.control.recv else { return };
+        let Some(id) = self.control.recv.filter(|_| self.control.readable) else { return };
         while self.phase == Phase::Open {
             if self.events.len() >= self.config.limits.events {
                 self.stalled = Some(now);
@@ -181,7 +191,10 @@ impl Session {
                     self.pass_on_received();
                 }
                 Ok(None) | Err(noq_proto::ReadError::Reset(_)) => self.fail(now, ProtocolError::Stream),
-                Err(_) => return,
+                Err(_) => {
+                    self.control.readable = false;
+                    return;
+                }
             }
         }
     }
@@ -288,10 +301,16 @@ impl Session {
     pub(super) fn take_fates(&mut self, now: Instant) {
         let mut log = std::mem::take(&mut self.log);
         self.steering.take_log(&mut log);
+        // Most come one after the other on one path.
+        let mut latest = None;
         for fate in log.drain(..) {
             let (Fate::Sent { slot, .. } | Fate::Acked { slot, .. } | Fate::Lost { slot, .. }) = fate;
             let Some(path) = self.paths.in_slot(slot) else { continue };
-            let reading = self.steering.reading(slot);
+            let reading = match latest {
+                Some((known, reading)) if known == slot => reading,
+                _ => self.steering.reading(slot),
+            };
+            latest = Some((slot, reading));
             match fate {
                 Fate::Sent { pn, bytes, at, .. } => {
                     path.on_sent(pn, bytes, at, reading.mtu);

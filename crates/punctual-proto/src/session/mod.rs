@@ -58,6 +58,7 @@ enum Phase {
 struct Opening {
     id: PathId,
     network: NetworkPath,
+    /// Since when it could have been opened.
     since: Instant,
 }
 
@@ -347,8 +348,15 @@ impl Session {
         self.handle
     }
 
-    pub(crate) fn quic(&mut self) -> &mut noq_proto::Connection {
-        &mut self.conn
+    /// What QUIC's connection has to tell its endpoint.
+    pub(crate) fn poll_endpoint_event(&mut self) -> Option<noq_proto::EndpointEvent> {
+        self.conn.poll_endpoint_events()
+    }
+
+    /// What the endpoint had to say to that.
+    pub(crate) fn on_endpoint_answer(&mut self, answer: noq_proto::ConnectionEvent) {
+        self.conn.handle_event(answer);
+        self.output.stir();
     }
 
     pub(crate) fn poll_event(&mut self) -> Option<Event> {

@@ -37,11 +37,10 @@ const SENDER_MEMORY: Duration = Duration::from_secs(1);
 /// A datagram that only carries an echo needs no more than this.
 const ECHO_SIZE: usize = 64;
 
-/// A datagram that QUIC holds or will be given.
-#[derive(Debug, Clone)]
+/// A datagram that QUIC holds or is about to be given.
+#[derive(Debug)]
 struct Datagram {
     path: PathId,
-    payload: Bytes,
     contents: Contents,
 }
 
@@ -51,7 +50,7 @@ pub(super) struct Output {
     /// In QUIC's queue.
     queued: Option<Datagram>,
     /// Copies that follow on other paths.
-    copies: VecDeque<Datagram>,
+    copies: VecDeque<(Datagram, Bytes)>,
     /// Blocks the path scheduler made wait.
     held: Vec<BlockId>,
     views: Vec<PathView>,
@@ -61,7 +60,7 @@ pub(super) struct Output {
     wake_at: Option<Instant>,
     /// When block data left last.
     last_data: Option<Instant>,
-    /// The packet that left last.
+    /// The packet that left last, in the latest poll of QUIC.
     last_sent: Option<(PathId, u64)>,
     pub(super) source_bytes: u64,
     pub(super) resent_bytes: u64,
@@ -164,6 +163,10 @@ impl Session {
                 }
                 return Some(transmit);
             }
+            if quiet_but.is_none() || self.paths.is_single() {
+                // No path was kept from its probes.
+                return None;
+            }
         }
         self.steering.set_gate(Gate::Probes);
         self.poll_quic(now, buf)
@@ -171,6 +174,9 @@ impl Session {
 
     /// The data pipeline: which block, which path, fill, send.
     fn poll_blocks(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
+        // What is still queued may have been thrown away since.
+        self.output.last_sent = None;
+        self.note_departure(now);
         loop {
             if self.output.queued.is_none() && !self.queue_next(now) {
                 self.release_held();
@@ -182,12 +188,12 @@ impl Session {
                 // The path was lost under it: let QUIC send it wherever it can.
                 self.steering.set_gate(Gate::Open);
                 let transmit = self.poll_quic(now, buf);
-                self.note_departure();
+                self.note_departure(now);
                 return transmit;
             };
             self.steering.set_gate(Gate::Only(slot));
             let transmit = self.poll_quic(now, buf);
-            self.note_departure();
+            self.note_departure(now);
             if transmit.is_some() {
                 return transmit;
             }
@@ -199,59 +205,59 @@ impl Session {
     }
 
     /// If the queued datagram has left, ties its contents to the packet it left in.
-    fn note_departure(&mut self) {
-        if self.conn.datagrams().send_buffer_space() < EMPTY_QUEUE {
+    fn note_departure(&mut self, now: Instant) {
+        if self.output.queued.is_none() || self.conn.datagrams().send_buffer_space() < EMPTY_QUEUE {
             return;
         }
         let Some(datagram) = self.output.queued.take() else { return };
-        let Some((path, pn)) = self.output.last_sent.take() else { return };
-        if let Some(path) = self.paths.get_mut(path) {
-            path.in_flight.set_contents(pn, datagram.contents);
+        match self.output.last_sent.and_then(|(path, pn)| Some((self.paths.get_mut(path)?, pn))) {
+            Some((path, pn)) => path.in_flight.set_contents(pn, datagram.contents),
+            // QUIC threw it away, for the MTU fell, or it left on a path that is gone.
+            None => recovery::lose(&datagram.contents, datagram.path, now, &mut self.store),
         }
     }
 
     /// Puts the next datagram, if there is one, into QUIC's queue.
     fn queue_next(&mut self, now: Instant) -> bool {
-        let Some(datagram) = self.next_echo(now).or_else(|| self.next_copy(now)).or_else(|| self.next_fill(now)) else {
-            return false;
-        };
-        if self.conn.datagrams().send(datagram.payload.clone(), false).is_err() {
-            // It does not fit any more (the MTU fell): its bytes are due again.
-            let mut lost = recovery::InFlight::default();
-            lost.on_sent(0, now, datagram.contents);
-            lost.give_up(datagram.path, now, &mut self.store);
-            return false;
+        while let Some((datagram, payload)) =
+            self.next_echo(now).or_else(|| self.next_copy(now)).or_else(|| self.next_fill(now))
+        {
+            if self.conn.datagrams().send(payload, false).is_ok() {
+                self.output.queued = Some(datagram);
+                return true;
+            }
+            // A copy that does not fit any more (the MTU fell): its bytes are due again.
+            recovery::lose(&datagram.contents, datagram.path, now, &mut self.store);
         }
-        self.output.queued = Some(datagram);
-        true
+        false
     }
 
     /// A datagram that tells the peer when its own arrived.
-    fn next_echo(&mut self, now: Instant) -> Option<Datagram> {
+    fn next_echo(&mut self, now: Instant) -> Option<(Datagram, Bytes)> {
         let micros = self.micros(now);
         let path = self.paths.iter_mut().find(|path| path.owes_echo(now))?;
         let echo = path.take_echo(now)?;
         let mut writer = DatagramWriter::new(ECHO_SIZE);
         writer.timestamp(wire(micros));
         packetize::add_echo(&mut writer, echo);
-        Some(Datagram { path: path.id, payload: writer.finish(), contents: Contents::default() })
+        Some((Datagram { path: path.id, contents: Contents::default() }, writer.finish()))
     }
 
     /// A copy of a datagram that left on another path; it goes if it can go now, or not at all.
-    fn next_copy(&mut self, now: Instant) -> Option<Datagram> {
-        while let Some(copy) = self.output.copies.pop_front() {
+    fn next_copy(&mut self, now: Instant) -> Option<(Datagram, Bytes)> {
+        while let Some((copy, payload)) = self.output.copies.pop_front() {
             self.refresh_views(now);
             if self.output.views.iter().any(|view| view.id == copy.path && view.ready) {
                 self.output.copied_bytes +=
                     copy.contents.iter().map(|piece| piece.range.end - piece.range.start).sum::<u64>();
-                return Some(copy);
+                return Some((copy, payload));
             }
         }
         None
     }
 
     /// A datagram filled with what should go next.
-    fn next_fill(&mut self, now: Instant) -> Option<Datagram> {
+    fn next_fill(&mut self, now: Instant) -> Option<(Datagram, Bytes)> {
         let Next::Send(id, paths) = self.next_fragment(now) else { return None };
         let mut paths = paths.iter();
         let first = paths.next()?;
@@ -266,10 +272,10 @@ impl Session {
         self.output.source_bytes += filled.source_bytes;
         self.output.resent_bytes += filled.resent_bytes;
         for path in paths {
-            let (payload, contents) = (filled.payload.clone(), filled.contents.clone());
-            self.output.copies.push_back(Datagram { path, payload, contents });
+            let copy = Datagram { path, contents: filled.contents.clone() };
+            self.output.copies.push_back((copy, filled.payload.clone()));
         }
-        Some(Datagram { path: first, payload: filled.payload, contents: filled.contents })
+        Some((Datagram { path: first, contents: filled.contents }, filled.payload))
     }
 
     /// Which block, on which paths.
@@ -363,6 +369,7 @@ impl Session {
 
     /// Asks QUIC for one packet, and learns of it.
     pub(super) fn poll_quic(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
+        self.output.last_sent = None;
         let transmit = self.conn.poll_transmit(now, NonZeroUsize::MIN, buf);
         if transmit.is_some() {
             self.take_fates(now);

@@ -11,8 +11,9 @@ use std::{
 use rcgen::generate_simple_self_signed;
 
 use crate::{
-    Block, BlockError, BlockId, ClientConfig, Delta, Endpoint, EndpointConfig, Event, LocalId, NetworkPath, Outcome,
-    ReceivedBlock, ServerConfig, Session, SessionId, multipath::PathHealth, rustls,
+    Block, BlockError, BlockId, ClientConfig, CloseReason, Delta, Endpoint, EndpointConfig, Event, Limits, LocalId,
+    NetworkPath, Outcome, ReceivedBlock, ServerConfig, Session, SessionConfig, SessionId, multipath::PathHealth,
+    rustls,
 };
 
 const NAME: &str = "punctual.test";
@@ -25,6 +26,20 @@ const fn ms(millis: u64) -> Duration {
 }
 
 fn configs() -> (ClientConfig, ServerConfig) {
+    let (client, server) = tls();
+    (ClientConfig::new(client).unwrap(), ServerConfig::new(server).unwrap())
+}
+
+/// The same, with a server that speaks something else.
+fn plain_configs() -> (ClientConfig, ServerConfig) {
+    let (mut client, mut server) = tls();
+    client.alpn_protocols = vec![b"other".to_vec()];
+    server.alpn_protocols = vec![b"other".to_vec()];
+    let crypto = Arc::new(server.try_into().unwrap());
+    (ClientConfig::new(client).unwrap(), ServerConfig { crypto, session: SessionConfig::default() })
+}
+
+fn tls() -> (rustls::ClientConfig, rustls::ServerConfig) {
     let pair = generate_simple_self_signed([NAME.to_owned()]).unwrap();
     let mut roots = rustls::RootCertStore::empty();
     roots.add(pair.cert.der().clone()).unwrap();
@@ -35,7 +50,7 @@ fn configs() -> (ClientConfig, ServerConfig) {
     let server = rustls::ServerConfig::builder_with_provider(provider()).with_protocol_versions(versions).unwrap();
     let key = rustls::pki_types::PrivatePkcs8KeyDer::from(pair.signing_key.serialize_der());
     let server = server.with_no_client_auth().with_single_cert(vec![pair.cert.der().clone()], key.into()).unwrap();
-    (ClientConfig::new(client).unwrap(), ServerConfig::new(server).unwrap())
+    (client, server)
 }
 
 /// A client and a server, and what is on its way between them.
@@ -170,6 +185,57 @@ fn nothing_can_be_expected_of_a_block_unheard_of() {
     pair.session(SERVER).expect(now, id, delta).unwrap();
     pair.run(ms(100));
     assert!(pair.events[CLIENT].contains(&Event::Expected { id, delta }));
+}
+
+#[test]
+fn nothing_follows_the_end() {
+    let mut pair = Pair::connected();
+    pair.send(CLIENT, Block::new(vec![1; 100_000]));
+    pair.send(SERVER, Block::new(vec![1; 100_000]));
+    pair.run(ms(12));
+    let now = pair.now;
+    pair.session(CLIENT).close(now, 7, "enough");
+    pair.run(ms(5_000));
+    for end in [CLIENT, SERVER] {
+        assert!(matches!(pair.events[end].last(), Some(Event::Closed(_))), "{:?}", pair.events[end]);
+        assert_eq!(pair.ends[end].sessions(), 0);
+    }
+}
+
+#[test]
+fn a_session_closed_in_its_handshake_stays_closed() {
+    let mut pair = Pair::new(configs());
+    pair.run(ms(15));
+    let now = pair.now;
+    pair.session(CLIENT).close(now, 0, "");
+    pair.run(ms(20_000));
+    assert_eq!(pair.events[CLIENT], [Event::Closed(CloseReason::Local)]);
+    assert_eq!(pair.ends[CLIENT].sessions(), 0);
+}
+
+#[test]
+fn few_events_at_a_time_are_enough() {
+    let (client, server) = configs();
+    let limits = Limits { events: 1, ..Limits::default() };
+    let mut pair = Pair::new((client.session(SessionConfig { limits, ..SessionConfig::default() }), server));
+    let ids: Vec<_> = (0..100).map(|_| pair.send(CLIENT, Block::new(vec![1; 100]))).collect();
+    pair.run(ms(120));
+    while pair.recv(SERVER).is_some() {}
+    pair.run(ms(60));
+    assert!(ids.iter().all(|&id| pair.outcome(CLIENT, id).is_some()));
+}
+
+#[test]
+fn a_plain_peer_gets_more_blocks_than_it_allows_streams() {
+    let mut pair = Pair::new(plain_configs());
+    let ids: Vec<_> = (0..700).map(|_| pair.send(CLIENT, Block::new(vec![1; 100]))).collect();
+    pair.run(ms(500));
+    while pair.recv(SERVER).is_some() {}
+    pair.run(ms(500));
+    while pair.recv(SERVER).is_some() {}
+    assert_eq!(pair.session(CLIENT).is_punctual(), Some(false));
+    assert!(ids.iter().all(|&id| matches!(pair.outcome(CLIENT, id), Some(Outcome::Delivered(_)))));
+    assert!([CLIENT, SERVER].into_iter().all(|end| pair.session(end).is_clean()));
 }
 
 #[test]
