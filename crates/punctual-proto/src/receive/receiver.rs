@@ -286,6 +286,12 @@ impl Receiver {
         Ok(())
     }
 
+    /// Whether the peer has handed such a block over: it counts, so all up to the newest.
+    pub(crate) fn knows(&self, id: BlockId) -> bool {
+        let newest_ended = self.ended.last().is_some_and(|range| id.0 < range.end);
+        newest_ended || self.blocks.last_key_value().is_some_and(|(&newest, _)| id <= newest)
+    }
+
     /// The application does not want a block.
     pub(crate) fn refuse(&mut self, id: BlockId, now: Micros, clocks: &Clocks) -> Result<(), BlockError> {
         let block = self.take(id).ok_or(BlockError::NotLive(id))?;

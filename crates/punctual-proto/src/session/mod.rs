@@ -171,10 +171,14 @@ impl Session {
     }
 
     /// Tells the peer's application by how much a block's completion missed what this side expected
-    /// (`expect` of DTP): positive means it came too late.
+    /// (`expect` of DTP): positive means it came too late. The block may have ended, but something of it, or of a later
+    /// one, must have been heard.
     pub fn expect(&mut self, now: Instant, id: BlockId, delta: Delta) -> Result<(), BlockError> {
         if self.punctual == Some(false) {
             return Err(BlockError::Fallback);
+        }
+        if !self.receiver.knows(id) {
+            return Err(BlockError::NotLive(id));
         }
         if !self.control.has_room() {
             return Err(BlockError::Busy);
