@@ -399,6 +399,33 @@ fn the_receiver_may_refuse_a_block() {
     pair.ends_clean();
 }
 
+#[test]
+fn the_receiver_says_what_it_expected() {
+    let mut pair = Pair::new();
+    let id = pair.send(block(10));
+    pair.world.run(ms(50));
+    let (now, to) = (pair.world.now, pair.to);
+    let session = pair.world.session(to.host, to.session);
+    for micros in [-7, 7_000] {
+        session.expect(now, id, Delta::from_micros(micros)).expect("it is known");
+    }
+    // A block that never came would be an error to the peer.
+    let unknown = BlockId(id.0 + 1);
+    assert_eq!(session.expect(now, unknown, Delta::from_micros(0)), Err(BlockError::NotLive(unknown)));
+    pair.world.run(ms(50));
+    let heard: Vec<_> = pair
+        .events()
+        .into_iter()
+        .filter_map(|event| match event {
+            Event::Expected { id, delta } => Some((id, delta.as_micros())),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(heard, [(id, -7), (id, 7_000)]);
+    assert!(pair.world.recv(to).is_some());
+    pair.ends_clean();
+}
+
 // ---- Room
 
 #[test]

@@ -75,8 +75,8 @@ pub(crate) enum ControlFrame {
     Freed {
         /// Which.
         id: BlockId,
-        /// Bytes of it that had come.
-        received_bytes: u64,
+        /// Bytes of it that had come before the deadline.
+        good_bytes: u64,
     },
     /// The receiver does not want a block; its sender is to drop it.
     Refused {
@@ -166,9 +166,9 @@ impl ControlFrame {
                 out.put_u32(at);
                 varint::put(out, good_bytes);
             }
-            Self::Freed { id, received_bytes } => {
+            Self::Freed { id, good_bytes } => {
                 varint::put(out, id.0);
-                varint::put(out, received_bytes);
+                varint::put(out, good_bytes);
             }
             Self::Refused { id } => varint::put(out, id.0),
             Self::Expect { id, delta } => {
@@ -204,7 +204,7 @@ impl ControlFrame {
                 at: varint::get_u32(input)?,
                 good_bytes: varint::get(input)?,
             },
-            FREED => Self::Freed { id: BlockId(varint::get(input)?), received_bytes: varint::get(input)? },
+            FREED => Self::Freed { id: BlockId(varint::get(input)?), good_bytes: varint::get(input)? },
             REFUSED => Self::Refused { id: BlockId(varint::get(input)?) },
             EXPECT => Self::Expect {
                 id: BlockId(varint::get(input)?),
@@ -447,7 +447,7 @@ mod tests {
                 at,
                 good_bytes
             }),
-            (id(), value()).prop_map(|(id, received_bytes)| ControlFrame::Freed { id, received_bytes }),
+            (id(), value()).prop_map(|(id, good_bytes)| ControlFrame::Freed { id, good_bytes }),
             id().prop_map(|id| ControlFrame::Refused { id }),
             (id(), delta).prop_map(|(id, delta)| ControlFrame::Expect { id, delta }),
             (id(), any::<u8>(), proptest::option::of(value().prop_map(|micros| micros.max(1))))

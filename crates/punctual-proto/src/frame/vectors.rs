@@ -86,8 +86,8 @@ fn describe_control_frame(frame: &ControlFrame) -> String {
         ControlFrame::Completed { id: BlockId(id), at, good_bytes } => {
             format!("COMPLETED id={id} at={at} good_bytes={good_bytes}")
         }
-        ControlFrame::Freed { id: BlockId(id), received_bytes } => {
-            format!("FREED id={id} received_bytes={received_bytes}")
+        ControlFrame::Freed { id: BlockId(id), good_bytes } => {
+            format!("FREED id={id} good_bytes={good_bytes}")
         }
         ControlFrame::Refused { id: BlockId(id) } => format!("REFUSED id={id}"),
         ControlFrame::Expect { id: BlockId(id), delta } => format!("EXPECT id={id} delta={}", delta.as_micros()),

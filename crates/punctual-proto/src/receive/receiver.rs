@@ -289,6 +289,12 @@ impl Receiver {
         }
     }
 
+    /// Whether the peer has handed such a block over: it counts, so all up to the newest.
+    pub(crate) fn knows(&self, id: BlockId) -> bool {
+        let newest_ended = self.ended.last().is_some_and(|range| id.0 < range.end);
+        newest_ended || self.blocks.last_key_value().is_some_and(|(&newest, _)| id <= newest)
+    }
+
     /// The application does not want a block.
     pub(crate) fn refuse(&mut self, id: BlockId, now: Micros, clocks: &Clocks) -> Result<(), BlockError> {
         let block = self.take(id).ok_or(BlockError::NotLive(id))?;
@@ -324,11 +330,6 @@ impl Receiver {
 
     pub(crate) fn poll(&mut self) -> Option<Notice> {
         self.notices.pop_front()
-    }
-
-    /// Whether anything has been heard of a block.
-    pub(crate) fn has_heard_of(&self, id: BlockId) -> bool {
-        self.blocks.contains_key(&id) || self.ended.contains(&id.0)
     }
 
     pub(crate) fn tally(&self) -> Tally {

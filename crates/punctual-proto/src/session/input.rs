@@ -237,7 +237,7 @@ impl Session {
                 // Whatever the clocks say, it cannot have been later than now.
                 self.store.on_completed(id, completion.min(elapsed), good_bytes)?;
             }
-            ControlFrame::Freed { id, received_bytes } => self.store.on_freed(id, received_bytes)?,
+            ControlFrame::Freed { id, good_bytes } => self.store.on_freed(id, good_bytes)?,
             ControlFrame::Refused { id } => self.store.on_refused(id)?,
             ControlFrame::Expect { id, delta } => {
                 self.store.check_known(id)?;
@@ -345,7 +345,7 @@ impl Session {
                     self.control.write(&ControlFrame::Completed { id, at: wire(at), good_bytes });
                 }
                 ReceiverNotice::Freed { id, good_bytes } => {
-                    self.control.write(&ControlFrame::Freed { id, received_bytes: good_bytes });
+                    self.control.write(&ControlFrame::Freed { id, good_bytes });
                 }
                 ReceiverNotice::Credit { bytes, blocks } => {
                     if self.punctual == Some(true) {

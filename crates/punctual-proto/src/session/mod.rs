@@ -174,12 +174,12 @@ impl Session {
     /// (`expect` of DTP): positive means it came too late.
     ///
     /// # Errors
-    /// [`BlockError::NotLive`] if nothing has been heard of such a block: telling the peer would end the session.
+    /// [`BlockError::NotLive`] if nothing has been heard of it or of a later one: telling the peer would end the session.
     pub fn expect(&mut self, now: Instant, id: BlockId, delta: Delta) -> Result<(), BlockError> {
         if self.punctual == Some(false) {
             return Err(BlockError::Fallback);
         }
-        if !self.receiver.has_heard_of(id) {
+        if !self.receiver.knows(id) {
             return Err(BlockError::NotLive(id));
         }
         if !self.control.has_room() {
