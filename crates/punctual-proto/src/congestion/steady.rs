@@ -37,8 +37,11 @@ const FULL_ROUNDS: u32 = 3;
 const WINDOW_GAIN: f64 = 2.0;
 /// The same as long as a queue stands, with the packets on top: little enough for it to empty.
 const QUEUED_WINDOW: (f64, u64) = (1.0, 2);
-/// How much faster than the path a probe for more bandwidth is, for one round; BBR's 1.25 would queue a quarter of an RTT.
-const PROBE_UP: f64 = 1.1;
+/// How much faster than the path a probe for more bandwidth is, for one round (BBR's 1.25 would queue a quarter of an RTT);
+/// and the rounds after, as long as each finds more.
+const PROBE_UP: [f64; 4] = [1.1, 1.25, 1.6, 2.0];
+/// What a probe must find, for the next round to go further.
+const FOUND: f64 = 1.04;
 /// How much slower the round after it is, and every round as long as a queue stands.
 const PROBE_DOWN: f64 = 0.9;
 /// Rounds from probe to probe (BBR's gain cycle has eight phases).
@@ -51,6 +54,9 @@ const RTT_MEMORY: Duration = Duration::from_secs(10);
 const QUEUE_FLOOR: Duration = Duration::from_millis(4);
 /// See [`QUEUE_FLOOR`]; a share of the path's round trip.
 const QUEUE_SHARE: u32 = 16;
+/// A queue that after so many rounds has not shrunk below this share of what it was is the path's new length.
+const STUBBORN_ROUNDS: u32 = 4;
+const STUBBORN_SHARE: f64 = 0.7;
 /// So large a share of a round lost is congestion, whatever the delay says (BBR v1 bears about a fifth).
 const LOSS_LIMIT: f64 = 0.25;
 /// What is left of the rate after such a round.
@@ -152,6 +158,11 @@ struct Steady {
     full_rate: f64,
     full_rounds: u32,
     queue_stands: bool,
+    /// How far the probe has gone, and the rate at the end of the last round.
+    climb: usize,
+    probed_from: f64,
+    /// For how many rounds it has, and how long it was in the first.
+    queued: Option<(u32, Duration)>,
     train: Option<Train>,
     /// What the last trains told of the path's rate, bytes per second.
     trains: VecDeque<f64>,
@@ -182,6 +193,9 @@ impl Steady {
             full_rate: 0.0,
             full_rounds: 0,
             queue_stands: false,
+            climb: 0,
+            probed_from: 0.0,
+            queued: None,
             train: None,
             trains: VecDeque::new(),
         }
@@ -189,7 +203,10 @@ impl Steady {
 
     /// What the path delivers, bytes per second.
     fn rate(&self) -> Option<f64> {
-        self.rates.front().map(|&(_, rate)| rate)
+        let rate = self.rates.front()?.1;
+        // However little it was: a path on which hardly anything is sent could never show that it has become faster.
+        let least = (MIN_WINDOW_PACKETS * self.mtu) as f64 / self.rtt()?.as_secs_f64().max(1e-6);
+        Some(rate.max(least))
     }
 
     fn rtt(&self) -> Option<Duration> {
@@ -206,7 +223,7 @@ impl Steady {
             Phase::Startup => STARTUP_GAIN,
             Phase::Drain => DRAIN_GAIN,
             Phase::Cruise(_) if self.queue_stands => PROBE_DOWN,
-            Phase::Cruise(0) => PROBE_UP,
+            Phase::Cruise(0) => PROBE_UP[self.climb],
             Phase::Cruise(1) => PROBE_DOWN,
             Phase::Cruise(_) => 1.0,
         }
@@ -279,9 +296,7 @@ impl Steady {
     fn end_round(&mut self) {
         self.round += 1;
         self.round_ends = self.delivered;
-        let min = self.rtt().unwrap_or_default();
-        let queue = self.round_shortest.saturating_sub(min);
-        self.queue_stands = self.round_shortest < Duration::MAX && queue > QUEUE_FLOOR.max(min / QUEUE_SHARE);
+        self.judge_queue();
         if let Some(delivered) = self.busy_rate().filter(|_| self.queue_stands) {
             // The path was busy all the while: what it delivered is what it can deliver, however little there was to send.
             self.rates.retain(|&(_, rate)| rate <= delivered);
@@ -294,6 +309,10 @@ impl Steady {
                 *rate *= LOSS_BACKOFF;
             }
         }
+        let rate = self.rate().unwrap_or_default();
+        let found = self.phase == Phase::Cruise(0) && rate >= FOUND * self.probed_from;
+        self.climb = if found { (self.climb + 1).min(PROBE_UP.len() - 1) } else { 0 };
+        self.probed_from = rate;
         let startup_is_over = self.phase == Phase::Startup && self.startup_is_over();
         self.phase = match self.phase {
             Phase::Startup if startup_is_over && self.queue_stands => Phase::Drain,
@@ -301,6 +320,8 @@ impl Steady {
             Phase::Startup => Phase::Startup,
             // A round is enough for any queue that trains let start-up make.
             Phase::Drain => Phase::Cruise(2),
+            // There is more: on.
+            Phase::Cruise(0) if found && !self.queue_stands => Phase::Cruise(0),
             // With nothing more to send, a probe would find nothing.
             Phase::Cruise(rounds) if rounds + 1 >= CYCLE && !self.round_app_limited && !self.queue_stands => {
                 Phase::Cruise(0)
@@ -313,6 +334,25 @@ impl Steady {
         self.round_acked = 0;
         self.round_lost = 0;
         self.round_app_limited = false;
+    }
+
+    /// Whether a queue stood all the round. One that will not shrink, though less is sent than the path delivers, is none: the
+    /// path itself has become longer (or others keep its queue full, which for us is the same).
+    fn judge_queue(&mut self) {
+        let Some((min, since)) = self.min_rtt.filter(|_| self.round_shortest < Duration::MAX) else { return };
+        let queue = self.round_shortest.saturating_sub(min);
+        self.queue_stands = queue > QUEUE_FLOOR.max(min / QUEUE_SHARE);
+        if !self.queue_stands {
+            self.queued = None;
+            return;
+        }
+        let (rounds, first) = self.queued.map_or((1, queue), |(rounds, first)| (rounds + 1, first));
+        self.queued = Some((rounds, first));
+        if rounds >= STUBBORN_ROUNDS && queue >= first.mul_f64(STUBBORN_SHARE) {
+            self.min_rtt = Some((self.round_shortest, since.max(self.delivered_at)));
+            self.queue_stands = false;
+            self.queued = None;
+        }
     }
 
     /// What arrived per second between the round's first answer and its last.

@@ -169,14 +169,29 @@ impl Steering {
         std::mem::swap(&mut self.lock().log, log);
     }
 
-    /// Gives back the slot of a path that noq has forgotten.
-    pub(crate) fn release(&self, slot: Slot) {
-        self.lock().free.push(slot);
+    /// Slots in use, and slots there are.
+    #[cfg(test)]
+    pub(crate) fn slots(&self) -> (usize, usize) {
+        let shared = self.lock();
+        (shared.paths.len() - shared.free.len(), shared.paths.len())
     }
 
     /// The slot of the controller that noq holds for a path.
     pub(crate) fn slot_of(controller: &dyn Controller) -> Option<Slot> {
-        controller.clone_box().into_any().downcast::<Steered>().ok().map(|steered| steered.slot)
+        controller.clone_box().into_any().downcast::<Steered>().ok().map(|steered| steered.lease.slot)
+    }
+}
+
+/// A slot that is in use, for as long as there is a controller in it: noq alone knows when it has forgotten the last.
+#[derive(Debug)]
+struct Lease {
+    slot: Slot,
+    steering: Arc<Steering>,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.steering.lock().free.push(self.slot);
     }
 }
 
@@ -219,7 +234,8 @@ impl ControllerFactory for SteeredFactory {
             }
         };
         drop(shared);
-        Box::new(Steered { inner, answer: None, slot, steering: self.steering.clone() })
+        let lease = Arc::new(Lease { slot, steering: self.steering.clone() });
+        Box::new(Steered { inner, answer: None, lease })
     }
 }
 
@@ -229,8 +245,7 @@ struct Steered {
     inner: Box<dyn Controller>,
     /// The least round trip of the packets being acknowledged.
     answer: Option<Duration>,
-    slot: Slot,
-    steering: Arc<Steering>,
+    lease: Arc<Lease>,
 }
 
 impl Steered {
@@ -238,9 +253,9 @@ impl Steered {
     fn publish(&self, f: impl FnOnce(&mut PathReading, &mut Vec<Fate>)) {
         let window = self.inner.window();
         let metrics = self.inner.metrics();
-        let mut shared = self.steering.lock();
+        let mut shared = self.lease.steering.lock();
         let Shared { paths, log, .. } = &mut *shared;
-        let reading = &mut paths[self.slot].reading;
+        let reading = &mut paths[self.lease.slot].reading;
         reading.window = window;
         reading.pacing_rate = metrics.pacing_rate;
         reading.bandwidth = metrics.bandwidth_estimate.map(|bits| bits as f64 / 8.0);
@@ -248,8 +263,8 @@ impl Steered {
     }
 
     fn app_limited(&self, noq_says: bool) -> bool {
-        let shared = self.steering.lock();
-        if shared.hands_off || shared.gate == Gate::Open { noq_says } else { shared.paths[self.slot].app_limited }
+        let shared = self.lease.steering.lock();
+        if shared.hands_off || shared.gate == Gate::Open { noq_says } else { shared.paths[self.lease.slot].app_limited }
     }
 }
 
@@ -260,7 +275,7 @@ impl Controller for Steered {
 
     fn on_packet_sent(&mut self, now: Instant, bytes: u16, pn: u64) {
         self.inner.on_packet_sent(now, bytes, pn);
-        let slot = self.slot;
+        let slot = self.lease.slot;
         self.publish(|reading, log| {
             reading.in_flight += u64::from(bytes);
             log.push(Fate::Sent { slot, pn, bytes, at: now });
@@ -268,19 +283,19 @@ impl Controller for Steered {
     }
 
     fn on_cwnd_limited(&mut self) {
-        let hands_off = self.steering.lock().hands_off;
+        let hands_off = self.lease.steering.lock().hands_off;
         if hands_off {
             self.inner.on_cwnd_limited();
         }
     }
 
     fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, pn: u64, app_limited: bool, rtt: &RttEstimator) {
-        let limited = std::mem::take(&mut self.steering.lock().paths[self.slot].window_limited);
+        let limited = std::mem::take(&mut self.lease.steering.lock().paths[self.lease.slot].window_limited);
         if limited {
             self.inner.on_cwnd_limited();
         }
         self.inner.on_ack(now, sent, bytes, pn, self.app_limited(app_limited), rtt);
-        let slot = self.slot;
+        let slot = self.lease.slot;
         // Of packets acknowledged together only the latest, with the least time, tells the round trip.
         self.answer = Some(self.answer.unwrap_or(Duration::MAX).min(now.saturating_duration_since(sent)));
         self.publish(|reading, log| {
@@ -318,7 +333,7 @@ impl Controller for Steered {
 
     fn on_packet_lost(&mut self, lost_bytes: u16, pn: u64, now: Instant) {
         self.inner.on_packet_lost(lost_bytes, pn, now);
-        let slot = self.slot;
+        let slot = self.lease.slot;
         self.publish(|reading, log| {
             reading.in_flight = reading.in_flight.saturating_sub(u64::from(lost_bytes));
             log.push(Fate::Lost { slot, pn });
@@ -340,10 +355,10 @@ impl Controller for Steered {
     }
 
     fn window(&self) -> u64 {
-        let shared = self.steering.lock();
+        let shared = self.lease.steering.lock();
         let open = match shared.gate {
             Gate::Open => return self.inner.window(),
-            Gate::Only(slot) => slot == self.slot,
+            Gate::Only(slot) => slot == self.lease.slot,
             Gate::Probes => false,
         };
         match (open, shared.hands_off) {
@@ -356,14 +371,14 @@ impl Controller for Steered {
 
     fn metrics(&self) -> ControllerMetrics {
         let mut metrics = self.inner.metrics();
-        let shared = self.steering.lock();
+        let shared = self.lease.steering.lock();
         if !shared.hands_off {
             metrics.send_quantum = None;
             metrics.pacing_rate = match (shared.quiet_but, shared.gate) {
                 (None, _) | (_, Gate::Open) => None,
-                (Some(slot), _) if slot == self.slot => None,
-                (_, Gate::Only(slot)) if slot != self.slot => Some(SILENCED),
-                (_, Gate::Only(_) | Gate::Probes) => Some(trickle(shared.paths[self.slot].reading.mtu)),
+                (Some(slot), _) if slot == self.lease.slot => None,
+                (_, Gate::Only(slot)) if slot != self.lease.slot => Some(SILENCED),
+                (_, Gate::Only(_) | Gate::Probes) => Some(trickle(shared.paths[self.lease.slot].reading.mtu)),
             };
             if metrics.pacing_rate.is_none() {
                 metrics.congestion_window = UNPACED;
@@ -373,12 +388,7 @@ impl Controller for Steered {
     }
 
     fn clone_box(&self) -> Box<dyn Controller> {
-        Box::new(Self {
-            inner: self.inner.clone_box(),
-            answer: self.answer,
-            slot: self.slot,
-            steering: self.steering.clone(),
-        })
+        Box::new(Self { inner: self.inner.clone_box(), answer: self.answer, lease: self.lease.clone() })
     }
 
     fn initial_window(&self) -> u64 {

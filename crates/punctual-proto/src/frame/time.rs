@@ -3,6 +3,8 @@
 //! A time is the low 32 bits of its sender's clock in microseconds. It wraps every 71.6 minutes, so it means the moment
 //! nearest to now that it could: unambiguous for all that is less than 35 minutes away, which nothing we send comes near.
 
+use std::time::Duration;
+
 use bytes::{Buf, BufMut};
 
 use super::varint;
@@ -26,6 +28,11 @@ pub(crate) fn from_wire(wire: u32, near: Micros) -> Micros {
     let ahead = wire.wrapping_sub(to_wire(near)).cast_signed();
     // Before the epoch or past the end of u64: stay in the turn that `near` is in.
     near.checked_add_signed(ahead.into()).unwrap_or(near & !Micros::from(u32::MAX) | Micros::from(wire))
+}
+
+/// A duration as it travels, microseconds: one too long for a varint is the longest.
+pub(crate) fn wire_duration(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(varint::MAX).min(varint::MAX)
 }
 
 /// TIME_ECHO: the newest TIMESTAMP of the peer that came over a path, and when it came.

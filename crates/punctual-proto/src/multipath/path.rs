@@ -247,6 +247,16 @@ impl Path {
         self.follow(now, reading);
     }
 
+    /// The peer's end of the path has moved: it is to be trusted again on evidence only, and nothing will be heard of the
+    /// packets that are in flight. Returns what to tell the application.
+    pub(crate) fn on_moved(&mut self, now: Instant, slot: Slot, reading: &PathReading, store: &mut Store) -> PathEvent {
+        self.slot = slot;
+        self.suspect(now, store);
+        self.in_flight = InFlight::default();
+        self.pacer.set_rate(now, pacing_rate(reading, self.rtts(reading).0), reading.mtu);
+        PathEvent::Suspected { silent: now.saturating_duration_since(self.last_received) }
+    }
+
     /// Learns from an acknowledgement how long answers take, and how far apart they come.
     fn note_answer(&mut self, now: Instant, rtt: Duration, reading: &PathReading) {
         // Of packets acknowledged together only the latest tells how long its answer took; the others may have been

@@ -14,14 +14,14 @@ use crate::{
     clock::{Clocks, Micros},
     config::Limits,
     error::{BlockError, ProtocolError},
-    frame::BlockInfo,
+    frame::{BlockInfo, time::wire_duration},
 };
 
 /// The most separate ranges that are remembered, of ended ids (beyond, the oldest gap counts as ended) and of dropped
 /// positions in channels (beyond is an error). Between two ranges there is a live block of the sender's, which by
 /// `docs/protocol.md` has no more than this.
 const MAX_RANGES: usize = crate::config::MAX_LIVE + 1;
-/// Credit is renewed once this share of the window has been consumed: 1 / 4.
+/// Credit is renewed once this share of the window has been consumed: 1 / 4 (or less, if blocks may be as large as the window).
 const CREDIT_STEP: u64 = 4;
 
 /// Something the receiver has to say.
@@ -197,7 +197,7 @@ impl Receiver {
         let due = block
             .info
             .zip(block.deadline())
-            .and_then(|(info, deadline)| Some(clocks.to_ours(info.begin)? + deadline.as_micros() as Micros));
+            .and_then(|(info, deadline)| Some(clocks.to_ours(info.begin)?.saturating_add(wire_duration(deadline))));
         if due.is_none_or(|due| now <= due) {
             block.good_bytes += new;
         }
@@ -251,7 +251,11 @@ impl Receiver {
                 self.consume(size);
                 self.notices.push_back(Notice::Freed { id, good_bytes: 0 });
             }
-            return Ok(());
+            // Of a block refused before its info came it was not known that others wait for it.
+            return match place.filter(|_| !info_seen) {
+                Some(place) => self.pass_over(place, id, now, clocks),
+                None => Ok(()),
+            };
         }
         if self.ended.contains(&id.0) {
             // It was complete first, and COMPLETED has said so; the answer is for form.
@@ -279,11 +283,10 @@ impl Receiver {
         self.end(id);
         self.tally.peer_dropped += 1;
         self.notices.push_back(Notice::Dropped { id, reason, received_bytes });
-        if let Some(place) = place {
-            self.channels.skip(place, id, self.limits.channels, self.max_places())?;
-            self.release_channel(place.0, now, clocks);
+        match place {
+            Some(place) => self.pass_over(place, id, now, clocks),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// The application does not want a block.
@@ -291,10 +294,9 @@ impl Receiver {
         let block = self.take(id).ok_or(BlockError::NotLive(id))?;
         self.refused.insert(id, block.info.is_some());
         self.end(id);
-        if let Some((channel, position)) = block.info.and_then(|info| info.channel) {
+        if let Some(place) = block.info.and_then(|info| info.channel) {
             // The place exists: it came with the info.
-            let _ = self.channels.skip((channel, position), id, self.limits.channels, self.max_places());
-            self.release_channel(channel, now, clocks);
+            let _ = self.pass_over(place, id, now, clocks);
         }
         Ok(())
     }
@@ -322,6 +324,11 @@ impl Receiver {
 
     pub(crate) fn poll(&mut self) -> Option<Notice> {
         self.notices.pop_front()
+    }
+
+    /// Whether anything has been heard of a block.
+    pub(crate) fn has_heard_of(&self, id: BlockId) -> bool {
+        self.blocks.contains_key(&id) || self.ended.contains(&id.0)
     }
 
     pub(crate) fn tally(&self) -> Tally {
@@ -389,9 +396,12 @@ impl Receiver {
     fn consume(&mut self, size: u64) {
         self.consumed.bytes += size;
         self.consumed.blocks += 1;
-        let bytes = self.consumed.bytes + self.limits.receive_bytes;
-        let blocks = self.consumed.blocks + self.limits.receive_blocks;
+        let bytes = self.consumed.bytes.saturating_add(self.limits.receive_bytes);
+        let blocks = self.consumed.blocks.saturating_add(self.limits.receive_blocks);
+        // Never less than the largest block needs, if there is that much: a sender might wait for it for ever.
+        let left = self.granted.bytes.saturating_sub(self.opened.bytes);
         if bytes - self.granted.bytes >= self.limits.receive_bytes / CREDIT_STEP
+            || left < self.limits.max_block_size
             || blocks - self.granted.blocks >= self.limits.receive_blocks.div_ceil(CREDIT_STEP)
         {
             self.granted = Totals { bytes, blocks };
@@ -407,6 +417,19 @@ impl Receiver {
             // A peer that leaves gaps for ever loses the oldest: those ids count as ended.
             self.ended.insert(0..next.max(floor));
         }
+    }
+
+    /// Nobody in a channel need wait for the block at a place any more.
+    fn pass_over(
+        &mut self,
+        place: (Channel, u64),
+        id: BlockId,
+        now: Micros,
+        clocks: &Clocks,
+    ) -> Result<(), ProtocolError> {
+        self.channels.skip(place, id, self.limits.channels, self.max_places())?;
+        self.release_channel(place.0, now, clocks);
+        Ok(())
     }
 
     fn check_complete(&mut self, id: BlockId, now: Micros, clocks: &Clocks) {
@@ -448,5 +471,52 @@ impl Receiver {
             self.notices.push_back(Notice::Readable);
         }
         self.ready.push_back(block);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn receiver(limits: Limits) -> (Receiver, Clocks) {
+        (Receiver::new(limits, Instant::now()), Clocks::new())
+    }
+
+    fn info(id: u64, size: u64, channel: Option<(Channel, u64)>) -> BlockInfo {
+        BlockInfo { id: BlockId(id), size, age: 0, deadline: None, priority: 0, channel }
+    }
+
+    #[test]
+    fn a_block_refused_before_its_info_came_holds_up_no_channel() {
+        let (mut r, clocks) = receiver(Limits::default());
+        let place = |position| Some((Channel(1), position));
+        r.on_fragment(BlockId(0), 3, Bytes::from_static(b"x"), 1, &clocks).unwrap();
+        r.refuse(BlockId(0), 1, &clocks).unwrap();
+        r.on_info(&info(1, 1, place(1)), 0, 2, &clocks).unwrap();
+        r.on_fragment(BlockId(1), 0, Bytes::from_static(b"y"), 2, &clocks).unwrap();
+        assert_eq!(r.recv(), None, "it is not its turn");
+        r.on_dropped(BlockId(0), DropReason::Refused, 9, place(0), 3, &clocks).unwrap();
+        assert_eq!(r.recv().map(|block| block.id), Some(BlockId(1)));
+        assert_eq!(r.live(), (0, 0));
+    }
+
+    #[test]
+    fn there_is_always_credit_for_the_largest_block() {
+        let limits = Limits { max_block_size: 1_000, receive_bytes: 1_100, ..Limits::default() };
+        let (mut r, clocks) = receiver(limits);
+        let (mut granted, mut opened) = (1_100, 0);
+        for (id, size) in [100, 200, 1_000, 50, 60, 1_000].into_iter().enumerate() {
+            let id = id as u64;
+            opened += size;
+            assert!(opened <= granted, "no credit for block {id}");
+            r.on_info(&info(id, size, None), 0, 1, &clocks).unwrap();
+            r.on_fragment(BlockId(id), 0, vec![0; size as usize].into(), 1, &clocks).unwrap();
+            r.recv().unwrap();
+            while let Some(notice) = r.poll() {
+                if let Notice::Credit { bytes, .. } = notice {
+                    granted = bytes;
+                }
+            }
+        }
     }
 }

@@ -113,7 +113,9 @@ impl Graph {
 
     /// Forgets a block that has ended. Returns those whose freedom that may change.
     pub(crate) fn remove(&mut self, id: BlockId) -> Vec<BlockId> {
-        let touched = self.set_unsent(id, false);
+        let mut touched = self.set_unsent(id, false);
+        // What bound this member bound the whole cluster.
+        touched.extend(self.members(id).filter(|&member| member != id));
         self.clear_needs(id);
         if let Some(node) = self.nodes.remove(&id) {
             for dependant in node.needed_by {
@@ -165,6 +167,10 @@ impl Graph {
 
     /// The blocks that both depend on `id` and are depended on by it, over any number of steps.
     fn circle_through(&self, id: BlockId) -> BTreeSet<BlockId> {
+        // Whatever nobody depends on, as all new blocks, is in none.
+        if self.nodes.get(&id).is_none_or(|node| node.needed_by.is_empty()) {
+            return BTreeSet::new();
+        }
         let below = self.reach(id, |node| &node.needs);
         if !below.contains(&id) {
             return BTreeSet::new();
@@ -265,6 +271,17 @@ mod tests {
             g.remove(BlockId(n));
         }
         assert!(g.is_empty());
+    }
+
+    #[test]
+    fn a_member_that_ends_binds_its_cluster_no_longer() {
+        let mut g = Graph::default();
+        g.set_needs(BlockId(2), ids(&[1]), |_| true);
+        g.set_needs(BlockId(1), ids(&[2, 0]), |_| true);
+        g.set_unsent(BlockId(1), false);
+        assert!(!g.is_free(BlockId(2)));
+        assert_eq!(g.remove(BlockId(1)), ids(&[2]));
+        assert!(g.is_free(BlockId(2)));
     }
 
     #[test]

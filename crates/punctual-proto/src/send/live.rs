@@ -45,6 +45,8 @@ pub(crate) struct LiveBlock {
     frontier: u64,
     /// Bytes below the frontier that are lost and must go again.
     lost: RangeSet<u64>,
+    /// How many these are.
+    lost_bytes: u64,
     /// Where bytes of it were lost last.
     pub(crate) lost_on: Option<PathId>,
     /// Bytes the peer's QUIC has acknowledged.
@@ -79,6 +81,7 @@ impl LiveBlock {
             announced: None,
             frontier: 0,
             lost: RangeSet::new(),
+            lost_bytes: 0,
             lost_on: None,
             acked: RangeSet::new(),
             good_bytes: 0,
@@ -101,7 +104,7 @@ impl LiveBlock {
         if self.dying.is_some() {
             return 0;
         }
-        self.size() - self.frontier + self.lost.iter().map(len).sum::<u64>()
+        self.size - self.frontier + self.lost_bytes
     }
 
     /// Whether every byte has been on the wire, so that the peer may have them all.
@@ -134,33 +137,45 @@ impl LiveBlock {
             debug_assert_eq!(range.start, self.frontier, "new bytes go out in order");
             self.frontier = range.end;
         } else {
-            self.lost.remove(range);
+            self.forget_loss(range);
         }
     }
 
     /// The peer's QUIC has `range`.
     pub(crate) fn on_acked(&mut self, range: Range<u64>, now: Instant) {
+        if range.is_empty() {
+            return;
+        }
         let news = self.acked.gaps(&range).map(|gap| len(&gap)).sum::<u64>();
         if self.due().is_none_or(|due| now <= due) {
             self.good_bytes += news;
         }
         // It may have been given up before; there is no need to send it again.
-        self.lost.remove(range.clone());
+        self.forget_loss(range.clone());
         self.acked.insert(range);
     }
 
     /// `range` was lost on `path`. Returns whether that makes any byte due again.
     pub(crate) fn on_lost(&mut self, range: Range<u64>, path: PathId) -> bool {
         let mut any = false;
-        let missing: Vec<_> = self.acked.gaps(&range).collect();
-        for gap in missing {
-            self.lost.insert(gap);
+        for missing in self.acked.gaps(&range) {
+            self.lost_bytes += self.lost.gaps(&missing).map(|gap| len(&gap)).sum::<u64>();
+            self.lost.insert(missing);
             any = true;
         }
         if any {
             self.lost_on = Some(path);
         }
         any
+    }
+
+    /// The bytes of `range` need not go again.
+    fn forget_loss(&mut self, range: Range<u64>) {
+        if !self.lost.is_empty() {
+            let overlap = |lost: &Range<u64>| lost.end.min(range.end) - lost.start.max(range.start);
+            self.lost_bytes -= self.lost.overlapping(&range).map(overlap).sum::<u64>();
+            self.lost.remove(range);
+        }
     }
 }
 
@@ -170,6 +185,8 @@ fn len(range: &Range<u64>) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn block(size: usize) -> LiveBlock {
@@ -192,5 +209,34 @@ mod tests {
         assert_eq!(b.next_range(), Some((60..100, false)));
         assert_eq!(b.good_bytes, 30);
         assert!(!b.on_lost(10..20, PathId(0)), "acknowledged bytes cannot be lost");
+    }
+
+    #[test]
+    fn a_packet_may_have_carried_info_and_no_bytes() {
+        let mut b = block(100);
+        b.on_acked(0..0, b.begin);
+        assert!(!b.on_lost(0..0, PathId(0)));
+        assert_eq!(b.unsent(), 100);
+    }
+
+    proptest! {
+        #[test]
+        fn unsent_bytes_are_those_lost_and_those_new(
+            steps in prop::collection::vec((0u64..200, 0u64..60, any::<bool>()), 0..100)
+        ) {
+            let mut b = block(200);
+            b.on_sent(0..200);
+            for (start, len, acked) in steps {
+                let range = start..(start + len).min(200);
+                match acked {
+                    true => b.on_acked(range, b.begin),
+                    false => drop(b.on_lost(range, PathId(0))),
+                }
+                prop_assert_eq!(b.unsent(), b.lost.iter().map(|range| range.end - range.start).sum::<u64>());
+                if let Some((range, true)) = b.next_range().filter(|_| start % 3 == 0) {
+                    b.on_sent(range.start..range.start + (range.end - range.start).min(7));
+                }
+            }
+        }
     }
 }

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     block::BlockId,
     clock::{Micros, wire},
-    frame::{BlockInfo, DatagramWriter, TimeEcho},
+    frame::{BlockInfo, DatagramWriter, TimeEcho, time::wire_duration},
     schedule::SendContext,
 };
 
@@ -140,7 +140,7 @@ fn info(block: &LiveBlock, stamp: Stamp) -> BlockInfo {
         id: block.id,
         size: block.size(),
         age: stamp.micros(stamp.now).saturating_sub(stamp.micros(block.begin)),
-        deadline: deadline.map(|deadline| u64::try_from(deadline.as_micros()).unwrap_or(u64::MAX >> 2)),
+        deadline: deadline.map(wire_duration),
         priority,
         channel: block.channel,
     }

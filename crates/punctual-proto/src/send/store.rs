@@ -57,6 +57,15 @@ impl Credit {
     }
 }
 
+/// A channel that was sent on.
+#[derive(Debug, Clone, Copy)]
+struct ChannelState {
+    /// The position of its next block.
+    next: u64,
+    /// How many channels there were before it.
+    rank: u64,
+}
+
 /// Counters of ended blocks.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Tally {
@@ -77,7 +86,9 @@ pub(crate) struct Store {
     due: BTreeSet<(Instant, BlockId)>,
     next_id: u64,
     bytes: u64,
-    channels: BTreeMap<Channel, u64>,
+    channels: BTreeMap<Channel, ChannelState>,
+    /// Blocks of channels that were dropped before the peer said how many channels it takes.
+    early_drops: Vec<(BlockId, DropReason, Channel, u64)>,
     credit: Credit,
     /// Blocks the scheduler chose but there was no credit for.
     without_credit: BTreeSet<BlockId>,
@@ -91,8 +102,8 @@ pub(crate) struct Store {
     dropped: RangeSet<u64>,
     notices: VecDeque<Notice>,
     tally: Tally,
-    /// `send` has said `Full` since there was room last.
-    starved: bool,
+    /// The smallest block that `send` has said `Full` to since there was room for one of its size last.
+    starved: Option<usize>,
 }
 
 impl Store {
@@ -107,6 +118,7 @@ impl Store {
             next_id: 0,
             bytes: 0,
             channels: BTreeMap::new(),
+            early_drops: Vec::new(),
             credit: Credit::default(),
             without_credit: BTreeSet::new(),
             peer_max_block: None,
@@ -115,25 +127,27 @@ impl Store {
             dropped: RangeSet::new(),
             notices: VecDeque::new(),
             tally: Tally::default(),
-            starved: false,
+            starved: None,
         }
     }
 
     /// Takes a block in.
     pub(crate) fn insert(&mut self, now: Instant, block: Block) -> Result<BlockId, SendError> {
         self.check(&block)?;
-        if !self.has_room(block.data.len()) {
-            self.starved = true;
+        let size = block.data.len();
+        if !self.has_room(size) {
+            self.starved = Some(self.starved.map_or(size, |starved| starved.min(size)));
             return Err(SendError::Full(Box::new(block)));
         }
         let id = BlockId(self.next_id);
         self.next_id += 1;
         let Block { data, deadline, priority, dependencies, channel, begin } = block;
         let begin = begin.map_or(now, |begin| begin.min(now));
+        let rank = self.channels.len() as u64;
         let channel = channel.map(|channel| {
-            let position = self.channels.entry(channel).or_default();
-            *position += 1;
-            (channel, *position - 1)
+            let state = self.channels.entry(channel).or_insert(ChannelState { next: 0, rank });
+            state.next += 1;
+            (channel, state.next - 1)
         });
         let live = LiveBlock::new(id, data, begin, deadline, priority, channel);
         self.bytes += live.size();
@@ -156,12 +170,10 @@ impl Store {
             && (self.bytes + size as u64 <= self.limits.send_bytes || self.blocks.is_empty())
     }
 
-    /// Whether there is room again after there was none; says so once.
+    /// Whether there is room again for a block there was none for; says so once.
     pub(crate) fn take_writable(&mut self) -> bool {
-        self.starved
-            && self.blocks.len() < self.max_live()
-            && self.bytes < self.limits.send_bytes
-            && std::mem::take(&mut self.starved)
+        let has_room = self.starved.is_some_and(|size| self.has_room(size));
+        has_room && self.starved.take().is_some()
     }
 
     fn max_live(&self) -> usize {
@@ -389,14 +401,12 @@ impl Store {
     pub(crate) fn on_refused(&mut self, id: BlockId) -> Result<(), ProtocolError> {
         let Some(block) = self.known(id)? else { return Ok(()) };
         let (good_bytes, size, channel) = (block.good_bytes, block.size(), block.channel);
-        if let Some(reason) = block.dying {
-            // The peer has been told already, and its refusal says that it does not have the block.
-            self.bury(id, reason, good_bytes);
-            return Ok(());
+        let reason = block.dying.unwrap_or(DropReason::Refused);
+        if block.dying.is_none() {
+            // The answer settles the credit that the block used.
+            self.notices.push_back(Notice::Dropped { id, reason, size, channel });
         }
-        // The answer settles the credit that the block used.
-        self.notices.push_back(Notice::Dropped { id, reason: DropReason::Refused, size, channel });
-        self.bury(id, DropReason::Refused, good_bytes);
+        self.bury(id, reason, good_bytes);
         Ok(())
     }
 
@@ -419,10 +429,21 @@ impl Store {
     pub(crate) fn on_settings(&mut self, max_block: u64, max_channels: u64, bytes: u64, blocks: u64) {
         self.peer_max_block = Some(max_block);
         self.peer_max_channels = Some(max_channels);
-        let unfit = |block: &&LiveBlock| {
-            block.size() > max_block || (block.channel.is_some() && self.channels.len() as u64 > max_channels)
-        };
-        let unfit: Vec<_> = self.blocks.values().filter(unfit).map(|block| block.id).collect();
+        // The peer would take it for an error to hear of more channels than it has said.
+        self.channels.retain(|_, state| state.rank < max_channels);
+        for (id, reason, channel, position) in std::mem::take(&mut self.early_drops) {
+            let channel = self.channels.contains_key(&channel).then_some((channel, position));
+            self.notices.push_back(Notice::Dropped { id, reason, size: 0, channel });
+        }
+        let mut unfit = Vec::new();
+        for (&id, block) in &mut self.blocks {
+            if block.channel.is_some_and(|(channel, _)| !self.channels.contains_key(&channel)) {
+                block.channel = None;
+                unfit.push(id);
+            } else if block.size() > max_block {
+                unfit.push(id);
+            }
+        }
         for id in unfit {
             self.drop_block(id, DropReason::Refused);
         }
@@ -432,6 +453,7 @@ impl Store {
     /// The peer is a plain QUIC endpoint: no credit to wait for, no answers to drops.
     pub(crate) fn on_fallback(&mut self) {
         self.peer_confirms = false;
+        self.early_drops.clear();
         self.grant(u64::MAX, u64::MAX);
     }
 
@@ -470,6 +492,7 @@ impl Store {
             let (reason, good_bytes) = (block.dying.unwrap_or(DropReason::SessionClosed), block.good_bytes);
             self.end(id, Outcome::Dropped { reason, good_bytes });
         }
+        self.early_drops.clear();
         self.notices.retain(|notice| matches!(notice, Notice::Ended(..)));
     }
 
@@ -517,7 +540,7 @@ impl Store {
         for touched in self.graph.set_needs(id, live, unsent) {
             self.refresh(touched);
         }
-        self.refresh(id);
+        self.refresh_cluster(id);
     }
 
     /// Brings graph and scheduler up to date after a block's bytes changed hands.
@@ -526,6 +549,11 @@ impl Store {
         for touched in self.graph.set_unsent(id, unsent) {
             self.refresh(touched);
         }
+        self.refresh_cluster(id);
+    }
+
+    /// Refreshes a block and those it forms a circle with.
+    fn refresh_cluster(&mut self, id: BlockId) {
         if self.graph.is_clustered(id) {
             let members: Vec<_> = self.graph.members(id).collect();
             members.into_iter().for_each(|member| self.refresh(member));
@@ -551,7 +579,12 @@ impl Store {
         while let Some((id, reason)) = todo.pop() {
             let Some(block) = self.blocks.get_mut(&id).filter(|block| block.dying.is_none()) else { continue };
             let size = if block.opened { block.size() } else { 0 };
-            self.notices.push_back(Notice::Dropped { id, reason, size, channel: block.channel });
+            match block.channel {
+                Some((channel, position)) if self.peer_confirms && self.peer_max_channels.is_none() => {
+                    self.early_drops.push((id, reason, channel, position));
+                }
+                channel => self.notices.push_back(Notice::Dropped { id, reason, size, channel }),
+            }
             if block.opened && block.all_sent_once() && self.peer_confirms {
                 // Those that depend on it live on until the peer has said that it does not have it.
                 block.dying = Some(reason);
@@ -602,5 +635,46 @@ impl Store {
         {
             self.dropped.remove(0..floor);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule;
+
+    fn store() -> Store {
+        Store::new(Limits::default(), schedule::default_factory()())
+    }
+
+    #[test]
+    fn the_peer_never_hears_of_channels_it_has_no_room_for() {
+        let mut store = store();
+        let mut send = |block| store.insert(Instant::now(), block).unwrap();
+        let kept = send(Block::new(vec![0; 10]).channel(Channel(1)));
+        let excess = send(Block::new(vec![0; 10]).channel(Channel(2)));
+        let large = send(Block::new(vec![0; 1_001]).channel(Channel(1)));
+        store.on_settings(1_000, 1, 10_000, 10);
+        let dropped = |id, channel| Notice::Dropped { id, reason: DropReason::Refused, size: 0, channel };
+        let notices: Vec<_> = std::iter::from_fn(|| store.poll()).collect();
+        assert!(notices.contains(&dropped(excess, None)));
+        assert!(notices.contains(&dropped(large, Some((Channel(1), 1)))));
+        assert!(store.get(kept).is_some());
+        let more = store.insert(Instant::now(), Block::new(vec![0; 10]).channel(Channel(2)));
+        assert_eq!(more, Err(SendError::TooManyChannels));
+    }
+
+    #[test]
+    fn writable_means_that_what_was_refused_fits() {
+        let limits = Limits { send_bytes: 100, ..Limits::default() };
+        let mut store = Store::new(limits, schedule::default_factory()());
+        let now = Instant::now();
+        let first = store.insert(now, Block::new(vec![0; 60])).unwrap();
+        let second = store.insert(now, Block::new(vec![0; 30])).unwrap();
+        assert!(matches!(store.insert(now, Block::new(vec![0; 50])), Err(SendError::Full(_))));
+        store.cancel(second).unwrap();
+        assert!(!store.take_writable());
+        store.cancel(first).unwrap();
+        assert!(store.take_writable() && !store.take_writable());
     }
 }

@@ -16,7 +16,7 @@ use crate::{
     endpoint::{LocalId, NetworkPath},
     error::{CloseReason, ProtocolError},
     event::{Event, PathEvent},
-    frame::{ControlFrame, DatagramFrame, DatagramFrames, time},
+    frame::{ControlFrame, DatagramFrame, DatagramFrames, time, time::wire_duration},
     multipath::{PathHealth, PathId, path::path_number},
     receive::receiver::Notice as ReceiverNotice,
     send::store::Notice as StoreNotice,
@@ -29,6 +29,9 @@ impl Session {
     /// Takes in a UDP datagram of this session.
     pub(crate) fn handle_datagram(&mut self, now: Instant, network: NetworkPath, event: ConnectionEvent) {
         self.conn.handle_event(event);
+        if self.paths.on_network(network).is_none() {
+            self.follow_moves(now);
+        }
         if let Some(path) = self.paths.on_network(network) {
             path.on_received(now);
         }
@@ -101,15 +104,8 @@ impl Session {
                 let Some(id) = self.paths.by_quic(quic).map(|path| path.id) else { return };
                 let Some(mut path) = self.paths.remove(id) else { return };
                 path.in_flight.give_up(id, now, &mut self.store);
-                self.retired.push((quic, path.slot));
                 self.clocks.path_closed(id);
                 self.events.push_back(Event::Path { id, event: PathEvent::Closed });
-            }
-            QuicPathEvent::Discarded { id: quic, .. } => {
-                if let Some(at) = self.retired.iter().position(|&(retired, _)| retired == quic) {
-                    let (_, slot) = self.retired.swap_remove(at);
-                    self.steering.release(slot);
-                }
             }
             QuicPathEvent::RemoteStatus { id: quic, status, .. } => {
                 if let Some(path) = self.paths.by_quic(quic) {
@@ -360,7 +356,7 @@ impl Session {
                 }
                 StoreNotice::Updated { id, deadline, priority } => {
                     if self.punctual == Some(true) {
-                        let deadline = deadline.map(|deadline| deadline.as_micros() as u64);
+                        let deadline = deadline.map(wire_duration);
                         self.control.write(&ControlFrame::Update { id, priority, deadline });
                     }
                 }

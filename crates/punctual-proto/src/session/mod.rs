@@ -9,6 +9,8 @@ mod control;
 mod fallback;
 mod input;
 mod output;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::VecDeque,
@@ -24,8 +26,8 @@ use crate::{
     block::{Block, BlockId, BlockUpdate, Delta, ReceivedBlock},
     clock::{Clocks, Micros, Unwrapper},
     config::SessionConfig,
-    congestion::steering::{Fate, Gate, Slot, Steering},
-    endpoint::NetworkPath,
+    congestion::steering::{Fate, Gate, Steering},
+    endpoint::{LocalId, NetworkPath},
     error::{BlockError, CloseReason, PathError, ProtocolError, SendError},
     event::{Event, PathEvent},
     frame::ControlFrame,
@@ -76,8 +78,6 @@ pub struct Session {
     opening: VecDeque<Opening>,
     next_path: u32,
     retry_at: Option<Instant>,
-    /// Controllers of paths that are gone, until QUIC has forgotten these.
-    retired: Vec<(noq_proto::PathId, Slot)>,
     clocks: Clocks,
     peer_time: Unwrapper,
     store: Store,
@@ -113,7 +113,6 @@ impl Session {
             opening: VecDeque::new(),
             next_path: 1,
             retry_at: None,
-            retired: Vec::new(),
             clocks: Clocks::new(),
             peer_time: Unwrapper::default(),
             store: Store::new(limits, (config.scheduler)()),
@@ -172,9 +171,15 @@ impl Session {
 
     /// Tells the peer's application by how much a block's completion missed what this side expected
     /// (`expect` of DTP): positive means it came too late.
+    ///
+    /// # Errors
+    /// [`BlockError::NotLive`] if nothing has been heard of such a block: telling the peer would end the session.
     pub fn expect(&mut self, now: Instant, id: BlockId, delta: Delta) -> Result<(), BlockError> {
         if self.punctual == Some(false) {
             return Err(BlockError::Fallback);
+        }
+        if !self.receiver.has_heard_of(id) {
+            return Err(BlockError::NotLive(id));
         }
         if !self.control.has_room() {
             return Err(BlockError::Busy);
@@ -439,6 +444,22 @@ impl Session {
         let mut path = Path::new(id, quic, slot, network, now, rtt, &reading);
         path.health = health;
         self.paths.add(path);
+    }
+
+    /// A datagram came from an unknown address: QUIC may have taken that for a path whose peer has moved. It begins such a
+    /// path's congestion control anew, and keeps what becomes of the packets sent before to itself.
+    fn follow_moves(&mut self, now: Instant) {
+        for path in self.paths.iter_mut() {
+            let Ok(tuple) = self.conn.network_path(path.quic) else { continue };
+            let local = tuple.local_ip().and_then(LocalId::from_ip).unwrap_or(path.network.local);
+            let moved = path.network.remote != tuple.remote();
+            path.network = NetworkPath { local, remote: tuple.remote() };
+            if moved && let Some(slot) = self.conn.congestion_state(path.quic).and_then(Steering::slot_of) {
+                tracing::debug!(path = %path.id, to = %path.network.remote, "moved");
+                let event = path.on_moved(now, slot, &self.steering.reading(slot), &mut self.store);
+                self.events.push_back(Event::Path { id: path.id, event });
+            }
+        }
     }
 
     /// Brings everything that follows from an input about: nothing is left undone but packets and events.
