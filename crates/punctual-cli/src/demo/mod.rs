@@ -73,9 +73,13 @@ pub(crate) async fn run(args: &DemoArgs) -> Result<(), Failure> {
         introduce(&stage);
     }
     let mut runs = Vec::new();
+    let visible = talk && std::io::stderr().is_terminal();
     for transport in TRANSPORTS {
-        let visible = talk && std::io::stderr().is_terminal();
         runs.push(perform(&stage, transport, &args.out, visible).await?);
+    }
+    if visible {
+        // The last progress line stays; what follows begins a new one.
+        eprintln!();
     }
     let report = args.out.join("report.html");
     let page = report::page(&stage, &runs, &command(args));
