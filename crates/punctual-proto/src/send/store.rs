@@ -90,6 +90,8 @@ pub(crate) struct Store {
     /// Blocks of channels that were dropped before the peer said how many channels it takes.
     early_drops: Vec<(BlockId, DropReason, Channel, u64)>,
     credit: Credit,
+    /// Blocks of channels that have not been opened, by their place.
+    unopened: BTreeMap<(Channel, u64), BlockId>,
     /// Blocks the scheduler chose but there was no credit for.
     without_credit: BTreeSet<BlockId>,
     /// The largest block the peer takes, once it has said so.
@@ -120,6 +122,7 @@ impl Store {
             channels: BTreeMap::new(),
             early_drops: Vec::new(),
             credit: Credit::default(),
+            unopened: BTreeMap::new(),
             without_credit: BTreeSet::new(),
             peer_max_block: None,
             peer_max_channels: None,
@@ -152,6 +155,7 @@ impl Store {
         let live = LiveBlock::new(id, data, begin, deadline, priority, channel);
         self.bytes += live.size();
         self.watch(&live);
+        self.unopened.extend(channel.map(|place| (place, id)));
         self.blocks.insert(id, live);
         self.tally.accepted += 1;
         self.forget_old();
@@ -273,12 +277,26 @@ impl Store {
                 self.scheduler.remove(id);
                 continue;
             };
-            if block.opened || self.credit.allows(block.size()) {
+            if block.opened {
                 return Some(id);
             }
-            self.without_credit.insert(id);
-            self.scheduler.remove(id);
+            let first = self.first_to_open(block);
+            if self.blocks.get(&first).is_some_and(|block| self.credit.allows(block.size())) {
+                return Some(first);
+            }
+            for id in [id, first] {
+                self.without_credit.insert(id);
+                self.scheduler.remove(id);
+            }
         }
+    }
+
+    /// The block that must be opened first for `block`, which is not open, to be of use: in a channel those before it, for
+    /// it waits for them at the receiver. If it took the credit that they need, both would wait for ever.
+    fn first_to_open(&self, block: &LiveBlock) -> BlockId {
+        let Some((channel, position)) = block.channel else { return block.id };
+        let mut before = self.unopened.range((channel, 0)..(channel, position)).map(|(_, &id)| id);
+        before.find(|&id| self.is_sendable(id)).unwrap_or(block.id)
     }
 
     /// Takes a block out of the competition until [`unhold`](Self::unhold).
@@ -340,6 +358,9 @@ impl Store {
             if !std::mem::replace(&mut block.opened, true) {
                 let size = block.size();
                 self.credit.open(size);
+                if let Some(place) = block.channel {
+                    self.unopened.remove(&place);
+                }
             }
         }
         self.after_change(id);
@@ -431,6 +452,7 @@ impl Store {
         self.peer_max_channels = Some(max_channels);
         // The peer would take it for an error to hear of more channels than it has said.
         self.channels.retain(|_, state| state.rank < max_channels);
+        self.unopened.retain(|(channel, _), _| self.channels.contains_key(channel));
         for (id, reason, channel, position) in std::mem::take(&mut self.early_drops) {
             let channel = self.channels.contains_key(&channel).then_some((channel, position));
             self.notices.push_back(Notice::Dropped { id, reason, size: 0, channel });
@@ -524,6 +546,7 @@ impl Store {
             && self.graph.is_empty()
             && self.due.is_empty()
             && self.without_credit.is_empty()
+            && self.unopened.is_empty()
             && self.bytes == 0
     }
 
@@ -564,13 +587,16 @@ impl Store {
 
     /// Shows the scheduler a block as it is now, or takes it away.
     fn refresh(&mut self, id: BlockId) {
-        let competes = self.blocks.get(&id).is_some_and(|block| block.unsent() > 0 && !block.hopeless)
-            && !self.without_credit.contains(&id)
-            && self.graph.is_free(id);
+        let competes = self.is_sendable(id) && !self.without_credit.contains(&id);
         match self.view(id).filter(|_| competes) {
             Some(view) => self.scheduler.insert(&view),
             None => self.scheduler.remove(id),
         }
+    }
+
+    /// Whether a block has bytes that may be sent, credit apart.
+    fn is_sendable(&self, id: BlockId) -> bool {
+        self.blocks.get(&id).is_some_and(|block| block.unsent() > 0 && !block.hopeless) && self.graph.is_free(id)
     }
 
     /// Drops a block for `reason`, and with it whatever depends on it.
@@ -612,6 +638,9 @@ impl Store {
         self.bytes -= block.size();
         if let Some(due) = block.due() {
             self.due.remove(&(due, id));
+        }
+        if let Some(place) = block.channel {
+            self.unopened.remove(&place);
         }
         self.without_credit.remove(&id);
         self.scheduler.remove(id);
