@@ -58,6 +58,7 @@ mod tests {
             p50: Some(Duration::from_micros(81_234)),
             p99: None,
             stalls: 2,
+            longest_stall: 3,
             missing: 4,
             bytes_sent: 1_500_000,
         };

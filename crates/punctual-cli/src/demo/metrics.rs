@@ -25,6 +25,8 @@ pub(crate) struct Summary {
     /// 99 % of the frames had at most this delay; `None` if infinite.
     pub(crate) p99: Option<Duration>,
     pub(crate) stalls: usize,
+    /// Frames in the longest stall.
+    pub(crate) longest_stall: usize,
     /// Frames that were never ready.
     pub(crate) missing: usize,
     /// UDP payload bytes from the client, on all paths.
@@ -52,13 +54,14 @@ pub(crate) fn delays(frames: &[AccessUnit], times: &[Times]) -> Vec<Option<Durat
 pub(crate) fn summarize(delays: &[Option<Duration>], deadline: Duration, bytes_sent: u64) -> Summary {
     let late: Vec<bool> = delays.iter().map(|delay| delay.is_none_or(|delay| delay > deadline)).collect();
     let on_time = late.iter().filter(|late| !**late).count();
-    let stalls = late.chunk_by(|a, b| a == b).filter(|run| run[0]).count();
+    let stalls: Vec<usize> = late.chunk_by(|a, b| a == b).filter(|run| run[0]).map(<[bool]>::len).collect();
     Summary {
         frames: delays.len(),
         on_time: if delays.is_empty() { 1.0 } else { on_time as f64 / delays.len() as f64 },
         p50: percentile(delays, 0.50),
         p99: percentile(delays, 0.99),
-        stalls,
+        stalls: stalls.len(),
+        longest_stall: stalls.into_iter().max().unwrap_or(0),
         missing: delays.iter().filter(|delay| delay.is_none()).count(),
         bytes_sent,
     }
@@ -129,7 +132,7 @@ mod tests {
         let mut delays = some(&[200, 10, 200, 200, 10, 10]);
         delays.extend([None, None]);
         let summary = summarize(&delays, ms(100), 7);
-        assert_eq!(summary.stalls, 3);
+        assert_eq!((summary.stalls, summary.longest_stall), (3, 2));
         assert_eq!(summary.missing, 2);
         assert_eq!(summary.on_time, 3.0 / 8.0);
         assert_eq!(summary.bytes_sent, 7);

@@ -73,14 +73,18 @@ pub(crate) async fn run(args: &DemoArgs) -> Result<(), Failure> {
         introduce(&stage);
     }
     let mut runs = Vec::new();
+    let visible = talk && std::io::stderr().is_terminal();
     for transport in TRANSPORTS {
-        let visible = talk && std::io::stderr().is_terminal();
         runs.push(perform(&stage, transport, &args.out, visible).await?);
+    }
+    if visible {
+        // The last progress line stays; what follows begins a new one.
+        eprintln!();
     }
     let report = args.out.join("report.html");
     let page = report::page(&stage, &runs, &command(args));
     fs::write(&report, page).map_err(|error| Failure::file("write", &report, error))?;
-    conclude(args, &runs, &report)
+    conclude(args, &stage, &runs, &report)
 }
 
 fn stage(args: &DemoArgs) -> Stage {
@@ -122,16 +126,16 @@ fn introduce(stage: &Stage) {
     eprintln!();
 }
 
-fn conclude(args: &DemoArgs, runs: &[Run], report: &Path) -> Result<(), Failure> {
+fn conclude(args: &DemoArgs, stage: &Stage, runs: &[Run], report: &Path) -> Result<(), Failure> {
     if args.json {
         let output = serde_json::to_string(&json::Output::new(runs, report));
         println!("{}", output.map_err(|error| Failure::Other(error.to_string()))?);
         return Ok(());
     }
-    println!("{}", table::render(runs));
-    println!("report:  {}", report.display());
+    println!("{}", table::render(runs, stage.interval));
+    println!("the report: {}", report.display());
     for run in runs {
-        println!("to watch: {}", run.clip.display());
+        println!("to watch:   {}", run.clip.display());
     }
     Ok(())
 }

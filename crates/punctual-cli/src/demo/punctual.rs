@@ -1,12 +1,15 @@
 //! The clip as blocks: each frame with its deadline, its priority and the frames it refers to, over all paths at once.
 
-use std::{net::Ipv4Addr, sync::Arc};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+};
 
 use punctual::{Block, BlockId, Endpoint, Identity, Session, SessionEvent};
 
 use super::{
     relay::Relay,
-    stage::{Recorder, Recording, Stage},
+    stage::{Recorder, Recording, Stage, both_ends, failed},
 };
 use crate::exit::Failure;
 
@@ -14,7 +17,7 @@ use crate::exit::Failure;
 pub(crate) async fn run(stage: &Stage) -> Result<Recording, Failure> {
     let identity = Identity::self_signed(["localhost"]).map_err(|error| failed("make a certificate", error))?;
     let fingerprint = identity.fingerprint();
-    let here = || (std::net::IpAddr::from(Ipv4Addr::LOCALHOST)).into();
+    let here = || IpAddr::from(Ipv4Addr::LOCALHOST).into();
     let server = Endpoint::server(identity).bind(here()).build().map_err(|error| failed("bind", error))?;
     let relay = Relay::start(&stage.scenario.paths, server.local_address(), stage.scenario.seed)
         .map_err(|error| failed("bind", error))?;
@@ -22,9 +25,9 @@ pub(crate) async fn run(stage: &Stage) -> Result<Recording, Failure> {
     let local = client.locals()[0].id;
 
     let (first, others) = relay.entrances().split_first().ok_or_else(|| failed("start", "there are no paths"))?;
-    let (session, accepted) = tokio::join!(client.connect(*first, "localhost"), server.accept());
-    let session = session.map_err(|error| failed("connect over loopback", error))?;
-    let accepted = accepted.ok_or_else(|| failed("accept over loopback", "the endpoint is closed"))?;
+    let connecting = client.connect(*first, "localhost");
+    let connecting = async { connecting.await.map_err(|error| failed("connect over loopback", error)) };
+    let (session, accepted) = both_ends(connecting, server.accept()).await?;
     for &remote in others {
         session.open_path(local, remote).await.map_err(|error| failed("open a second path", error))?;
     }
@@ -65,8 +68,4 @@ async fn receive(session: Session, recorder: Arc<Recorder>) {
             },
         }
     }
-}
-
-fn failed(what: &str, error: impl std::fmt::Display) -> Failure {
-    Failure::Other(format!("the demo could not {what}: {error}"))
 }

@@ -21,7 +21,7 @@ use noq::{
 
 use super::{
     relay::Relay,
-    stage::{Recorder, Recording, Stage},
+    stage::{Recorder, Recording, Stage, both_ends, failed},
 };
 use crate::exit::Failure;
 
@@ -47,9 +47,8 @@ pub(crate) async fn run(stage: &Stage, paths: Paths) -> Result<Recording, Failur
     let connecting = client
         .connect_with(client_config, relay.entrances()[0], "localhost")
         .map_err(|error| failed("connect over loopback", error))?;
-    let (connection, accepted) = tokio::join!(connecting, async { server.accept().await?.await.ok() });
-    let connection = connection.map_err(|error| failed("connect over loopback", error))?;
-    let accepted = accepted.ok_or_else(|| failed("accept over loopback", "no connection"))?;
+    let connecting = async { connecting.await.map_err(|error| failed("connect over loopback", error)) };
+    let (connection, accepted) = both_ends(connecting, async { server.accept().await?.await.ok() }).await?;
     if paths == Paths::All {
         for &entrance in &relay.entrances()[1..] {
             open_path(&connection, entrance).await?;
@@ -99,10 +98,6 @@ async fn receive(connection: Connection, recorder: Arc<Recorder>) {
 
 /// No frame is larger.
 const MAX_FRAME: usize = 16 << 20;
-
-fn failed(what: &str, error: impl std::fmt::Display) -> Failure {
-    Failure::Other(format!("the demo could not {what}: {error}"))
-}
 
 fn configs(paths: Paths) -> Result<(ServerConfig, ClientConfig), io::Error> {
     let mut transport = TransportConfig::default();

@@ -55,6 +55,25 @@ struct Notes {
     missing: usize,
 }
 
+/// How long both ends may take to shake hands.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// Waits for both ends of a connection.
+pub(crate) async fn both_ends<C, S>(
+    client: impl Future<Output = Result<C, Failure>>,
+    server: impl Future<Output = Option<S>>,
+) -> Result<(C, S), Failure> {
+    let server = async { server.await.ok_or_else(|| failed("accept over loopback", "the endpoint is closed")) };
+    let ends = async { tokio::try_join!(client, server) };
+    let timed_out = |_| failed("connect over loopback", format_args!("no answer within {HANDSHAKE:?}"));
+    tokio::time::timeout(HANDSHAKE, ends).await.map_err(timed_out)?
+}
+
+/// What a run says when this host does not play along.
+pub(crate) fn failed(what: &str, error: impl std::fmt::Display) -> Failure {
+    Failure::Other(format!("the demo could not {what}: {error}"))
+}
+
 impl Stage {
     /// Hands over one frame after the other at the true rate, then waits for the last of them as long as it makes sense.
     ///

@@ -3,7 +3,7 @@
 mod plots;
 mod svg;
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, time::Duration};
 
 use super::{Run, stage::Stage, table};
 use crate::h264::Kind;
@@ -31,7 +31,7 @@ pub(super) fn page(stage: &Stage, runs: &[Run], command: &str) -> String {
         style = include_str!("style.css"),
         headline = headline(runs),
         lead = lead(stage),
-        table = figures(runs),
+        table = figures(runs, stage.interval),
         delays = scene.delays(),
         network = scene.network(),
         shares = scene.shares(),
@@ -61,14 +61,14 @@ fn lead(stage: &Stage) -> String {
 }
 
 /// The figures, in the words of the table on screen.
-fn figures(runs: &[Run]) -> String {
+fn figures(runs: &[Run], interval: Duration) -> String {
     let mut html = String::from("<table>\n<tr>");
     for column in table::COLUMNS {
         let _ = write!(html, "<th>{}</th>", escape(column));
     }
     html.push_str("<th>to watch</th></tr>\n");
     for run in runs {
-        let cells = table::cells(run);
+        let cells = table::cells(run, interval);
         let [_, on_time, others @ ..] = &cells;
         let _ = write!(
             html,
@@ -100,7 +100,12 @@ fn run_key(runs: &[Run]) -> String {
 
 fn fine_print(stage: &Stage) -> String {
     let count = |kind| stage.frames.iter().filter(|frame| frame.kind == kind).count();
-    let paths: String = stage.scenario.describe().iter().map(|line| format!("<li>{}</li>", escape(line))).collect();
+    let paths: String = stage
+        .scenario
+        .describe()
+        .iter()
+        .map(|line| format!("<li>{}</li>", escape(line).replace(" %", "&nbsp;%")))
+        .collect();
     format!(
         "<h2>How it was measured</h2>\n<p class=\"note\">Over real UDP sockets on this host's loopback, impaired in user space \
          (rates include IP and UDP headers; loss seeded with {seed}, the same for every run):</p>\n<ul class=\"note\">{paths}</ul>\n\
