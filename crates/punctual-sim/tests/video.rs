@@ -34,7 +34,7 @@ impl App for Camera {
 
     fn on_timer(&mut self, cx: &mut AppContext<'_>, frame: u64) {
         let Some(session) = self.session.filter(|_| frame < FRAMES) else { return };
-        let intra = frame % 30 == 0;
+        let intra = frame.is_multiple_of(30);
         let mut block = Block::new(vec![1; if intra { 22_000 } else { 4_000 }]).deadline(DEADLINE);
         block = block.priority(if intra { 0 } else { 1 });
         if let Some(last) = self.last.filter(|_| !intra) {
