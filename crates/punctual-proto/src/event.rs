@@ -59,7 +59,8 @@ pub enum Event {
 pub enum PathEvent {
     /// It is validated and carries data.
     Opened,
-    /// It has been silent for too long with data in flight; its fragments go elsewhere, it is probed.
+    /// It has been silent for too long with data in flight, or its far end has moved to another address; its fragments go
+    /// elsewhere, it is probed.
     Suspected {
         /// How long nothing was heard.
         silent: Duration,
