@@ -1,7 +1,7 @@
 //! Many sessions behind one or more sockets.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     net::{IpAddr, Ipv6Addr, SocketAddr},
     sync::Arc,
     time::Instant,
@@ -112,8 +112,9 @@ pub struct Endpoint {
     quic: noq_proto::Endpoint,
     epoch: Instant,
     server: Option<Server>,
-    sessions: BTreeMap<SessionId, Session>,
-    by_handle: HashMap<ConnectionHandle, SessionId>,
+    sessions: BTreeMap<SessionId, Box<Session>>,
+    /// By QUIC's handles, which are small numbers used again.
+    by_handle: Vec<Option<SessionId>>,
     next_session: u64,
     /// Answers QUIC gives outside any session.
     replies: VecDeque<(Transmit, Vec<u8>)>,
@@ -152,7 +153,7 @@ impl Endpoint {
             epoch: config.epoch,
             server,
             sessions: BTreeMap::new(),
-            by_handle: HashMap::new(),
+            by_handle: Vec::new(),
             next_session: 0,
             replies: VecDeque::new(),
             stirred: VecDeque::new(),
@@ -199,7 +200,7 @@ impl Endpoint {
             Some(DatagramEvent::Response(transmit)) => self.reply(path, &transmit, buf),
             Some(DatagramEvent::NewConnection(incoming)) => self.accept(now, path, incoming),
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
-                let Some(&id) = self.by_handle.get(&handle) else { return };
+                let Some(id) = self.by_handle.get(handle.0).copied().flatten() else { return };
                 if let Some(session) = self.sessions.get_mut(&id) {
                     session.handle_datagram(now, path, event);
                     self.stir(id);
@@ -233,7 +234,7 @@ impl Endpoint {
     pub fn poll_event(&mut self) -> Option<(SessionId, Event)> {
         while let Some(&id) = self.eventful.first() {
             let session = self.sessions.get_mut(&id);
-            if let Some(event) = session.and_then(Session::poll_event) {
+            if let Some(event) = session.and_then(|session| session.poll_event()) {
                 return Some((id, event));
             }
             self.eventful.remove(&id);
@@ -275,7 +276,7 @@ impl Endpoint {
             return None;
         }
         self.stir(id);
-        self.sessions.get_mut(&id)
+        self.sessions.get_mut(&id).map(Box::as_mut)
     }
 
     /// Sessions that have not been forgotten yet, those closing included.
@@ -333,10 +334,13 @@ impl Endpoint {
     ) -> SessionId {
         let id = SessionId(self.next_session);
         self.next_session += 1;
-        let mut session = Session::new(conn, handle, config, self.epoch, path, steering);
+        let mut session = Box::new(Session::new(conn, handle, config, self.epoch, path, steering));
         session.start(now);
         self.sessions.insert(id, session);
-        self.by_handle.insert(handle, id);
+        if self.by_handle.len() <= handle.0 {
+            self.by_handle.resize(handle.0 + 1, None);
+        }
+        self.by_handle[handle.0] = Some(id);
         self.stir(id);
         id
     }
@@ -365,7 +369,7 @@ impl Endpoint {
         let handle = session.handle();
         while let Some(event) = session.quic().poll_endpoint_events() {
             if event.is_drained() {
-                self.by_handle.remove(&handle);
+                self.by_handle[handle.0] = None;
             }
             if let Some(answer) = self.quic.handle_event(handle, event) {
                 session.quic().handle_event(answer);
@@ -374,7 +378,7 @@ impl Endpoint {
     }
 
     fn set_alarm(&mut self, id: SessionId) {
-        let at = self.sessions.get(&id).and_then(Session::poll_timeout);
+        let at = self.sessions.get(&id).and_then(|session| session.poll_timeout());
         if let Some(old) = self.alarm_of.remove(&id) {
             self.alarms.remove(&(old, id));
         }
@@ -387,7 +391,7 @@ impl Endpoint {
     }
 
     fn forget_if_over(&mut self, id: SessionId) {
-        if self.sessions.get(&id).is_some_and(Session::is_over) {
+        if self.sessions.get(&id).is_some_and(|session| session.is_over()) {
             self.sessions.remove(&id);
             if let Some(at) = self.alarm_of.remove(&id) {
                 self.alarms.remove(&(at, id));

@@ -284,10 +284,14 @@ impl Session {
     pub(super) fn take_fates(&mut self, now: Instant) {
         let mut log = std::mem::take(&mut self.log);
         self.steering.take_log(&mut log);
+        let mut last_reading = None;
         for fate in log.drain(..) {
             let (Fate::Sent { slot, .. } | Fate::Acked { slot, .. } | Fate::Lost { slot, .. }) = fate;
             let Some(path) = self.paths.in_slot(slot) else { continue };
-            let reading = self.steering.reading(slot);
+            let reading = match last_reading {
+                Some((of, reading)) if of == slot => reading,
+                _ => last_reading.insert((slot, self.steering.reading(slot))).1,
+            };
             match fate {
                 Fate::Sent { pn, bytes, at, .. } => {
                     path.on_sent(pn, bytes, at, reading.mtu);

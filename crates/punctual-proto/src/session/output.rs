@@ -37,8 +37,15 @@ const SENDER_MEMORY: Duration = Duration::from_secs(1);
 /// A datagram that only carries an echo needs no more than this.
 const ECHO_SIZE: usize = 64;
 
-/// A datagram that QUIC holds or will be given.
-#[derive(Debug, Clone)]
+/// A datagram that QUIC holds.
+#[derive(Debug)]
+struct Queued {
+    path: PathId,
+    contents: Contents,
+}
+
+/// A datagram for QUIC.
+#[derive(Debug)]
 struct Datagram {
     path: PathId,
     payload: Bytes,
@@ -49,7 +56,7 @@ struct Datagram {
 pub(super) struct Output {
     path_scheduler: Box<dyn PathScheduler>,
     /// In QUIC's queue.
-    queued: Option<Datagram>,
+    queued: Option<Queued>,
     /// Copies that follow on other paths.
     copies: VecDeque<Datagram>,
     /// Blocks the path scheduler made wait.
@@ -203,10 +210,10 @@ impl Session {
         if self.conn.datagrams().send_buffer_space() < EMPTY_QUEUE {
             return;
         }
-        let Some(datagram) = self.output.queued.take() else { return };
+        let Some(queued) = self.output.queued.take() else { return };
         let Some((path, pn)) = self.output.last_sent.take() else { return };
         if let Some(path) = self.paths.get_mut(path) {
-            path.in_flight.set_contents(pn, datagram.contents);
+            path.in_flight.set_contents(pn, queued.contents);
         }
     }
 
@@ -215,14 +222,15 @@ impl Session {
         let Some(datagram) = self.next_echo(now).or_else(|| self.next_copy(now)).or_else(|| self.next_fill(now)) else {
             return false;
         };
-        if self.conn.datagrams().send(datagram.payload.clone(), false).is_err() {
+        let Datagram { path, payload, contents } = datagram;
+        if self.conn.datagrams().send(payload, false).is_err() {
             // It does not fit any more (the MTU fell): its bytes are due again.
             let mut lost = recovery::InFlight::default();
-            lost.on_sent(0, now, datagram.contents);
-            lost.give_up(datagram.path, now, &mut self.store);
+            lost.on_sent(0, now, contents);
+            lost.give_up(path, now, &mut self.store);
             return false;
         }
-        self.output.queued = Some(datagram);
+        self.output.queued = Some(Queued { path, contents });
         true
     }
 
