@@ -276,7 +276,9 @@ impl Endpoint {
             return None;
         }
         self.stir(id);
-        self.sessions.get_mut(&id).map(Box::as_mut)
+        let session = self.sessions.get_mut(&id)?;
+        session.catch_up();
+        Some(session)
     }
 
     /// Sessions that have not been forgotten yet, those closing included.

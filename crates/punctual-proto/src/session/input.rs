@@ -42,7 +42,7 @@ impl Session {
                 self.fail(now, error);
             }
         }
-        self.settle(now);
+        self.unsettled = Some(now);
     }
 
     /// Takes in the handshake's first packets: the connection has just been made from them.

@@ -87,6 +87,8 @@ pub struct Session {
     output: Output,
     log: Vec<Fate>,
     events: VecDeque<Event>,
+    /// When something came in of which not everything that follows has been done yet.
+    unsettled: Option<Instant>,
 }
 
 impl Session {
@@ -121,6 +123,7 @@ impl Session {
             output: Output::new((config.path_scheduler)()),
             log: Vec::new(),
             events: VecDeque::new(),
+            unsettled: None,
             config,
         }
     }
@@ -344,6 +347,7 @@ impl Session {
     }
 
     pub(crate) fn poll_event(&mut self) -> Option<Event> {
+        self.catch_up();
         self.events.pop_front()
     }
 
@@ -370,6 +374,7 @@ impl Session {
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        self.catch_up();
         if self.conn.poll_timeout().is_some_and(|at| at <= now) {
             self.conn.handle_timeout(now);
         }
@@ -435,8 +440,16 @@ impl Session {
         self.paths.add(Path::new(id, quic, slot, network, health, now, rtt, &reading));
     }
 
+    /// Does what was left to do when datagrams came in: they come in bursts, and what follows is done once for each.
+    pub(crate) fn catch_up(&mut self) {
+        if let Some(now) = self.unsettled {
+            self.settle(now);
+        }
+    }
+
     /// Brings everything that follows from an input about: nothing is left undone but packets and events.
     fn settle(&mut self, now: Instant) {
+        self.unsettled = None;
         self.take_quic_events(now);
         self.take_fates(now);
         if self.phase == Phase::Open {

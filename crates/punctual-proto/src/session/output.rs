@@ -137,6 +137,7 @@ impl Session {
     /// Writes the session's next datagram into `buf`, which is empty.
     pub(crate) fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
         debug_assert!(buf.is_empty(), "the buffer must be empty");
+        self.catch_up();
         if self.phase != Phase::Open {
             self.steering.set_gate(Gate::Open);
             return self.poll_quic(now, buf);
