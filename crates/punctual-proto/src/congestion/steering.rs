@@ -20,7 +20,10 @@
 
 use std::{
     any::Any,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
@@ -45,6 +48,27 @@ pub(crate) enum Gate {
     Only(Slot),
     /// No data anywhere; probes, challenges and left-over ACKs everywhere.
     Probes,
+}
+
+impl Gate {
+    const OPEN: usize = usize::MAX;
+    const PROBES: usize = usize::MAX - 1;
+
+    fn to_bits(self) -> usize {
+        match self {
+            Self::Open => Self::OPEN,
+            Self::Probes => Self::PROBES,
+            Self::Only(slot) => slot,
+        }
+    }
+
+    fn from_bits(bits: usize) -> Self {
+        match bits {
+            Self::OPEN => Self::Open,
+            Self::PROBES => Self::Probes,
+            slot => Self::Only(slot),
+        }
+    }
 }
 
 /// A pacing rate that holds everything back on a path whose bucket is not full: noq's pacer knows no zero.
@@ -93,17 +117,23 @@ pub(crate) struct RttReading {
 
 /// State shared by a session and the controllers noq holds for it.
 ///
-/// This lock is the one that noq's controller trait forces; it is never contended, as both sides run in the same call.
+/// The lock and the atomics are what noq's controller trait forces; nothing is ever contended, as both sides run in the
+/// same call. What noq asks several times for each packet needs no lock.
 #[derive(Debug)]
-pub(crate) struct Steering(Mutex<Shared>);
+pub(crate) struct Steering {
+    gate: AtomicUsize,
+    /// Windows and pacing are noq's own (fallback sessions, whose streams noq sends again by itself).
+    hands_off: AtomicBool,
+    /// The path for ACKs and the control stream, if the session merely receives; else [`NOT_QUIET`].
+    quiet_but: AtomicUsize,
+    shared: Mutex<Shared>,
+}
+
+/// The session sends, and noq chooses the path of ACKs.
+const NOT_QUIET: usize = usize::MAX;
 
 #[derive(Debug)]
 struct Shared {
-    gate: Gate,
-    /// Windows and pacing are noq's own (fallback sessions, whose streams noq sends again by itself).
-    hands_off: bool,
-    /// The path for ACKs and the control stream, if the session merely receives.
-    quiet_but: Option<Slot>,
     paths: Vec<SlotState>,
     /// Slots of paths that are gone, to be used again.
     free: Vec<Slot>,
@@ -119,34 +149,36 @@ struct SlotState {
 
 impl Steering {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Shared {
-            gate: Gate::Open,
-            hands_off: false,
-            quiet_but: None,
-            paths: Vec::new(),
-            free: Vec::new(),
-            log: Vec::new(),
-        })))
+        Arc::new(Self {
+            gate: AtomicUsize::new(Gate::OPEN),
+            hands_off: AtomicBool::new(false),
+            quiet_but: AtomicUsize::new(NOT_QUIET),
+            shared: Mutex::new(Shared { paths: Vec::new(), free: Vec::new(), log: Vec::new() }),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
         // A poisoned lock means that a panic is on its way already; the state itself is always whole.
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Opens and closes paths for what noq is asked next.
     pub(crate) fn set_gate(&self, gate: Gate) {
-        self.lock().gate = gate;
+        self.gate.store(gate.to_bits(), Relaxed);
+    }
+
+    fn gate(&self) -> Gate {
+        Gate::from_bits(self.gate.load(Relaxed))
     }
 
     /// Leaves windows and pacing to noq for good.
     pub(crate) fn hands_off(&self) {
-        self.lock().hands_off = true;
+        self.hands_off.store(true, Relaxed);
     }
 
     /// Keeps ACKs to one path (a session that merely receives), or lets QUIC choose theirs (one that sends).
     pub(crate) fn keep_quiet_but(&self, slot: Option<Slot>) {
-        self.lock().quiet_but = slot;
+        self.quiet_but.store(slot.unwrap_or(NOT_QUIET), Relaxed);
     }
 
     /// What the controller in `slot` says.
@@ -247,9 +279,16 @@ impl Steered {
         f(reading, log);
     }
 
-    fn app_limited(&self, noq_says: bool) -> bool {
-        let shared = self.steering.lock();
-        if shared.hands_off || shared.gate == Gate::Open { noq_says } else { shared.paths[self.slot].app_limited }
+    /// What became of a packet, for the session to read. What it does to the window is published at the end of the ACK.
+    fn note(&self, f: impl FnOnce(&mut PathReading), fate: Fate) {
+        let mut shared = self.steering.lock();
+        f(&mut shared.paths[self.slot].reading);
+        shared.log.push(fate);
+    }
+
+    /// Whether noq knows better than the session what limits sending.
+    fn noq_judges(&self) -> bool {
+        self.steering.hands_off.load(Relaxed) || self.steering.gate() == Gate::Open
     }
 }
 
@@ -261,38 +300,40 @@ impl Controller for Steered {
     fn on_packet_sent(&mut self, now: Instant, bytes: u16, pn: u64) {
         self.inner.on_packet_sent(now, bytes, pn);
         let slot = self.slot;
-        self.publish(|reading, log| {
-            reading.in_flight += u64::from(bytes);
-            log.push(Fate::Sent { slot, pn, bytes, at: now });
-        });
+        self.note(|reading| reading.in_flight += u64::from(bytes), Fate::Sent { slot, pn, bytes, at: now });
     }
 
     fn on_cwnd_limited(&mut self) {
-        let hands_off = self.steering.lock().hands_off;
-        if hands_off {
+        if self.steering.hands_off.load(Relaxed) {
             self.inner.on_cwnd_limited();
         }
     }
 
     fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, pn: u64, app_limited: bool, rtt: &RttEstimator) {
-        let limited = std::mem::take(&mut self.steering.lock().paths[self.slot].window_limited);
-        if limited {
+        let (window_limited, ours) = {
+            let path = &mut self.steering.lock().paths[self.slot];
+            (std::mem::take(&mut path.window_limited), path.app_limited)
+        };
+        if window_limited {
             self.inner.on_cwnd_limited();
         }
-        self.inner.on_ack(now, sent, bytes, pn, self.app_limited(app_limited), rtt);
+        let app_limited = if self.noq_judges() { app_limited } else { ours };
+        self.inner.on_ack(now, sent, bytes, pn, app_limited, rtt);
         let slot = self.slot;
         // Of packets acknowledged together only the latest, with the least time, tells the round trip.
         self.answer = Some(self.answer.unwrap_or(Duration::MAX).min(now.saturating_duration_since(sent)));
-        self.publish(|reading, log| {
+        let note = |reading: &mut PathReading| {
             reading.in_flight = reading.in_flight.saturating_sub(bytes);
             let var = reading.rtt.map_or(rtt.get() / 2, |before| before.var);
             reading.rtt = Some(RttReading { smoothed: rtt.get(), min: rtt.min(), var });
-            log.push(Fate::Acked { slot, pn, sent });
-        });
+        };
+        self.note(note, Fate::Acked { slot, pn, sent });
     }
 
     fn on_end_acks(&mut self, now: Instant, in_flight: u64, app_limited: bool, largest_packet_num_acked: Option<u64>) {
-        self.inner.on_end_acks(now, in_flight, self.app_limited(app_limited), largest_packet_num_acked);
+        let ours = self.steering.lock().paths[self.slot].app_limited;
+        let app_limited = if self.noq_judges() { app_limited } else { ours };
+        self.inner.on_end_acks(now, in_flight, app_limited, largest_packet_num_acked);
         // noq's own count is the authority: packets it forgets in silence (lost MTU probes, discarded keys) end here.
         let answer = self.answer.take();
         self.publish(|reading, _| {
@@ -340,13 +381,12 @@ impl Controller for Steered {
     }
 
     fn window(&self) -> u64 {
-        let shared = self.steering.lock();
-        let open = match shared.gate {
+        let open = match self.steering.gate() {
             Gate::Open => return self.inner.window(),
             Gate::Only(slot) => slot == self.slot,
             Gate::Probes => false,
         };
-        match (open, shared.hands_off) {
+        match (open, self.steering.hands_off.load(Relaxed)) {
             (false, _) => 0,
             (true, true) => self.inner.window(),
             // The session has seen to window and pacing before it queued the datagram.
@@ -356,14 +396,15 @@ impl Controller for Steered {
 
     fn metrics(&self) -> ControllerMetrics {
         let mut metrics = self.inner.metrics();
-        let shared = self.steering.lock();
-        if !shared.hands_off {
+        if !self.steering.hands_off.load(Relaxed) {
             metrics.send_quantum = None;
-            metrics.pacing_rate = match (shared.quiet_but, shared.gate) {
-                (None, _) | (_, Gate::Open) => None,
-                (Some(slot), _) if slot == self.slot => None,
+            metrics.pacing_rate = match (self.steering.quiet_but.load(Relaxed), self.steering.gate()) {
+                (NOT_QUIET, _) | (_, Gate::Open) => None,
+                (slot, _) if slot == self.slot => None,
                 (_, Gate::Only(slot)) if slot != self.slot => Some(SILENCED),
-                (_, Gate::Only(_) | Gate::Probes) => Some(trickle(shared.paths[self.slot].reading.mtu)),
+                (_, Gate::Only(_) | Gate::Probes) => {
+                    Some(trickle(self.steering.lock().paths[self.slot].reading.mtu))
+                }
             };
             if metrics.pacing_rate.is_none() {
                 metrics.congestion_window = UNPACED;

@@ -205,7 +205,6 @@ impl Path {
         }
         self.note_answer(now, now.saturating_duration_since(sent), reading);
         self.loss *= 1.0 - LOSS_WEIGHT;
-        self.pacer.set_rate(now, pacing_rate(reading, self.rtts(reading).0), reading.mtu);
         if self.suspect_since.is_some_and(|since| sent >= since) {
             self.suspect_since = None;
             self.next_probe = None;
@@ -216,9 +215,13 @@ impl Path {
     }
 
     /// QUIC gave a packet up.
-    pub(crate) fn on_lost(&mut self, pn: u64, now: Instant, reading: &PathReading, store: &mut Store) {
+    pub(crate) fn on_lost(&mut self, pn: u64, now: Instant, store: &mut Store) {
         self.loss += (1.0 - self.loss) * LOSS_WEIGHT;
         self.in_flight.on_lost(pn, self.id, now, store);
+    }
+
+    /// The controller may have changed its mind: packets were acknowledged or lost.
+    pub(crate) fn follow(&mut self, now: Instant, reading: &PathReading) {
         self.pacer.set_rate(now, pacing_rate(reading, self.rtts(reading).0), reading.mtu);
     }
 

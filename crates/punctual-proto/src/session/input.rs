@@ -284,8 +284,9 @@ impl Session {
     pub(super) fn take_fates(&mut self, now: Instant) {
         let mut log = std::mem::take(&mut self.log);
         self.steering.take_log(&mut log);
-        let mut last_reading = None;
+        let (mut last_reading, mut judged) = (None, false);
         for fate in log.drain(..) {
+            judged |= !matches!(fate, Fate::Sent { .. });
             let (Fate::Sent { slot, .. } | Fate::Acked { slot, .. } | Fate::Lost { slot, .. }) = fate;
             let Some(path) = self.paths.in_slot(slot) else { continue };
             let reading = match last_reading {
@@ -303,10 +304,15 @@ impl Session {
                         self.events.push_back(Event::Path { id: path.id, event });
                     }
                 }
-                Fate::Lost { pn, .. } => path.on_lost(pn, now, &reading, &mut self.store),
+                Fate::Lost { pn, .. } => path.on_lost(pn, now, &mut self.store),
             }
         }
         self.log = log;
+        if judged {
+            for path in self.paths.iter_mut() {
+                path.follow(now, &self.steering.reading(path.slot));
+            }
+        }
     }
 
     /// Carries what the stations have to say to where it belongs.

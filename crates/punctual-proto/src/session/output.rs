@@ -64,6 +64,8 @@ pub(super) struct Output {
     views: Vec<PathView>,
     /// QUIC may have something of its own to send.
     stirred: bool,
+    /// The largest datagram, once asked for; only what comes in can change it.
+    capacity: Option<usize>,
     /// When pacing lets the next packet go.
     wake_at: Option<Instant>,
     /// When block data left last.
@@ -84,6 +86,7 @@ impl Output {
             held: Vec::new(),
             views: Vec::new(),
             stirred: true,
+            capacity: None,
             wake_at: None,
             last_data: None,
             last_sent: None,
@@ -96,6 +99,7 @@ impl Output {
     /// Something came in: QUIC may have an answer.
     pub(super) fn stir(&mut self) {
         self.stirred = true;
+        self.capacity = None;
     }
 
     /// Whether QUIC has a datagram that it would not let go yet.
@@ -264,7 +268,10 @@ impl Session {
         let Next::Send(id, paths) = self.next_fragment(now) else { return None };
         let mut paths = paths.iter();
         let first = paths.next()?;
-        let capacity = self.conn.datagrams().max_size()?;
+        let capacity = match self.output.capacity {
+            Some(capacity) => capacity,
+            None => *self.output.capacity.insert(self.conn.datagrams().max_size()?),
+        };
         let echo = self.paths.get_mut(first).and_then(|path| path.take_echo(now));
         let stamp = self.stamp(now);
         let cx = context(now, &self.output.views);
