@@ -45,11 +45,7 @@ fn quinn_server(alpn: &[u8], transport: quinn::TransportConfig) -> QuinnServer {
     let mut config = quinn::ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls).expect("TLS 1.3")));
     config.transport_config(Arc::new(transport));
     let endpoint = quinn::Endpoint::server(config, (Ipv4Addr::LOCALHOST, 0).into()).expect("a loopback address");
-    QuinnServer {
-        address: endpoint.local_addr().expect("bound"),
-        fingerprint: identity.fingerprint(),
-        endpoint,
-    }
+    QuinnServer { address: endpoint.local_addr().expect("bound"), fingerprint: identity.fingerprint(), endpoint }
 }
 
 fn punctual_client(server: &QuinnServer) -> Endpoint {
@@ -297,7 +293,11 @@ async fn a_server_without_a_common_protocol_is_an_error() {
     let server = quinn_server(b"something else", quinn::TransportConfig::default());
     let client = punctual_client(&server);
     let acceptor = server.endpoint.clone();
-    tokio::spawn(async move { while let Some(incoming) = acceptor.accept().await { drop(incoming.await) } });
+    tokio::spawn(async move {
+        while let Some(incoming) = acceptor.accept().await {
+            drop(incoming.await)
+        }
+    });
     let error = within(client.connect(server.address, "localhost").into_future()).await.expect_err("no protocol");
     assert!(matches!(&error, ConnectError::Refused(words) if words == "no common protocol"), "{error:?}");
 }

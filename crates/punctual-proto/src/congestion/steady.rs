@@ -139,6 +139,7 @@ struct Steady {
     round: u64,
     /// The round ends when a packet sent after this much was delivered is acknowledged.
     round_ends: u64,
+    round_began: Instant,
     round_shortest: Duration,
     round_acked: u64,
     round_lost: u64,
@@ -169,6 +170,7 @@ impl Steady {
             rates: VecDeque::new(),
             round: 0,
             round_ends: 0,
+            round_began: now,
             round_shortest: Duration::MAX,
             round_acked: 0,
             round_lost: 0,
@@ -271,12 +273,19 @@ impl Steady {
         }
     }
 
-    fn end_round(&mut self) {
+    fn end_round(&mut self, now: Instant) {
         self.round += 1;
         self.round_ends = self.delivered;
         let min = self.rtt().unwrap_or_default();
         let queue = self.round_shortest.saturating_sub(min);
         self.queue_stands = self.round_shortest < Duration::MAX && queue > QUEUE_FLOOR.max(min / QUEUE_SHARE);
+        if self.queue_stands {
+            // The path was busy all the round: what it delivered is what it can deliver, however little there was to send.
+            let lasted = now.saturating_duration_since(self.round_began).as_secs_f64();
+            let delivered = self.round_acked as f64 / lasted.max(1e-6);
+            self.rates.retain(|&(_, rate)| rate <= delivered);
+            self.rates.push_back((self.round, delivered));
+        }
         let lost = self.round_lost as f64 / (self.round_lost + self.round_acked).max(1) as f64;
         if lost > LOSS_LIMIT {
             for (_, rate) in &mut self.rates {
@@ -296,6 +305,7 @@ impl Steady {
             }
             Phase::Cruise(rounds) => Phase::Cruise((rounds + 1).min(CYCLE)),
         };
+        self.round_began = now;
         self.round_shortest = Duration::MAX;
         self.round_acked = 0;
         self.round_lost = 0;
@@ -362,7 +372,7 @@ impl Controller for Steady {
         self.round_app_limited |= packet.app_limited;
         self.sample_rate(&packet, now);
         if packet.delivered >= self.round_ends {
-            self.end_round();
+            self.end_round(now);
         }
         if self.phase == Phase::Drain && self.bdp().is_some_and(|bdp| self.in_flight as f64 <= bdp) {
             self.phase = Phase::Cruise(2);
@@ -414,7 +424,7 @@ impl Controller for Steady {
             let wanted = self.gain() * base;
             let paced = match self.train_rate().filter(|_| self.phase == Phase::Startup) {
                 // What has been delivered has been delivered, whatever trains say.
-                Some(train) => wanted.min(train.max(base)),
+                Some(train) => wanted.min(train.max(rate)),
                 None => wanted,
             };
             metrics.pacing_rate = Some(paced as u64);

@@ -28,6 +28,8 @@ const PATIENCE_RTTS: f64 = 1.5;
 const RECENT_RTTS: u32 = 8;
 /// And once the path has been quiet for longer than it usually pauses between acknowledgements, and than this.
 const MIN_QUIET: Duration = Duration::from_millis(2);
+/// So many of the usual pauses between acknowledgements are a silence.
+const SILENT_PAUSES: u32 = 3;
 /// Timers and schedulers of real hosts are late by about this much.
 const GRANULARITY: Duration = Duration::from_millis(1);
 /// Bounds on the time between probes of a suspect path.
@@ -300,8 +302,8 @@ impl Path {
         let alarm = match self.health {
             PathHealth::Opening => None,
             PathHealth::Active => {
-                let silence =
-                    self.in_flight.oldest_of_tail().map(|since| since + self.patience(reading, max_ack_delay));
+                let oldest = self.in_flight.oldest_of_tail();
+                let silence = oldest.map(|sent| self.silent_at(sent, reading, max_ack_delay));
                 let next = self.in_flight.first_of_tail_after(self.judged);
                 let overdue = next.map(|sent| self.overdue_at(sent, reading, max_ack_delay));
                 [silence, overdue].into_iter().flatten().min()
@@ -326,8 +328,8 @@ impl Path {
     ) -> Alarm {
         match self.health {
             PathHealth::Active => {
-                let patience = self.patience(reading, max_ack_delay);
-                if let Some(since) = self.in_flight.oldest_of_tail().filter(|&since| now >= since + patience) {
+                let oldest = self.in_flight.oldest_of_tail();
+                if let Some(since) = oldest.filter(|&sent| now >= self.silent_at(sent, reading, max_ack_delay)) {
                     self.suspect(now, store);
                     return Alarm::Suspected(PathEvent::Suspected { silent: now - since });
                 }
@@ -379,6 +381,14 @@ impl Path {
         self.probes = 0;
         self.next_probe = Some(now);
         self.in_flight.give_up(self.id, now, store);
+    }
+
+    /// When the path is silent, its oldest unanswered packet having been sent then: there has been time enough for the
+    /// answer, and for half a round trip, and some of its usual pauses, nothing else was heard either.
+    fn silent_at(&self, sent: Instant, reading: &PathReading, max_ack_delay: Duration) -> Instant {
+        let quiet = (self.rtts(reading).0 / 2).max(self.pause * SILENT_PAUSES);
+        let answer = sent + self.patience(reading, max_ack_delay);
+        self.last_heard.map_or(answer, |heard| answer.max(heard + quiet))
     }
 
     /// How long the answer to a packet may take, with nothing after it answered, before the path is suspect.

@@ -181,7 +181,9 @@ impl Session {
         }
         // Beginnings alone fill all the room, and the application cannot make any: the latest of them must go.
         while self.receiver.live().0 == 0 && !self.has_room_for_streams() {
-            let Some((&latest, _)) = self.fallback.receiving.iter().rfind(|(_, bytes)| !bytes.is_empty()) else { break };
+            let Some((&latest, _)) = self.fallback.receiving.iter().rfind(|(_, bytes)| !bytes.is_empty()) else {
+                break;
+            };
             self.stop_incoming(latest);
         }
     }

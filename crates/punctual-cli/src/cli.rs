@@ -1,0 +1,247 @@
+//! The command line: what there is to say, and what it is called.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::{
+    config::{Settings, parse_deadline},
+    exit::EXIT_CODES,
+};
+
+/// Delivers blocks before their deadlines, over several network paths at once.
+#[derive(Debug, Parser)]
+#[command(name = "punctual", version, after_help = EXIT_CODES, max_term_width = 110)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show what it does: one video clip over one bad network, as plain QUIC, as multipath QUIC, and as Punctual.
+    #[command(after_help = DEMO_HELP)]
+    Demo(DemoArgs),
+    /// Receive blocks: wait for a sender, and write what it sends to a file, a directory or standard output.
+    #[command(after_help = RECV_HELP)]
+    Recv(RecvArgs),
+    /// Send blocks: a video by frames, a file by chunks, or standard input by lines or messages.
+    #[command(after_help = SEND_HELP)]
+    Send(SendArgs),
+}
+
+const DEMO_HELP: &str = "\
+It needs no network, no root and no files, takes about 35 seconds, and leaves in the directory of --out
+  report.html           the figures and the plots; a browser shows it, nothing else is needed
+  NAME.mp4, NAME.h264   what arrived, for each of the three runs: the .mp4 shows it as a viewer would have seen it
+
+Examples:
+  punctual demo
+  punctual demo --out /tmp/demo --deadline 200ms --seed 7
+  punctual demo --json | jq '.runs[] | {name, on_time}'";
+
+const RECV_HELP: &str = "\
+It says on standard error where it listens and which fingerprint the sender has to know, and ends when the sender does.
+
+Examples:
+  punctual recv --out film.h264
+  punctual recv --identity server.pem --out film.h264                keep the certificate, and so the fingerprint
+  punctual recv --listen 192.0.2.7:4433 --listen 198.51.100.7:4433   an address on each of two networks
+  punctual recv --dir blocks                                         each block as a file
+  punctual recv --framed | consume                                   4 bytes of length (big endian), then the block
+  punctual recv | ffplay -f h264 -                                   watch it";
+
+const SEND_HELP: &str = "\
+Examples:
+  punctual send server.example:4433 --fingerprint 3f9a… film.h264 --h264 --deadline 150ms
+  punctual send server.example:4433 --ca ca.pem film.ts --chunks 64K --path eth0 --path wlan0
+  punctual send 192.0.2.7:4433 --fingerprint 3f9a… film.h264 --h264 --path eth0 --path wlan0=198.51.100.7:4433
+  ffmpeg -i /dev/video0 -tune zerolatency -f h264 - | punctual send 192.0.2.7:4433 --fingerprint 3f9a… --h264
+  tail -f sensor.log | punctual send server.example:4433 --lines --deadline 100ms --priority 10
+
+A settings file:
+  deadline = \"150ms\"
+  scheduler = \"ads:alpha=0.3\"
+  path = [\"eth0\", \"wlan0=198.51.100.7:4433\"]";
+
+/// `punctual demo`.
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// Where to put the report and the received clips.
+    #[arg(long, value_name = "DIR", default_value = "punctual-demo")]
+    pub(crate) out: PathBuf,
+    /// How long a frame may take from hand-over to the receiver.
+    #[arg(long, value_name = "TIME", default_value = "150ms", value_parser = parse_deadline)]
+    pub(crate) deadline: Duration,
+    /// Stream only so many seconds of the clip.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10))]
+    pub(crate) seconds: u32,
+    /// Seed of the network's losses.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Print the result as one JSON object and nothing else.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Show no progress.
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
+/// What `send` and `recv` have in common.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct CommonArgs {
+    /// Print a summary as one JSON object at the end.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print the statistics as one JSON object each second, on standard error.
+    #[arg(long)]
+    pub(crate) stats_json: bool,
+    /// Show no statistics.
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+    /// Exit with code 8 unless every block was delivered on time.
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// Write qlog traces of every session to this directory.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) qlog: Option<PathBuf>,
+}
+
+/// `punctual recv`.
+#[derive(Debug, Args)]
+pub(crate) struct RecvArgs {
+    /// Where to listen: a port on all addresses, or an address with port; may be repeated.
+    #[arg(long, value_name = "[ADDRESS:]PORT", default_value = "4433", value_parser = parse_listen)]
+    pub(crate) listen: Vec<Listen>,
+    /// The certificate and its key (PEM) to show; made and kept there if there is no such file. Without this, a new one each time.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) identity: Option<PathBuf>,
+    /// A name or address for a new certificate to bear, for senders that check it; may be repeated.
+    #[arg(long, value_name = "NAME", default_value = "localhost")]
+    pub(crate) name: Vec<String>,
+    /// Serve one sender after the other instead of ending with the first.
+    #[arg(long)]
+    pub(crate) keep_going: bool,
+    /// Write the blocks to this file, one after the other. Without it, or with `-`, to standard output.
+    #[arg(long, short, value_name = "FILE", conflicts_with = "dir")]
+    pub(crate) out: Option<PathBuf>,
+    /// Write each block to a file of its own in this directory.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Put 4 bytes of length (big endian) before each block.
+    #[arg(long, conflicts_with = "dir")]
+    pub(crate) framed: bool,
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+}
+
+/// `punctual send`.
+#[derive(Debug, Args)]
+pub(crate) struct SendArgs {
+    /// The receiver: its name or address, and the port.
+    #[arg(value_name = "HOST:PORT")]
+    pub(crate) to: String,
+    /// What to send; without it, or with `-`, standard input.
+    #[arg(value_name = "FILE")]
+    pub(crate) input: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+    /// A TOML file with any of the settings below, by the same names; flags overrule it.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Let the receiver have blocks as they come. Without it, each waits for those before it, until they are there or known to be dropped.
+    #[arg(long)]
+    pub(crate) unordered: bool,
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+}
+
+/// What a block is.
+#[derive(Debug, Clone, Args)]
+#[group(required = true, multiple = false)]
+#[command(next_help_heading = "What a block is (one of)")]
+pub(crate) struct SourceArgs {
+    /// A frame of an H.264 stream (Annex B), sent at the stream's own rate.
+    #[arg(long)]
+    pub(crate) h264: bool,
+    /// So many bytes (`1200`, `64K`, `1M`).
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub(crate) chunks: Option<usize>,
+    /// A line, its end included.
+    #[arg(long)]
+    pub(crate) lines: bool,
+    /// A message behind 4 bytes of its length (big endian).
+    #[arg(long)]
+    pub(crate) framed: bool,
+}
+
+/// Where to listen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Listen {
+    Port(u16),
+    Address(SocketAddr),
+}
+
+fn parse_listen(text: &str) -> Result<Listen, String> {
+    let port = text.parse().map(Listen::Port);
+    port.or_else(|_| text.parse().map(Listen::Address)).map_err(|_| "expected a port, or an address with port".into())
+}
+
+/// A size in bytes, in binary multiples: 64K is 65,536.
+fn parse_size(text: &str) -> Result<usize, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let factor = match text[digits.len()..].to_ascii_uppercase().trim_end_matches('B').trim_end_matches('I') {
+        "" => Some(1usize),
+        "K" => Some(1 << 10),
+        "M" => Some(1 << 20),
+        _ => None,
+    };
+    let size = factor.and_then(|factor| digits.parse::<usize>().ok()?.checked_mul(factor));
+    size.filter(|&size| size > 0).ok_or_else(|| "expected a number of bytes, such as 1200, 64K or 1M".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes_have_binary_multiples() {
+        assert_eq!(
+            ["1200", "64K", "64kib", "1M", "2MB"].map(parse_size),
+            [1200, 65_536, 65_536, 1 << 20, 2 << 20].map(Ok)
+        );
+        for bad in ["", "0", "K", "-1", "1.5M", "1T", "64K4", "99999999999999999999"] {
+            assert!(parse_size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn one_listens_at_a_port_or_an_address() {
+        assert_eq!(parse_listen("4433"), Ok(Listen::Port(4433)));
+        assert_eq!(parse_listen("[::1]:1"), Ok(Listen::Address("[::1]:1".parse().unwrap())));
+        for bad in ["", "eth0", "127.0.0.1", "70000"] {
+            assert!(parse_listen(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_sender_says_what_a_block_is() {
+        let parse = |line: &str| Cli::try_parse_from(line.split(' '));
+        assert!(parse("punctual send host:1 --lines").is_ok());
+        assert!(parse("punctual send host:1 film.h264 --h264 --fps 25 --path eth0 --path wlan0=h:2").is_ok());
+        assert!(parse("punctual send host:1").is_err(), "not said");
+        assert!(parse("punctual send host:1 --lines --framed").is_err(), "said twice");
+        assert!(parse("punctual send host:1 --lines --fingerprint ab --ca x").is_err(), "two kinds of trust");
+        assert!(parse("punctual recv --out x --dir y").is_err(), "two places");
+    }
+}

@@ -1,0 +1,247 @@
+//! Settings of a sender, from flags and from a TOML file of the same names.
+
+use std::{fs, path::Path, path::PathBuf, time::Duration};
+
+use clap::Args;
+use punctual::{Block, Config, congestion, multipath, schedule};
+use serde::{Deserialize, Deserializer};
+
+use crate::exit::Failure;
+
+/// What can be said by flag and by file. A flag overrules the file.
+#[derive(Debug, Clone, Default, PartialEq, Args, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+#[command(next_help_heading = "Settings")]
+pub(crate) struct Settings {
+    /// How long a block may take from being read to being delivered. Without it, as long as it takes.
+    #[arg(long, value_name = "TIME", value_parser = parse_deadline)]
+    #[serde(deserialize_with = "deadline")]
+    pub(crate) deadline: Option<Duration>,
+    /// 0 is the highest, 255 the lowest. Of a video, that of the I frames (default 0); P frames come 64, B frames 128 after. Others: 128.
+    #[arg(long, value_name = "0-255")]
+    pub(crate) priority: Option<u8>,
+    /// Frames per second of a video, if the stream does not say or is wrong.
+    #[arg(long, value_name = "RATE", value_parser = parse_fps)]
+    #[serde(deserialize_with = "fps")]
+    pub(crate) fps: Option<f64>,
+    /// A local interface or address to send from; LOCAL=HOST:PORT sends from there to another address of the receiver. May
+    /// be repeated: the session uses all. Without it, the system chooses one.
+    #[arg(long, value_name = "LOCAL[=HOST:PORT]")]
+    pub(crate) path: Vec<String>,
+    /// Which block goes next, with parameters if need be: `ads:alpha=0.3`.
+    #[arg(long, value_name = "NAME", help = scheduler_help())]
+    pub(crate) scheduler: Option<String>,
+    /// Which path it takes.
+    #[arg(long, value_name = "NAME", help = path_scheduler_help())]
+    pub(crate) path_scheduler: Option<String>,
+    /// How fast each path is driven.
+    #[arg(long, value_name = "NAME", help = format!("How fast each path is driven: {}", list(congestion::NAMES.iter().copied())))]
+    pub(crate) congestion: Option<String>,
+    /// The receiver's certificate has this fingerprint, as `punctual recv` prints it. Without this and --ca, it must be one that the
+    /// system trusts.
+    #[arg(long, value_name = "HEX", conflicts_with = "ca")]
+    pub(crate) fingerprint: Option<String>,
+    /// The receiver's certificate is signed by one of the authorities in this file (PEM).
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
+    /// How long to wait for the receiver to answer [default: 5s].
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[serde(deserialize_with = "duration")]
+    pub(crate) connect_timeout: Option<Duration>,
+    /// The session is lost if nothing is heard from the receiver for so long [default: 10s].
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[serde(deserialize_with = "duration")]
+    pub(crate) idle_timeout: Option<Duration>,
+    /// How long to wait at the end for blocks under way [default: 10s].
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[serde(deserialize_with = "duration")]
+    pub(crate) finish_timeout: Option<Duration>,
+}
+
+fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let mut names: Vec<String> = names.map(str::to_owned).collect();
+    if let Some(first) = names.first_mut() {
+        *first += " (default)";
+    }
+    names.join(", ")
+}
+
+fn scheduler_help() -> String {
+    format!("Which block goes next, with parameters if need be (ads:alpha=0.3): {}", list(schedule::names()))
+}
+
+fn path_scheduler_help() -> String {
+    format!("Which path it takes: {}", list(multipath::names()))
+}
+
+impl Settings {
+    /// The flags over what the file says, if there is one.
+    pub(crate) fn load(flags: &Self, file: Option<&Path>) -> Result<Self, Failure> {
+        let Some(path) = file else { return Ok(flags.clone()) };
+        let text = fs::read_to_string(path).map_err(|error| Failure::file("read", path, error))?;
+        let file = Self::parse(&text).map_err(|error| Failure::Usage(format!("{}{error}", path.display())))?;
+        Ok(flags.clone().or(file))
+    }
+
+    /// Reads TOML. The error begins with the line, to be put behind the file's name.
+    fn parse(text: &str) -> Result<Self, String> {
+        toml::from_str::<Self>(text).map_err(|error| {
+            let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+            let message = error.message().replace('\n', " ");
+            line.map_or_else(|| format!(": {message}"), |line| format!(":{line}: {message}"))
+        })
+    }
+
+    fn or(self, file: Self) -> Self {
+        let trusted = self.fingerprint.is_some() || self.ca.is_some();
+        Self {
+            deadline: self.deadline.or(file.deadline),
+            priority: self.priority.or(file.priority),
+            fps: self.fps.or(file.fps),
+            path: if self.path.is_empty() { file.path } else { self.path },
+            scheduler: self.scheduler.or(file.scheduler),
+            path_scheduler: self.path_scheduler.or(file.path_scheduler),
+            congestion: self.congestion.or(file.congestion),
+            // One kind of trust replaces the other.
+            fingerprint: if trusted { self.fingerprint } else { file.fingerprint },
+            ca: if trusted { self.ca } else { file.ca },
+            connect_timeout: self.connect_timeout.or(file.connect_timeout),
+            idle_timeout: self.idle_timeout.or(file.idle_timeout),
+            finish_timeout: self.finish_timeout.or(file.finish_timeout),
+        }
+    }
+
+    /// How long the receiver may take to answer.
+    pub(crate) fn connect_timeout(&self) -> Duration {
+        self.connect_timeout.unwrap_or(Duration::from_secs(5))
+    }
+
+    /// How long blocks under way may take at the end.
+    pub(crate) fn finish_timeout(&self) -> Duration {
+        self.finish_timeout.unwrap_or(Duration::from_secs(10))
+    }
+
+    /// As the library wants it.
+    pub(crate) fn endpoint_config(&self, qlog: Option<&Path>) -> Result<Config, Failure> {
+        let usage = |error: &dyn std::fmt::Display| Failure::Usage(error.to_string());
+        let mut config = endpoint_config(qlog).connect_timeout(self.connect_timeout());
+        config.session.idle_timeout = self.idle_timeout.unwrap_or(IDLE_TIMEOUT);
+        // Often enough that one lost packet is not the end.
+        config.session.keep_alive = (config.session.idle_timeout / 4).min(config.session.keep_alive);
+        if let Some(name) = &self.scheduler {
+            config.session.scheduler = schedule::by_name(name).map_err(|error| usage(&error))?;
+        }
+        if let Some(name) = &self.path_scheduler {
+            config.session.path_scheduler = multipath::by_name(name).map_err(|error| usage(&error))?;
+        }
+        if let Some(name) = &self.congestion {
+            config.session.congestion = congestion::by_name(name).ok_or_else(|| {
+                Failure::Usage(format!(
+                    "no congestion controller is called `{name}`; choose one of: {}",
+                    congestion::NAMES.join(", ")
+                ))
+            })?;
+        }
+        Ok(config)
+    }
+}
+
+/// As long as a person waits.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The library's defaults, with qlog if it is wanted.
+pub(crate) fn endpoint_config(qlog: Option<&Path>) -> Config {
+    match qlog {
+        Some(dir) => Config::default().qlog_dir(dir),
+        None => Config::default(),
+    }
+}
+
+/// A time such as `150ms` or `2s`.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|_| "expected a time, such as 150ms or 2s".into())
+}
+
+/// A time that a block may have.
+pub(crate) fn parse_deadline(text: &str) -> Result<Duration, String> {
+    let deadline = parse_duration(text)?;
+    if deadline < Block::MIN_DEADLINE { Err("a deadline is 1ms or more".into()) } else { Ok(deadline) }
+}
+
+fn parse_fps(text: &str) -> Result<f64, String> {
+    let rate = text.parse().map_err(|_| "expected a number, such as 29.97".to_owned())?;
+    if (0.1..=1000.0).contains(&rate) { Ok(rate) } else { Err("a frame rate is between 0.1 and 1000".into()) }
+}
+
+fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+    let text = String::deserialize(from)?;
+    parse_duration(&text).map(Some).map_err(serde::de::Error::custom)
+}
+
+fn deadline<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+    let text = String::deserialize(from)?;
+    parse_deadline(&text).map(Some).map_err(serde::de::Error::custom)
+}
+
+fn fps<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
+    let rate = f64::deserialize(from)?;
+    parse_fps(&rate.to_string()).map(Some).map_err(serde::de::Error::custom)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_says_what_flags_say() {
+        let settings = Settings::parse(
+            "deadline = \"150ms\"\npriority = 64\nfps = 29.97\npath = [\"eth0\", \"wlan0=198.51.100.7:4433\"]\n\
+             scheduler = \"edf\"\npath-scheduler = \"lowest-rtt\"\ncongestion = \"cubic\"\nfingerprint = \"ab\"\nconnect-timeout = \"3s\"\n",
+        )
+        .unwrap();
+        assert_eq!(settings.deadline, Some(Duration::from_millis(150)));
+        assert_eq!(settings.path.len(), 2);
+        assert_eq!(settings.connect_timeout(), Duration::from_secs(3));
+        assert_eq!(settings.finish_timeout(), Duration::from_secs(10));
+        assert!(settings.endpoint_config(None).is_ok());
+    }
+
+    #[test]
+    fn an_error_names_its_line_on_one_line() {
+        for (text, line, word) in [
+            ("priority = 1\ndeadlin = \"1s\"", ":2: ", "deadlin"),
+            ("priority = 256", ":1: ", "256"),
+            ("\n\npriority = ", ":3: ", ""),
+            ("deadline = 150", ":1: ", "string"),
+            ("deadline = \"1us\"", ":1: ", "1ms"),
+            ("fps = 0", ":1: ", "frame rate"),
+            ("connect-timeout = \"soon\"", ":1: ", "150ms"),
+        ] {
+            let error = Settings::parse(text).unwrap_err();
+            assert!(error.starts_with(line) && error.contains(word) && !error.contains('\n'), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn flags_overrule_the_file() {
+        let file = Settings::parse("priority = 1\ndeadline = \"1s\"\nca = \"ca.pem\"\npath = [\"a\"]").unwrap();
+        let flags = Settings { priority: Some(2), fingerprint: Some("ab".into()), ..Settings::default() };
+        let both = flags.or(file);
+        assert_eq!((both.priority, both.deadline), (Some(2), Some(Duration::from_secs(1))));
+        assert_eq!((both.fingerprint.as_deref(), both.ca), (Some("ab"), None), "trust is one or the other");
+        assert_eq!(both.path, ["a"]);
+    }
+
+    #[test]
+    fn names_that_do_not_exist_are_answered_with_those_that_do() {
+        for settings in [
+            Settings { scheduler: Some("magic".into()), ..Settings::default() },
+            Settings { path_scheduler: Some("magic".into()), ..Settings::default() },
+            Settings { congestion: Some("magic".into()), ..Settings::default() },
+        ] {
+            let error = settings.endpoint_config(None).err().unwrap();
+            assert_eq!(error.code(), 2);
+            assert!(error.to_string().contains("choose one of"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! The clip as blocks: each frame with its deadline, its priority and the frames it refers to, over all paths at once.
+
+use std::{net::Ipv4Addr, sync::Arc};
+
+use punctual::{Block, BlockId, Endpoint, Identity, Session, SessionEvent};
+
+use super::{
+    relay::Relay,
+    stage::{Recorder, Recording, Stage},
+};
+use crate::exit::Failure;
+
+/// Streams the clip once.
+pub(crate) async fn run(stage: &Stage) -> Result<Recording, Failure> {
+    let identity = Identity::self_signed(["localhost"]).map_err(|error| failed("make a certificate", error))?;
+    let fingerprint = identity.fingerprint();
+    let here = || (std::net::IpAddr::from(Ipv4Addr::LOCALHOST)).into();
+    let server = Endpoint::server(identity).bind(here()).build().map_err(|error| failed("bind", error))?;
+    let relay = Relay::start(&stage.scenario.paths, server.local_address(), stage.scenario.seed)
+        .map_err(|error| failed("bind", error))?;
+    let client = Endpoint::client().trust(fingerprint).bind(here()).build().map_err(|error| failed("bind", error))?;
+    let local = client.locals()[0].id;
+
+    let (first, others) = relay.entrances().split_first().ok_or_else(|| failed("start", "there are no paths"))?;
+    let (session, accepted) = tokio::join!(client.connect(*first, "localhost"), server.accept());
+    let session = session.map_err(|error| failed("connect over loopback", error))?;
+    let accepted = accepted.ok_or_else(|| failed("accept over loopback", "the endpoint is closed"))?;
+    for &remote in others {
+        session.open_path(local, remote).await.map_err(|error| failed("open a second path", error))?;
+    }
+
+    let recorder = stage.recorder();
+    let receiver = tokio::spawn(receive(accepted, recorder.clone()));
+    let sent = stage
+        .play(&relay, &recorder, async |index, frame| {
+            let mut block =
+                Block::new(frame.data.clone()).deadline(stage.scenario.deadline).priority(frame.kind.priority());
+            // Blocks are counted as frames are.
+            block.dependencies = frame.dependencies.iter().map(|&on| BlockId(on)).collect();
+            if std::env::var_os("DBG").is_some() && index % 3 == 0 { let st = session.stats(); eprintln!("{index} live {} bytes {} resent {} src {} drop {} late {} ot {}", st.live_out, st.live_out_bytes, st.resent_bytes, st.source_bytes, st.blocks_dropped, st.blocks_late, st.blocks_on_time); for p in session.path_stats() { eprintln!("   {:?} {:?} rtt {:?} min {:?} owd {:?} rate {:.0} win {} inf {} loss {:.3} mtu {} sent {} lost {} susp {}", p.id, p.health, p.rtt, p.min_rtt, p.one_way_delay, p.rate, p.window, p.in_flight, p.loss, p.mtu, p.packets_sent, p.packets_lost, p.suspected);} }
+            let sent = session.try_send(block).map_err(|error| failed("send", error))?;
+            debug_assert_eq!(sent.id().0, index as u64);
+            Ok(())
+        })
+        .await;
+    let recording = sent.map(|()| recorder.finish(&relay));
+    session.close(0, "the clip is over");
+    receiver.abort();
+    recording
+}
+
+/// Takes in blocks, and word of those that will not come.
+async fn receive(session: Session, recorder: Arc<Recorder>) {
+    let mut events = session.events();
+    loop {
+        tokio::select! {
+            block = session.recv() => match block {
+                Ok(block) => recorder.arrived(block.id.0 as usize, &block.data),
+                Err(_) => return,
+            },
+            event = events.next() => match event {
+                Some(SessionEvent::PeerDropped { id, .. }) => recorder.dropped(id.0 as usize),
+                Some(_) => {}
+                None => return,
+            },
+        }
+    }
+}
+
+fn failed(what: &str, error: impl std::fmt::Display) -> Failure {
+    Failure::Other(format!("the demo could not {what}: {error}"))
+}

@@ -1,0 +1,103 @@
+//! How the program ends when it cannot do what it was asked: one clear line, and an exit code for each kind of reason.
+
+use std::{fmt, path::Path, process::ExitCode};
+
+use punctual::{BuildError, ConnectError, TlsError};
+use thiserror::Error;
+
+/// Why the program gave up. The message is the line a person reads, so it says what to look at.
+#[derive(Debug, Error)]
+pub(crate) enum Failure {
+    /// Something that should not happen on a working machine.
+    #[error("{0}")]
+    Other(String),
+    /// The command line, the configuration file or the input make no sense.
+    #[error("{0}")]
+    Usage(String),
+    /// A file could not be read or written.
+    #[error("{0}")]
+    File(String),
+    /// The name did not resolve, or nobody answered.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The certificate is not the one that was asked for, or is not to be trusted.
+    #[error("{0}")]
+    Certificate(String),
+    /// A local interface or address cannot be used.
+    #[error("{0}")]
+    Path(String),
+    /// The session broke off.
+    #[error("{0}")]
+    SessionLost(String),
+    /// `--strict`, and not every block was delivered on time.
+    #[error("{0}")]
+    NotDelivered(String),
+}
+
+impl Failure {
+    /// A file that could not be read or written.
+    pub(crate) fn file(verb: &str, path: &Path, error: impl fmt::Display) -> Self {
+        Self::File(format!("cannot {verb} {}: {error}", path.display()))
+    }
+
+    /// The code the process ends with. The list is part of `--help`.
+    pub(crate) fn code(&self) -> u8 {
+        match self {
+            Self::Other(_) => 1,
+            Self::Usage(_) => 2,
+            Self::File(_) => 3,
+            Self::Unreachable(_) => 4,
+            Self::Certificate(_) => 5,
+            Self::Path(_) => 6,
+            Self::SessionLost(_) => 7,
+            Self::NotDelivered(_) => 8,
+        }
+    }
+
+    /// Prints the line and gives the code.
+    pub(crate) fn report(&self) -> ExitCode {
+        eprintln!("punctual: {self}");
+        ExitCode::from(self.code())
+    }
+}
+
+/// The exit codes, for `--help`.
+pub(crate) const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  an unexpected error
+  2  the command line, the configuration or the input makes no sense
+  3  a file cannot be read or written
+  4  the host cannot be resolved or does not answer
+  5  the certificate or fingerprint does not match
+  6  a path cannot be bound
+  7  the session was lost midway
+  8  with --strict: some blocks were not delivered on time";
+
+impl From<BuildError> for Failure {
+    fn from(error: BuildError) -> Self {
+        let text = error.to_string();
+        match error {
+            BuildError::Bind { .. } | BuildError::Interface { .. } | BuildError::Interfaces(_) => Self::Path(text),
+            BuildError::Qlog { .. } | BuildError::Tls(TlsError::File { .. }) => Self::File(text),
+            BuildError::Tls(TlsError::NoSystemRoots(_)) => Self::Certificate(text),
+            BuildError::Tls(_) => Self::Usage(text),
+            _ => Self::Other(text),
+        }
+    }
+}
+
+impl From<ConnectError> for Failure {
+    fn from(error: ConnectError) -> Self {
+        let text = error.to_string();
+        match error {
+            ConnectError::ServerName(_) | ConnectError::RemoteAddress(_) => Self::Usage(text),
+            ConnectError::Fingerprint { .. } | ConnectError::Certificate(_) => Self::Certificate(text),
+            ConnectError::NoLocal(_) | ConnectError::UnknownLocal(_) => Self::Path(text),
+            ConnectError::TimedOut { .. } | ConnectError::Refused(_) | ConnectError::Failed(_) => {
+                Self::Unreachable(text)
+            }
+            _ => Self::Other(text),
+        }
+    }
+}

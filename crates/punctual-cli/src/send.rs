@@ -1,0 +1,352 @@
+//! `punctual send`.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use punctual::{
+    Block, BlockId, Channel, CloseReason, ConnectError, Endpoint, Fingerprint, PathId, SendError, Session, Trust,
+};
+use tokio::{sync::mpsc, task::JoinSet};
+
+use crate::{
+    cli::{SendArgs, SourceArgs},
+    config::Settings,
+    exit::Failure,
+    route::{self, Route},
+    source::{self, Cut, Piece},
+    stats::{self, Display, Figures, Tally},
+};
+
+/// Sends what was asked for and tells how it went.
+pub(crate) async fn run(args: &SendArgs) -> Result<(), Failure> {
+    let settings = Settings::load(&args.settings, args.config.as_deref())?;
+    let routes = routes(&settings, &args.to)?;
+    let trust = trust(&settings)?;
+    let config = settings.endpoint_config(args.common.qlog.as_deref())?;
+    let pieces = source::open(args.input.as_deref(), cut(&args.source, &settings))?;
+
+    let mut builder = Endpoint::client().trust(trust).config(config);
+    for bind in distinct_binds(&routes) {
+        builder = builder.bind(bind);
+    }
+    let endpoint = builder.build()?;
+    let session = connect(&endpoint, &routes[0], route::host(&args.to)?, settings.connect_timeout()).await?;
+
+    let sender = Sender::new(session, &settings, args);
+    let ended = sender.run(&endpoint, &routes, &settings, pieces, &Display::new(&args.common)).await;
+    stats::conclude(&args.common, &sender.figures());
+    // So that the receiver hears the end; it does not matter more than this.
+    let _ = tokio::time::timeout(Duration::from_secs(1), endpoint.wait_idle()).await;
+    ended?;
+    match sender.figures() {
+        figures if args.common.strict && figures.missed() > 0 => Err(Failure::NotDelivered(figures.counts())),
+        _ => Ok(()),
+    }
+}
+
+fn routes(settings: &Settings, to: &str) -> Result<Vec<Route>, Failure> {
+    let routes: Vec<Route> = match &settings.path[..] {
+        [] => vec![Route { local: None, to: to.to_owned() }],
+        paths => paths.iter().map(|path| Route::parse(path, to)).collect::<Result<_, _>>()?,
+    };
+    routes.iter().try_for_each(|route| route::host(&route.to).map(drop))?;
+    Ok(routes)
+}
+
+fn distinct_binds(routes: &[Route]) -> Vec<punctual::Bind> {
+    let mut binds = Vec::new();
+    for bind in routes.iter().filter_map(|route| route.local.as_ref()) {
+        if !binds.contains(bind) {
+            binds.push(bind.clone());
+        }
+    }
+    binds
+}
+
+fn trust(settings: &Settings) -> Result<Trust, Failure> {
+    if let Some(text) = &settings.fingerprint {
+        let fingerprint: Fingerprint =
+            text.parse().map_err(|error| Failure::Usage(format!("--fingerprint: {error}")))?;
+        return Ok(fingerprint.into());
+    }
+    let Some(path) = &settings.ca else { return Ok(Trust::system()) };
+    let pem = fs::read(path).map_err(|error| Failure::file("read", path, error))?;
+    Trust::ca_pem(pem).map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))
+}
+
+fn cut(source: &SourceArgs, settings: &Settings) -> Cut {
+    match source {
+        SourceArgs { chunks: Some(size), .. } => Cut::Chunks(*size),
+        SourceArgs { lines: true, .. } => Cut::Lines,
+        SourceArgs { framed: true, .. } => Cut::Framed,
+        _ => Cut::H264 { fps: settings.fps },
+    }
+}
+
+/// Starts the session over the first route, trying one address of the receiver after the other.
+async fn connect(endpoint: &Endpoint, route: &Route, name: &str, within: Duration) -> Result<Session, Failure> {
+    let due = Instant::now() + within;
+    let addresses = route::resolve(&route.to, within).await?;
+    let mut failure = None;
+    for (&address, left) in addresses.iter().zip((1..=addresses.len() as u32).rev()) {
+        let mut attempt = endpoint.connect(address, name).timeout(due.saturating_duration_since(Instant::now()) / left);
+        if let Some(bind) = &route.local {
+            let Some(local) = endpoint.local(bind, address) else {
+                failure.get_or_insert(ConnectError::NoLocal(address).into());
+                continue;
+            };
+            attempt = attempt.from(local);
+        }
+        match attempt.await {
+            Ok(session) => return Ok(session),
+            // A server that answers with the wrong certificate is not to be asked again.
+            Err(error @ (ConnectError::Fingerprint { .. } | ConnectError::Certificate(_))) => return Err(error.into()),
+            Err(error) => failure = Some(error.into()),
+        }
+    }
+    Err(failure.unwrap_or_else(|| Failure::Unreachable(format!("{} has no address", route.to))))
+}
+
+/// The sending side of a session.
+struct Sender {
+    session: Session,
+    deadline: Option<Duration>,
+    /// Of the most important blocks.
+    priority: u8,
+    channel: Option<Channel>,
+    tally: Tally,
+    paths: PathNames,
+}
+
+type PathNames = Arc<Mutex<BTreeMap<PathId, String>>>;
+
+impl Sender {
+    fn new(session: Session, settings: &Settings, args: &SendArgs) -> Self {
+        Self {
+            session,
+            deadline: settings.deadline,
+            priority: settings.priority.unwrap_or(if args.source.h264 { 0 } else { 128 }),
+            channel: (!args.unordered).then_some(Channel(0)),
+            tally: Tally::default(),
+            paths: PathNames::default(),
+        }
+    }
+
+    /// Sends until the input ends, the session breaks or somebody presses ctrl-c; then waits for what is under way.
+    async fn run(
+        &self,
+        endpoint: &Endpoint,
+        routes: &[Route],
+        settings: &Settings,
+        pieces: mpsc::Receiver<Result<Piece, Failure>>,
+        display: &Display,
+    ) -> Result<(), Failure> {
+        self.name_path(PathId(0), &routes[0]);
+        let mut outcomes = JoinSet::new();
+        let work = async {
+            let sent = tokio::select! {
+                sent = self.send_all(pieces, &mut outcomes) => sent,
+                reason = self.session.closed() => Err(lost(&reason)),
+                _ = tokio::signal::ctrl_c() => Ok(()),
+            };
+            let finished = self.finish(settings.finish_timeout()).await;
+            outcomes.join_all().await;
+            sent.and(finished)
+        };
+        let other_paths = async {
+            for route in &routes[1..] {
+                self.open_path(endpoint, route, settings.connect_timeout()).await;
+            }
+            std::future::pending().await
+        };
+        tokio::select! {
+            ended = work => ended,
+            never = other_paths => never,
+            () = display.run(|| self.figures()) => Ok(()),
+        }
+    }
+
+    async fn send_all(
+        &self,
+        mut pieces: mpsc::Receiver<Result<Piece, Failure>>,
+        outcomes: &mut JoinSet<()>,
+    ) -> Result<(), Failure> {
+        let mut pace = Pace::default();
+        let mut sent = Sent::default();
+        while let Some(piece) = pieces.recv().await {
+            let piece = piece?;
+            if let Some(spacing) = piece.spacing {
+                pace.wait(spacing).await;
+            }
+            self.tally.handed_over();
+            let id = match sent.ids_of(&piece.dependencies) {
+                Some(dependencies) => self.send(piece, dependencies, outcomes).await?,
+                None => None,
+            };
+            if id.is_none() {
+                self.tally.given_up();
+            }
+            sent.push(id);
+            while outcomes.try_join_next().is_some() {}
+        }
+        Ok(())
+    }
+
+    /// Hands a block over; `None` if there was no room for it before its deadline.
+    async fn send(
+        &self,
+        piece: Piece,
+        dependencies: Vec<BlockId>,
+        outcomes: &mut JoinSet<()>,
+    ) -> Result<Option<BlockId>, Failure> {
+        let size = piece.data.len() as u64;
+        let mut block = Block::new(piece.data).priority(self.priority.saturating_add(piece.rank));
+        block.deadline = self.deadline;
+        block.channel = self.channel;
+        block.dependencies = dependencies;
+        match self.session.send(block).await {
+            Ok(sent) => {
+                let (id, tally) = (sent.id(), self.tally.clone());
+                outcomes.spawn(async move { tally.ended(&sent.await, size) });
+                Ok(Some(id))
+            }
+            Err(SendError::Full(_)) => Ok(None),
+            Err(SendError::Closed) => Err(lost(&self.session.closed().await)),
+            Err(error) => Err(Failure::Usage(error.to_string())),
+        }
+    }
+
+    /// Waits for blocks under way; a (second) ctrl-c ends that.
+    async fn finish(&self, within: Duration) -> Result<(), Failure> {
+        let undelivered = tokio::select! {
+            undelivered = self.session.finish(within) => undelivered,
+            _ = tokio::signal::ctrl_c() => {
+                self.session.close(0, "interrupted");
+                return Ok(());
+            }
+        };
+        match undelivered.reason {
+            Some(CloseReason::Local) | None => Ok(()),
+            Some(reason) => Err(lost(&reason)),
+        }
+    }
+
+    /// Opens another path. The session goes on without it if need be, but not in silence.
+    async fn open_path(&self, endpoint: &Endpoint, route: &Route, within: Duration) {
+        let opened = async {
+            let addresses = route::resolve(&route.to, within).await?;
+            let local_to = |address| Some((endpoint.local(route.local.as_ref()?, address)?, address));
+            let Some((local, address)) = addresses.iter().find_map(|&address| local_to(address)) else {
+                return Err(ConnectError::NoLocal(addresses[0]).into());
+            };
+            let path = self.session.open_path(local, address).await;
+            path.map_err(|error| Failure::Path(error.to_string()))
+        };
+        match opened.await {
+            Ok(path) => self.name_path(path.id(), route),
+            Err(failure) => eprintln!("punctual: going on without path {}: {failure}", route.name()),
+        }
+    }
+
+    fn name_path(&self, id: PathId, route: &Route) {
+        self.paths.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(id, route.name());
+    }
+
+    fn figures(&self) -> Figures {
+        let names = self.paths.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
+        let name = |path: &punctual::PathStats| names.get(&path.id).cloned().unwrap_or_else(|| path.id.to_string());
+        self.tally.figures(&self.session.path_stats(), name)
+    }
+}
+
+fn lost(reason: &CloseReason) -> Failure {
+    Failure::SessionLost(format!("the session was lost: {reason}"))
+}
+
+/// Keeps pieces apart in time.
+#[derive(Default)]
+struct Pace {
+    next: Option<Instant>,
+}
+
+impl Pace {
+    /// Waits until it is time for the next piece, which the one after it follows by `spacing`.
+    async fn wait(&mut self, spacing: Duration) {
+        let due = self.due(Instant::now(), spacing);
+        tokio::time::sleep_until(due.into()).await;
+    }
+
+    /// When the next piece is due. A piece that comes much too late, from a camera that paused, say, sets a new beat: those after it
+    /// are not hurried.
+    fn due(&mut self, now: Instant, spacing: Duration) -> Instant {
+        let due = self.next.filter(|&next| now < next + spacing).unwrap_or(now);
+        self.next = Some(due + spacing);
+        due
+    }
+}
+
+/// The blocks that the latest pieces became.
+#[derive(Default)]
+struct Sent {
+    ids: BTreeMap<u64, Option<BlockId>>,
+    next: u64,
+}
+
+impl Sent {
+    /// A decoder holds 16 reference pictures; what lies further back than this is not referred to.
+    const KEPT: u64 = 256;
+
+    fn push(&mut self, id: Option<BlockId>) {
+        self.ids.insert(self.next, id);
+        self.next += 1;
+        if let Some(old) = self.next.checked_sub(Self::KEPT) {
+            self.ids.remove(&old);
+        }
+    }
+
+    /// The blocks of these pieces; `None` if one of them was given up.
+    fn ids_of(&self, pieces: &[u64]) -> Option<Vec<BlockId>> {
+        // One that has been forgotten is long since delivered or dropped.
+        pieces.iter().filter_map(|piece| self.ids.get(piece).copied()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_keep_their_beat() {
+        let start = Instant::now();
+        let ms = Duration::from_millis;
+        let mut pace = Pace::default();
+        let dues = [0, 1, 85, 86, 500, 501].map(|now| pace.due(start + ms(now), ms(40)) - start);
+        assert_eq!(dues, [0, 40, 80, 120, 500, 540].map(ms), "a little late is made up for, a pause is not");
+    }
+
+    #[test]
+    fn what_needs_a_piece_that_was_given_up_is_given_up() {
+        let mut sent = Sent::default();
+        sent.push(Some(BlockId(7)));
+        sent.push(None);
+        assert_eq!(sent.ids_of(&[0]), Some(vec![BlockId(7)]));
+        assert_eq!(sent.ids_of(&[0, 1]), None);
+        for _ in 0..1_000 {
+            sent.push(None);
+        }
+        assert_eq!(sent.ids_of(&[0]), Some(vec![]), "long ago");
+        assert!(sent.ids.len() <= 256);
+    }
+
+    #[test]
+    fn an_end_used_for_two_paths_is_bound_once() {
+        let settings = Settings { path: vec!["eth0".into(), "eth0=b:2".into(), "wlan0".into()], ..Settings::default() };
+        let routes = routes(&settings, "a:1").unwrap();
+        assert_eq!(routes.iter().map(|route| &route.to[..]).collect::<Vec<_>>(), ["a:1", "b:2", "a:1"]);
+        assert_eq!(distinct_binds(&routes).len(), 2);
+    }
+}

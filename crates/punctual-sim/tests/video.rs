@@ -1,0 +1,99 @@
+//! A video over two poor paths: frames that depend on each other, a dip in one path's rate, random loss.
+
+mod common;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use common::{Sink, ms};
+use punctual_proto::{Block, BlockId, Event, Outcome, SessionId};
+use punctual_sim::{App, AppContext, HostConfig, LinkSpec, Loss, Rate, World, tls};
+
+/// 30 frames a second: an I frame of 22 KB each second, P frames of 4 KB that depend on the frame before.
+#[derive(Default)]
+struct Camera {
+    session: Option<SessionId>,
+    last: Option<BlockId>,
+    sent: BTreeMap<BlockId, Duration>,
+    outcomes: BTreeMap<BlockId, Outcome>,
+}
+
+const FRAMES: u64 = 300;
+const DEADLINE: Duration = Duration::from_millis(150);
+
+impl App for Camera {
+    fn on_event(&mut self, cx: &mut AppContext<'_>, session: SessionId, event: Event) {
+        match event {
+            Event::Connected { .. } => {
+                self.session = Some(session);
+                self.on_timer(cx, 0);
+            }
+            Event::Outcome { id, outcome } => drop(self.outcomes.insert(id, outcome)),
+            Event::Path { id, event } => eprintln!("{:?} {id} {event:?}", cx.now()),
+            _ => (),
+        }
+    }
+
+    fn on_timer(&mut self, cx: &mut AppContext<'_>, frame: u64) {
+        let Some(session) = self.session.filter(|_| frame < FRAMES) else { return };
+        let intra = frame % 30 == 0;
+        let mut block = Block::new(vec![1; if intra { 22_000 } else { 4_000 }]).deadline(DEADLINE);
+        block = block.priority(if intra { 0 } else { 1 });
+        if let Some(last) = self.last.filter(|_| !intra) {
+            block = block.depends_on(last);
+        }
+        let id = cx.send(session, block).expect("room");
+        self.last = Some(id);
+        self.sent.insert(id, cx.now());
+        cx.set_timer(cx.now() + Duration::from_micros(33_333), frame + 1);
+    }
+}
+
+fn run(a: LinkSpec, b: LinkSpec, seed: u64) -> (usize, Vec<String>) {
+    let back = |link: &LinkSpec| LinkSpec { rate: Rate::mbps(10.0), ..link.clone() };
+    let mut world = World::new(seed);
+    let client = world.add_host(HostConfig::new().app(Camera::default()));
+    let server = world.add_host(HostConfig::new().server(tls::server_config()).app(Sink::default()));
+    let paths = [&a, &b].map(|link| world.add_path(client, server, link.clone(), back(link)));
+    world.connect(client, &tls::client_config(), &paths).expect("a session can be started");
+    let start = world.handshake().expect("the handshake succeeds");
+    world.run_for(ms(13_000));
+    let camera: &Camera = world.app(client).expect("a camera");
+    let sink: &Sink = world.app(server).expect("a sink");
+    let mut on_time = 0;
+    let mut report = Vec::new();
+    for (id, at) in &camera.sent {
+        let took = sink.received.get(id).map(|(done, _)| *done - *at);
+        if took.is_some_and(|took| took <= DEADLINE) {
+            on_time += 1;
+        } else {
+            report.push(format!("{id} at {:?}: {took:?} {:?}", *at - start, camera.outcomes.get(id)));
+        }
+    }
+    (on_time, report)
+}
+
+fn link(mbps: f64, delay: u64, loss: f64) -> LinkSpec {
+    LinkSpec::new(mbps, ms(delay)).loss(Loss::Bernoulli(loss)).queue(48_000)
+}
+
+#[test]
+fn steady_links_carry_every_frame() {
+    let (on_time, late) = run(link(2.0, 30, 0.0), link(1.2, 45, 0.0), 1);
+    assert_eq!(on_time as u64, FRAMES, "{late:#?}");
+}
+
+#[test]
+fn explore() {
+    for seed in 1..4 {
+        let (on_time, late) = run(link(2.0, 30, 0.01), link(1.2, 45, 0.01), seed);
+        println!("loss: {on_time} {:#?}", &late[..late.len().min(12)]);
+        let dip = || LinkSpec {
+            rate: Rate::Steps(
+                punctual_sim::Schedule::fixed(2_000_000).then(ms(3_500), 400_000).then(ms(5_500), 2_000_000),
+            ),
+            ..link(2.0, 30, 0.01)
+        };
+        let (on_time, late) = run(dip(), link(1.2, 45, 0.01), seed);
+        println!("dip: {on_time} {:#?}", &late[..late.len().min(12)]);
+    }
+}
