@@ -82,8 +82,8 @@ fn trickle(mtu: u16) -> u64 {
 /// What became of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It went out.
-    Sent { slot: Slot, pn: u64, bytes: u16, at: Instant },
+    /// It went out. `probe`: it is larger than the path is known to carry.
+    Sent { slot: Slot, pn: u64, bytes: u16, at: Instant, probe: bool },
     /// The peer has it.
     Acked { slot: Slot, pn: u64, sent: Instant },
     /// QUIC's loss detection gave it up.
@@ -300,7 +300,11 @@ impl Controller for Steered {
     fn on_packet_sent(&mut self, now: Instant, bytes: u16, pn: u64) {
         self.inner.on_packet_sent(now, bytes, pn);
         let slot = self.slot;
-        self.note(|reading| reading.in_flight += u64::from(bytes), Fate::Sent { slot, pn, bytes, at: now });
+        let mut shared = self.steering.lock();
+        let reading = &mut shared.paths[slot].reading;
+        reading.in_flight += u64::from(bytes);
+        let probe = bytes > reading.mtu;
+        shared.log.push(Fate::Sent { slot, pn, bytes, at: now, probe });
     }
 
     fn on_cwnd_limited(&mut self) {
@@ -402,9 +406,7 @@ impl Controller for Steered {
                 (NOT_QUIET, _) | (_, Gate::Open) => None,
                 (slot, _) if slot == self.slot => None,
                 (_, Gate::Only(slot)) if slot != self.slot => Some(SILENCED),
-                (_, Gate::Only(_) | Gate::Probes) => {
-                    Some(trickle(self.steering.lock().paths[self.slot].reading.mtu))
-                }
+                (_, Gate::Only(_) | Gate::Probes) => Some(trickle(self.steering.lock().paths[self.slot].reading.mtu)),
             };
             if metrics.pacing_rate.is_none() {
                 metrics.congestion_window = UNPACED;

@@ -185,10 +185,10 @@ impl Path {
     }
 
     /// A packet left on the path.
-    pub(crate) fn on_sent(&mut self, pn: u64, bytes: u16, at: Instant, mtu: u16) {
+    pub(crate) fn on_sent(&mut self, pn: u64, bytes: u16, at: Instant, probe: bool) {
         self.pacer.on_sent(at, u64::from(bytes));
-        // A packet beyond the MTU is an MTU probe: its loss says nothing of the path, and QUIC does not report it.
-        if bytes <= mtu {
+        // The loss of an MTU probe says nothing of the path, and QUIC does not report it.
+        if !probe {
             self.in_flight.on_sent(pn, at, Contents::default());
         }
     }

@@ -289,17 +289,17 @@ impl Session {
             judged |= !matches!(fate, Fate::Sent { .. });
             let (Fate::Sent { slot, .. } | Fate::Acked { slot, .. } | Fate::Lost { slot, .. }) = fate;
             let Some(path) = self.paths.in_slot(slot) else { continue };
-            let reading = match last_reading {
+            let mut reading = || match last_reading {
                 Some((of, reading)) if of == slot => reading,
                 _ => last_reading.insert((slot, self.steering.reading(slot))).1,
             };
             match fate {
-                Fate::Sent { pn, bytes, at, .. } => {
-                    path.on_sent(pn, bytes, at, reading.mtu);
+                Fate::Sent { pn, bytes, at, probe, .. } => {
+                    path.on_sent(pn, bytes, at, probe);
                     self.output.on_sent(path, pn);
                 }
                 Fate::Acked { pn, sent, .. } => {
-                    if let Some(event) = path.on_acked(pn, sent, now, &reading, &mut self.store) {
+                    if let Some(event) = path.on_acked(pn, sent, now, &reading(), &mut self.store) {
                         tracing::debug!(path = %path.id, "recovered");
                         self.events.push_back(Event::Path { id: path.id, event });
                     }
