@@ -180,25 +180,13 @@ impl Clocks {
         Some(self.filter.invert(i128::from(peer) - origin))
     }
 
-    /// Our time as the peer's.
-    pub(crate) fn to_peer(&self, ours: Micros) -> Option<u64> {
-        let origin = self.known_origin()?;
-        let offset = self.filter.offset_at(ours).round() as i128;
-        Some(clamp((i128::from(ours) + origin).saturating_add(offset)))
-    }
-
-    /// The recent delay towards the peer, queueing included: smoothed over about 100 ms of what was echoed last.
-    pub(crate) fn one_way_delay(&self, path: PathId) -> Option<Duration> {
-        self.known_origin()?;
-        let path = self.paths.iter().find(|known| known.id == path)?;
-        path.recent.delay().map(micros)
-    }
-
-    /// The delay towards the peer when the path is idle, as of its latest route.
-    pub(crate) fn min_one_way_delay(&self, path: PathId) -> Option<Duration> {
-        self.known_origin()?;
-        let path = self.paths.iter().find(|known| known.id == path)?;
-        path.least_forward().map(micros)
+    /// The delay towards the peer on a path: lately, queueing included (smoothed over about 100 ms of what was echoed last), and
+    /// when the path is idle, as of its latest route.
+    pub(crate) fn one_way_delays(&self, path: PathId) -> (Option<Duration>, Option<Duration>) {
+        let path = self.paths.iter().find(|known| known.id == path).filter(|_| self.known_origin().is_some());
+        let recent = path.and_then(|path| path.recent.delay()).map(micros);
+        let least = path.and_then(|path| path.least_forward()).map(micros);
+        (recent, least)
     }
 
     fn known_origin(&self) -> Option<i128> {

@@ -14,6 +14,9 @@ use crate::{
 /// The application protocol name under which Punctual is negotiated.
 pub const ALPN: &[u8] = b"punctual/1";
 
+/// The most blocks a sender may have live, by the protocol: a receiver needs to remember so many gaps between ended ids.
+pub(crate) const MAX_LIVE: usize = 65_536;
+
 /// Bounds on what a session may hold. Those marked *announced* are told to the peer in SETTINGS and enforced on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -26,7 +29,7 @@ pub struct Limits {
     pub receive_blocks: u64,
     /// Bytes of live blocks `send` accepts before it says [`SendError::Full`](crate::SendError::Full). Default 64 MiB.
     pub send_bytes: u64,
-    /// Live blocks `send` accepts before it says `Full`. Default 16,384.
+    /// Live blocks `send` accepts before it says `Full`. At most 65,536, and taken for that if larger. Default 16,384.
     pub send_blocks: usize,
     /// Dependencies one block may name. Default 64.
     pub dependencies_per_block: usize,
@@ -36,7 +39,8 @@ pub struct Limits {
     pub channels: usize,
     /// Paths open at once, at most [`MAX_PATHS`](crate::multipath::MAX_PATHS). Default 8.
     pub paths: u32,
-    /// Events waiting for the application before the session stops listening to the peer. Default 65,536.
+    /// Events waiting for the application before the session stops reading what the peer has to say of blocks, give or
+    /// take a thousand. Default 65,536.
     pub events: usize,
     /// Sessions a server endpoint has at once. Default 4,096.
     pub sessions: usize,

@@ -86,7 +86,7 @@ fn steady_links_carry_every_frame() {
 fn explore() {
     for seed in 1..4 {
         let (on_time, late) = run(link(2.0, 30, 0.01), link(1.2, 45, 0.01), seed);
-        println!("loss: {on_time} {:#?}", &late[..late.len().min(12)]);
+        println!("loss: {on_time} {:#?}", &late[..late.len().min(60)]);
         let dip = || LinkSpec {
             rate: Rate::Steps(
                 punctual_sim::Schedule::fixed(2_000_000).then(ms(3_500), 400_000).then(ms(5_500), 2_000_000),
@@ -94,6 +94,6 @@ fn explore() {
             ..link(2.0, 30, 0.01)
         };
         let (on_time, late) = run(dip(), link(1.2, 45, 0.01), seed);
-        println!("dip: {on_time} {:#?}", &late[..late.len().min(12)]);
+        println!("dip: {on_time} {:#?}", &late[..late.len().min(60)]);
     }
 }

@@ -37,7 +37,6 @@ pub(crate) async fn run(stage: &Stage) -> Result<Recording, Failure> {
                 Block::new(frame.data.clone()).deadline(stage.scenario.deadline).priority(frame.kind.priority());
             // Blocks are counted as frames are.
             block.dependencies = frame.dependencies.iter().map(|&on| BlockId(on)).collect();
-            if std::env::var_os("DBG").is_some() && index % 3 == 0 { let st = session.stats(); eprintln!("{index} live {} bytes {} resent {} src {} drop {} late {} ot {}", st.live_out, st.live_out_bytes, st.resent_bytes, st.source_bytes, st.blocks_dropped, st.blocks_late, st.blocks_on_time); for p in session.path_stats() { eprintln!("   {:?} {:?} rtt {:?} min {:?} owd {:?} rate {:.0} win {} inf {} loss {:.3} mtu {} sent {} lost {} susp {}", p.id, p.health, p.rtt, p.min_rtt, p.one_way_delay, p.rate, p.window, p.in_flight, p.loss, p.mtu, p.packets_sent, p.packets_lost, p.suspected);} }
             let sent = session.try_send(block).map_err(|error| failed("send", error))?;
             debug_assert_eq!(sent.id().0, index as u64);
             Ok(())

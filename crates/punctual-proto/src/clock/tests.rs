@@ -6,6 +6,15 @@ use proptest::prelude::*;
 
 use super::*;
 
+impl Clocks {
+    /// Our time as the peer's.
+    fn to_peer(&self, ours: Micros) -> Option<u64> {
+        let origin = self.known_origin()?;
+        let offset = self.filter.offset_at(ours).round() as i128;
+        Some(clamp((i128::from(ours) + origin).saturating_add(offset)))
+    }
+}
+
 const MS: f64 = 1_000.0;
 const SECOND: u64 = 1_000_000;
 const HOURS_3: u64 = 3 * 3_600 * SECOND;
@@ -214,7 +223,7 @@ impl World {
         }
         errors.mean /= looks;
         errors.skew_ppm = clocks.estimate().expect("settled").skew_ppm;
-        if let Some(delay) = clocks.min_one_way_delay(PathId(0)) {
+        if let Some(delay) = clocks.one_way_delays(PathId(0)).1 {
             let mut still = Random(0);
             let truth =
                 (0..200).map(|_| (self.delay)(0, Way::There, self.length - 1, &mut still)).fold(f64::MAX, f64::min);
@@ -419,13 +428,13 @@ fn recent_delay_follows_a_queue() {
             clocks.on_echo(PathId(0), at, HOURS_3 + at + delay(at), at + delay(at) + 30_000);
         }
         if at == 5 * SECOND {
-            assert_eq!(clocks.one_way_delay(PathId(0)), Some(Duration::from_millis(30)));
+            assert_eq!(clocks.one_way_delays(PathId(0)).0, Some(Duration::from_millis(30)));
         }
     }
-    let recent = clocks.one_way_delay(PathId(0)).unwrap();
+    let recent = clocks.one_way_delays(PathId(0)).0.unwrap();
     assert!(recent.abs_diff(Duration::from_millis(90)) < Duration::from_millis(2), "{recent:?}");
-    assert_eq!(clocks.min_one_way_delay(PathId(0)), Some(Duration::from_millis(30)));
-    assert_eq!(clocks.one_way_delay(PathId(1)), None);
+    assert_eq!(clocks.one_way_delays(PathId(0)).1, Some(Duration::from_millis(30)));
+    assert_eq!(clocks.one_way_delays(PathId(1)).0, None);
 }
 
 #[test]
@@ -482,7 +491,7 @@ proptest! {
                 prop_assert!(clocks.filter.deviation().is_finite());
                 prop_assert!(clocks.to_ours(probe).is_some() && clocks.to_peer(probe).is_some());
             }
-            let _ = (clocks.one_way_delay(PathId(0)), clocks.min_one_way_delay(PathId(1)));
+            let _ = (clocks.one_way_delays(PathId(0)).0, clocks.one_way_delays(PathId(1)).1);
         }
     }
 

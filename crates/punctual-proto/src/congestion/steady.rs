@@ -35,6 +35,8 @@ const GROWTH: f64 = 1.25;
 const FULL_ROUNDS: u32 = 3;
 /// The window, in bandwidth-delay products: room for acknowledgements to come late (BBR's cwnd_gain).
 const WINDOW_GAIN: f64 = 2.0;
+/// The same as long as a queue stands, with the packets on top: little enough for it to empty.
+const QUEUED_WINDOW: (f64, u64) = (1.0, 2);
 /// How much faster than the path a probe for more bandwidth is, for one round; BBR's 1.25 would queue a quarter of an RTT.
 const PROBE_UP: f64 = 1.1;
 /// How much slower the round after it is, and every round as long as a queue stands.
@@ -49,6 +51,9 @@ const RTT_MEMORY: Duration = Duration::from_secs(10);
 const QUEUE_FLOOR: Duration = Duration::from_millis(4);
 /// See [`QUEUE_FLOOR`]; a share of the path's round trip.
 const QUEUE_SHARE: u32 = 16;
+/// A queue that after so many rounds has not shrunk below this share of what it was is the path's new length.
+const STUBBORN_ROUNDS: u32 = 4;
+const STUBBORN_SHARE: f64 = 0.7;
 /// So large a share of a round lost is congestion, whatever the delay says (BBR v1 bears about a fifth).
 const LOSS_LIMIT: f64 = 0.25;
 /// What is left of the rate after such a round.
@@ -65,8 +70,6 @@ const TRAIN_SPREAD: f64 = 0.5;
 const TRAINS: usize = 8;
 /// Start-up ends at this share of what trains tell.
 const TRAIN_SHARE: f64 = 0.95;
-/// Or at this share, if a queue stands.
-const QUEUED_TRAIN_SHARE: f64 = 0.8;
 /// The smallest window, in packets (RFC 9002 has 2; acknowledgements come for every second packet).
 const MIN_WINDOW_PACKETS: u64 = 4;
 
@@ -139,7 +142,9 @@ struct Steady {
     round: u64,
     /// The round ends when a packet sent after this much was delivered is acknowledged.
     round_ends: u64,
-    round_began: Instant,
+    /// When the round's first answer came, and for how many bytes.
+    round_first_ack: Option<Instant>,
+    round_first_bytes: u64,
     round_shortest: Duration,
     round_acked: u64,
     round_lost: u64,
@@ -150,6 +155,8 @@ struct Steady {
     full_rate: f64,
     full_rounds: u32,
     queue_stands: bool,
+    /// For how many rounds it has, and how long it was in the first.
+    queued: Option<(u32, Duration)>,
     train: Option<Train>,
     /// What the last trains told of the path's rate, bytes per second.
     trains: VecDeque<f64>,
@@ -170,7 +177,8 @@ impl Steady {
             rates: VecDeque::new(),
             round: 0,
             round_ends: 0,
-            round_began: now,
+            round_first_ack: None,
+            round_first_bytes: 0,
             round_shortest: Duration::MAX,
             round_acked: 0,
             round_lost: 0,
@@ -179,6 +187,7 @@ impl Steady {
             full_rate: 0.0,
             full_rounds: 0,
             queue_stands: false,
+            queued: None,
             train: None,
             trains: VecDeque::new(),
         }
@@ -273,18 +282,15 @@ impl Steady {
         }
     }
 
-    fn end_round(&mut self, now: Instant) {
+    fn end_round(&mut self) {
         self.round += 1;
         self.round_ends = self.delivered;
-        let min = self.rtt().unwrap_or_default();
-        let queue = self.round_shortest.saturating_sub(min);
-        self.queue_stands = self.round_shortest < Duration::MAX && queue > QUEUE_FLOOR.max(min / QUEUE_SHARE);
-        if self.queue_stands {
-            // The path was busy all the round: what it delivered is what it can deliver, however little there was to send.
-            let lasted = now.saturating_duration_since(self.round_began).as_secs_f64();
-            let delivered = self.round_acked as f64 / lasted.max(1e-6);
+        self.judge_queue();
+        if let Some(delivered) = self.busy_rate().filter(|_| self.queue_stands) {
+            // The path was busy all the while: what it delivered is what it can deliver, however little there was to send.
             self.rates.retain(|&(_, rate)| rate <= delivered);
             self.rates.push_back((self.round, delivered));
+            self.trains.clear();
         }
         let lost = self.round_lost as f64 / (self.round_lost + self.round_acked).max(1) as f64;
         if lost > LOSS_LIMIT {
@@ -305,19 +311,45 @@ impl Steady {
             }
             Phase::Cruise(rounds) => Phase::Cruise((rounds + 1).min(CYCLE)),
         };
-        self.round_began = now;
+        self.round_first_ack = None;
+        self.round_first_bytes = 0;
         self.round_shortest = Duration::MAX;
         self.round_acked = 0;
         self.round_lost = 0;
         self.round_app_limited = false;
     }
 
+    /// Whether a queue stood all the round. One that will not shrink, though less is sent than the path delivers, is none: the
+    /// path itself has become longer (or others keep its queue full, which for us is the same).
+    fn judge_queue(&mut self) {
+        let Some((min, since)) = self.min_rtt.filter(|_| self.round_shortest < Duration::MAX) else { return };
+        let queue = self.round_shortest.saturating_sub(min);
+        self.queue_stands = queue > QUEUE_FLOOR.max(min / QUEUE_SHARE);
+        if !self.queue_stands {
+            self.queued = None;
+            return;
+        }
+        let (rounds, first) = self.queued.map_or((1, queue), |(rounds, first)| (rounds + 1, first));
+        self.queued = Some((rounds, first));
+        if rounds >= STUBBORN_ROUNDS && queue >= first.mul_f64(STUBBORN_SHARE) {
+            self.min_rtt = Some((self.round_shortest, since.max(self.delivered_at)));
+            self.queue_stands = false;
+            self.queued = None;
+        }
+    }
+
+    /// What arrived per second between the round's first answer and its last.
+    fn busy_rate(&self) -> Option<f64> {
+        let first = self.round_first_ack?;
+        let lasted = self.delivered_at.saturating_duration_since(first).as_secs_f64();
+        let bytes = self.round_acked.saturating_sub(self.round_first_bytes);
+        (bytes >= TRAIN_PACKETS * self.mtu && lasted > 0.0).then(|| bytes as f64 / lasted)
+    }
+
     fn startup_is_over(&mut self) -> bool {
         let rate = self.rate().unwrap_or(0.0);
-        // Far below what trains tell, a queue is a burst's own and passes with it.
-        let enough = if self.queue_stands { QUEUED_TRAIN_SHARE } else { TRAIN_SHARE };
-        let arrived = self.train_rate().map_or(self.queue_stands, |train| rate >= enough * train);
-        if !self.round_app_limited && arrived {
+        let arrived = self.train_rate().is_some_and(|train| rate >= TRAIN_SHARE * train);
+        if self.queue_stands || (arrived && !self.round_app_limited) {
             return true;
         }
         if rate >= self.full_rate * GROWTH {
@@ -362,6 +394,9 @@ impl Controller for Steady {
         self.delivered += bytes;
         self.delivered_at = now;
         self.round_acked += bytes;
+        if *self.round_first_ack.get_or_insert(now) == now {
+            self.round_first_bytes += bytes;
+        }
         self.sample_rtt(now.saturating_duration_since(sent), now);
         self.sample_train(sent, now, bytes);
         if app_limited {
@@ -372,7 +407,7 @@ impl Controller for Steady {
         self.round_app_limited |= packet.app_limited;
         self.sample_rate(&packet, now);
         if packet.delivered >= self.round_ends {
-            self.end_round(now);
+            self.end_round();
         }
         if self.phase == Phase::Drain && self.bdp().is_some_and(|bdp| self.in_flight as f64 <= bdp) {
             self.phase = Phase::Cruise(2);
@@ -404,14 +439,15 @@ impl Controller for Steady {
     }
 
     fn window(&self) -> u64 {
-        let gain = if self.phase == Phase::Startup { STARTUP_GAIN } else { WINDOW_GAIN };
         let Some(bdp) = self.bdp() else { return self.initial_window };
         // Room besides for what acknowledgements bundle.
-        let window = (gain * bdp) as u64 + MIN_WINDOW_PACKETS * self.mtu;
-        let floor = match self.phase {
-            Phase::Startup => self.initial_window,
-            _ => MIN_WINDOW_PACKETS * self.mtu,
+        let (gain, packets) = match self.phase {
+            _ if self.queue_stands => QUEUED_WINDOW,
+            Phase::Startup => (STARTUP_GAIN, MIN_WINDOW_PACKETS),
+            Phase::Drain | Phase::Cruise(_) => (WINDOW_GAIN, MIN_WINDOW_PACKETS),
         };
+        let window = (gain * bdp) as u64 + packets * self.mtu;
+        let floor = if self.phase == Phase::Startup { self.initial_window } else { 0 };
         window.max(floor)
     }
 

@@ -310,10 +310,12 @@ impl ControlDecoder {
         if let Stage::Failed(error) = self.stage {
             return Err(error);
         }
-        self.read().inspect_err(|&error| {
+        let frame = self.read().inspect_err(|&error| {
             self.stage = Stage::Failed(error);
             self.buf = BytesMut::new();
-        })
+        });
+        debug_assert!(frame != Ok(None) || self.held() <= Self::HELD, "less than a frame is left between rounds");
+        frame
     }
 
     fn read(&mut self) -> Result<Option<ControlFrame>, ProtocolError> {
@@ -371,7 +373,6 @@ impl ControlDecoder {
         self.skip -= skipped as u64;
     }
 
-    #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn held(&self) -> usize {
         self.buf.len()
     }

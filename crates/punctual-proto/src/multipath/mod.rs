@@ -48,6 +48,10 @@ pub struct PathView {
     pub rtt_var: Duration,
     /// Estimated one-way delay towards the peer, queueing included; half the RTT until it has been measured.
     pub one_way_delay: Duration,
+    /// The same of an empty path: the least it was lately.
+    pub min_one_way_delay: Duration,
+    /// How long the path needs, at its rate, for what it was given already.
+    pub backlog: Duration,
     /// Share of packets lost lately, 0 to 1.
     pub loss: f64,
     /// Congestion window, bytes.
@@ -139,6 +143,12 @@ pub type PathSchedulerFactory = Arc<dyn Fn() -> Box<dyn PathScheduler> + Send + 
 /// The path schedulers that can be chosen by name, the default first.
 pub const REGISTRY: &[Entry<PathSchedulerFactory>] = &[
     Entry {
+        name: "earliest",
+        about: "the path on which the fragment should arrive first, waiting for it if need be",
+        parameters: &[],
+        make: |_| Arc::new(|| Box::new(earliest::Earliest)),
+    },
+    Entry {
         name: "lowest-rtt",
         about: "of the paths with room the one with the lowest round-trip time",
         parameters: &[],
@@ -173,6 +183,7 @@ pub fn default_factory() -> PathSchedulerFactory {
     REGISTRY[0].with_defaults()
 }
 
+mod earliest;
 mod lowest_rtt;
 mod round_robin;
 mod single;

@@ -72,6 +72,9 @@ pub(crate) struct Path {
     longest_silence: (Duration, Duration),
     silences_since: Instant,
     pacer: Pacer,
+    /// When the path will have passed on what it was given, at its rate (bytes per second).
+    busy_until: Instant,
+    rate: f64,
     /// RTT until an ACK has measured one.
     initial_rtt: Duration,
     last_heard: Option<Instant>,
@@ -99,24 +102,24 @@ pub(crate) struct Path {
 }
 
 impl Path {
+    /// A path that is being opened.
     pub(crate) fn new(
         id: PathId,
         quic: noq_proto::PathId,
         slot: Slot,
         network: NetworkPath,
-        health: PathHealth,
         now: Instant,
         initial_rtt: Duration,
         reading: &PathReading,
     ) -> Self {
-        let rate = pacing_rate(reading, initial_rtt);
+        let pacing = pacing_rate(reading, initial_rtt);
         Self {
             id,
             quic,
             number: path_number(quic),
             slot,
             network,
-            health,
+            health: PathHealth::Opening,
             in_flight: InFlight::default(),
             suspected: 0,
             status: PathStatus::Available,
@@ -124,7 +127,9 @@ impl Path {
             last_received: now,
             longest_silence: (Duration::ZERO, Duration::ZERO),
             silences_since: now,
-            pacer: Pacer::new(now, rate, reading.mtu),
+            pacer: Pacer::new(now, pacing, reading.mtu),
+            busy_until: now,
+            rate: rate(reading, initial_rtt),
             initial_rtt,
             last_heard: None,
             last_answer: None,
@@ -149,7 +154,7 @@ impl Path {
         &self,
         now: Instant,
         reading: &PathReading,
-        one_way_delay: Option<Duration>,
+        (one_way_delay, least): (Option<Duration>, Option<Duration>),
         trusted: bool,
     ) -> PathView {
         let (rtt, min_rtt, rtt_var) = self.rtts(reading);
@@ -165,6 +170,8 @@ impl Path {
             min_rtt,
             rtt_var,
             one_way_delay: one_way_delay.unwrap_or(rtt / 2),
+            min_one_way_delay: least.unwrap_or(min_rtt / 2),
+            backlog: self.busy_until.saturating_duration_since(now),
             loss: self.loss,
             window: reading.window,
             in_flight: reading.in_flight,
@@ -187,6 +194,7 @@ impl Path {
     /// A packet left on the path.
     pub(crate) fn on_sent(&mut self, pn: u64, bytes: u16, at: Instant, probe: bool) {
         self.pacer.on_sent(at, u64::from(bytes));
+        self.busy_until = self.busy_until.max(at) + Duration::from_secs_f64(f64::from(bytes) / self.rate);
         // The loss of an MTU probe says nothing of the path, and QUIC does not report it.
         if !probe {
             self.in_flight.on_sent(pn, at, Contents::default());
@@ -206,6 +214,7 @@ impl Path {
             return None;
         }
         self.note_answer(now, now.saturating_duration_since(sent), reading);
+        self.note_queue(sent, now, reading);
         self.loss *= 1.0 - LOSS_WEIGHT;
         if self.suspect_since.is_some_and(|since| sent >= since) {
             self.suspect_since = None;
@@ -222,16 +231,18 @@ impl Path {
         self.in_flight.on_lost(pn, self.id, now, store);
     }
 
-    /// The controller may have changed its mind: packets were acknowledged or lost.
+    /// Goes as fast as the controller says; packets were acknowledged or lost.
     pub(crate) fn follow(&mut self, now: Instant, reading: &PathReading) {
-        self.pacer.set_rate(now, pacing_rate(reading, self.rtts(reading).0), reading.mtu);
+        let rtt = self.rtts(reading).0;
+        self.rate = rate(reading, rtt);
+        self.pacer.set_rate(now, pacing_rate(reading, rtt), reading.mtu);
     }
 
     /// A path that was being opened is ready for data.
     pub(crate) fn on_validated(&mut self, now: Instant, rtt: Option<Duration>, reading: &PathReading) {
         self.health = PathHealth::Active;
         self.initial_rtt = rtt.unwrap_or(self.initial_rtt);
-        self.pacer.set_rate(now, pacing_rate(reading, self.rtts(reading).0), reading.mtu);
+        self.follow(now, reading);
     }
 
     /// Learns from an acknowledgement how long answers take, and how far apart they come.
@@ -278,6 +289,14 @@ impl Path {
         self.longest_silence.0.max(self.longest_silence.1).mul_f64(1.25)
     }
 
+    /// Learns from an acknowledgement how long the queue is: the packet stood in it for what its round trip exceeded the
+    /// least, and what left after it stands behind it. That is longer than thought if the path has become slower.
+    fn note_queue(&mut self, sent: Instant, now: Instant, reading: &PathReading) {
+        let queued = now.saturating_duration_since(sent).saturating_sub(self.rtts(reading).1);
+        let behind = Duration::from_secs_f64(reading.in_flight as f64 / self.rate);
+        self.busy_until = self.busy_until.max(sent + queued + behind);
+    }
+
     /// Whether QUIC may send data on it as things stand.
     pub(crate) fn is_available(&self) -> bool {
         self.status == PathStatus::Available
@@ -299,7 +318,7 @@ impl Path {
 
     /// When [`on_timeout`](Self::on_timeout) is due.
     pub(crate) fn next_timeout(&self, reading: &PathReading, max_ack_delay: Duration) -> Option<Instant> {
-        let alarm = match self.health {
+        match self.health {
             PathHealth::Opening => None,
             PathHealth::Active => {
                 let oldest = self.in_flight.oldest_of_tail();
@@ -309,8 +328,7 @@ impl Path {
                 [silence, overdue].into_iter().flatten().min()
             }
             PathHealth::Suspect => self.next_probe,
-        };
-        alarm
+        }
     }
 
     /// When a datagram should leave to carry an echo.
@@ -528,14 +546,14 @@ impl Paths {
         &self,
         now: Instant,
         steering: &Steering,
-        one_way_delay: impl Fn(PathId) -> Option<Duration>,
+        delays: impl Fn(PathId) -> (Option<Duration>, Option<Duration>),
         views: &mut Vec<PathView>,
     ) {
         views.clear();
         let best = self.list.iter().map(Path::doubt).min();
         for path in &self.list {
             let trusted = path.health != PathHealth::Opening && Some(path.doubt()) == best;
-            views.push(path.view(now, &steering.reading(path.slot), one_way_delay(path.id), trusted));
+            views.push(path.view(now, &steering.reading(path.slot), delays(path.id), trusted));
         }
     }
 

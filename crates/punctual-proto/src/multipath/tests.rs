@@ -19,6 +19,8 @@ pub(super) fn path(id: u32) -> PathView {
         min_rtt: Duration::from_millis(50),
         rtt_var: Duration::from_millis(5),
         one_way_delay: Duration::from_millis(25),
+        min_one_way_delay: Duration::from_millis(25),
+        backlog: Duration::ZERO,
         loss: 0.0,
         window: 100_000,
         in_flight: 0,
@@ -26,11 +28,16 @@ pub(super) fn path(id: u32) -> PathView {
     }
 }
 
+/// A fragment of a kilobyte.
+pub(super) fn fragment() -> FragmentView {
+    let begin = Instant::now();
+    let block = BlockView { id: BlockId(0), size: 1000, unsent: 1000, begin, deadline: None, priority: 0 };
+    FragmentView { block, len: 1000, lost_on: None }
+}
+
 /// The path a fragment takes.
 pub(super) fn choose(scheduler: &mut dyn PathScheduler, paths: &[PathView]) -> Option<u32> {
-    let now = Instant::now();
-    let block = BlockView { id: BlockId(0), size: 1000, unsent: 1000, begin: now, deadline: None, priority: 0 };
-    match scheduler.choose(&FragmentView { block, len: 1000, lost_on: None }, paths, now) {
+    match scheduler.choose(&fragment(), paths, Instant::now()) {
         PathChoice::Send(paths) => Some(paths.iter().next()?.0),
         PathChoice::Wait => None,
     }
@@ -65,7 +72,7 @@ fn names_lead_to_their_schedulers() {
     for name in names() {
         assert_eq!(by_name(name).unwrap()().name(), name);
     }
-    assert_eq!(default_factory()().name(), "lowest-rtt");
+    assert_eq!(default_factory()().name(), "earliest");
     let error = by_name("fastest").err().unwrap().to_string();
-    assert_eq!(error, "no scheduler is called `fastest`; choose one of: lowest-rtt, round-robin, single");
+    assert_eq!(error, "no scheduler is called `fastest`; choose one of: earliest, lowest-rtt, round-robin, single");
 }

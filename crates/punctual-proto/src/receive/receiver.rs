@@ -17,8 +17,10 @@ use crate::{
     frame::BlockInfo,
 };
 
-/// The most separate ranges of ended ids that are remembered; beyond, the oldest gap counts as ended.
-const MAX_ENDED_RANGES: usize = 16_384;
+/// The most separate ranges that are remembered, of ended ids (beyond, the oldest gap counts as ended) and of dropped
+/// positions in channels (beyond is an error). Between two ranges there is a live block of the sender's, which by
+/// `docs/protocol.md` has no more than this.
+const MAX_RANGES: usize = crate::config::MAX_LIVE + 1;
 /// Credit is renewed once this share of the window has been consumed: 1 / 4.
 const CREDIT_STEP: u64 = 4;
 
@@ -102,6 +104,8 @@ pub(crate) struct Receiver {
     refused: BTreeMap<BlockId, bool>,
     granted: Totals,
     opened: Totals,
+    /// Blocks known by their fragments or an UPDATE only, each with the end of its furthest fragment.
+    headless: Totals,
     consumed: Totals,
     notices: VecDeque<Notice>,
     tally: Tally,
@@ -121,6 +125,7 @@ impl Receiver {
             refused: BTreeMap::new(),
             granted: Totals { bytes: limits.receive_bytes, blocks: limits.receive_blocks },
             opened: Totals::default(),
+            headless: Totals::default(),
             consumed: Totals::default(),
             notices: VecDeque::new(),
             tally: Tally::default(),
@@ -152,13 +157,14 @@ impl Receiver {
         if let Some(known) = self.blocks.get(&id).and_then(|block| block.info) {
             return if known == info { Ok(()) } else { Err(ProtocolError::InfoConflict) };
         }
-        self.open(info.size)?;
-        let (limits, max_places) = (self.limits, self.max_places());
-        let block = self.block(id)?;
+        let mut block = self.take(id).unwrap_or_default();
         if block.bytes.end() > info.size {
             return Err(ProtocolError::FragmentRange);
         }
+        self.open(info.size)?;
+        let (limits, max_places) = (self.limits, self.max_places());
         block.info = Some(info);
+        self.keep(id, block);
         if let Some(place) = info.channel {
             self.channels.place(place, id, limits.channels, max_places)?;
         }
@@ -186,6 +192,7 @@ impl Receiver {
             return Err(ProtocolError::FragmentRange);
         }
         let held = block.bytes.held();
+        let end = block.bytes.end();
         let new = block.bytes.insert(offset, data)?;
         let due = block
             .info
@@ -195,9 +202,13 @@ impl Receiver {
             block.good_bytes += new;
         }
         let holds = block.bytes.held();
+        if block.info.is_none() {
+            self.headless.bytes += block.bytes.end() - end;
+        }
         self.held = self.held + holds - held;
         self.tally.received_bytes += new;
         self.tally.duplicate_bytes += len - new;
+        self.check_credit()?;
         // Twice the window leaves room for the accounting of small fragments; an honest peer is far from it.
         if self.held > self.limits.receive_bytes.saturating_mul(2) {
             return Err(ProtocolError::Credit);
@@ -253,6 +264,9 @@ impl Receiver {
         let info = block.as_ref().and_then(|block| block.info);
         if info.is_some_and(|info| info.size != size || info.channel != place) {
             return Err(ProtocolError::InfoConflict);
+        }
+        if block.as_ref().is_some_and(|block| block.bytes.end() > size) {
+            return Err(ProtocolError::FragmentRange);
         }
         let (received_bytes, good_bytes) = block.map_or((0, 0), |block| (block.bytes.received(), block.good_bytes));
         if size > 0 {
@@ -323,19 +337,22 @@ impl Receiver {
     pub(crate) fn close(&mut self) {
         self.blocks.clear();
         self.held = 0;
+        self.headless = Totals::default();
         self.refused.clear();
         self.channels = Channels::default();
         self.notices.retain(|notice| matches!(notice, Notice::Dropped { .. } | Notice::Readable));
     }
 
     fn max_places(&self) -> usize {
-        // Dropped blocks that were never opened take a place as well, and use no credit.
-        (self.limits.receive_blocks as usize).saturating_mul(4)
+        // Those of open blocks, and what was dropped between the sender's live ones.
+        usize::try_from(self.limits.receive_blocks).unwrap_or(usize::MAX).saturating_add(MAX_RANGES)
     }
 
+    /// A block that has not ended, which the peer may be speaking of for the first time.
     fn block(&mut self, id: BlockId) -> Result<&mut Incoming, ProtocolError> {
-        if self.blocks.len() as u64 >= self.limits.receive_blocks && !self.blocks.contains_key(&id) {
-            return Err(ProtocolError::Credit);
+        if !self.blocks.contains_key(&id) {
+            self.headless.blocks += 1;
+            self.check_credit()?;
         }
         Ok(self.blocks.entry(id).or_default())
     }
@@ -343,16 +360,30 @@ impl Receiver {
     fn take(&mut self, id: BlockId) -> Option<Incoming> {
         let block = self.blocks.remove(&id)?;
         self.held -= block.bytes.held();
+        if block.info.is_none() {
+            self.headless.bytes -= block.bytes.end();
+            self.headless.blocks -= 1;
+        }
         Some(block)
+    }
+
+    /// Puts a block back whose info is known.
+    fn keep(&mut self, id: BlockId, block: Incoming) {
+        self.held += block.bytes.held();
+        self.blocks.insert(id, block);
     }
 
     fn open(&mut self, size: u64) -> Result<(), ProtocolError> {
         self.opened.bytes = self.opened.bytes.saturating_add(size);
         self.opened.blocks += 1;
-        if self.opened.bytes > self.granted.bytes || self.opened.blocks > self.granted.blocks {
-            return Err(ProtocolError::Credit);
-        }
-        Ok(())
+        self.check_credit()
+    }
+
+    /// Whether all the peer has opened, as far as it is known, had credit.
+    fn check_credit(&self) -> Result<(), ProtocolError> {
+        let bytes = self.opened.bytes.saturating_add(self.headless.bytes);
+        let blocks = self.opened.blocks + self.headless.blocks;
+        if bytes > self.granted.bytes || blocks > self.granted.blocks { Err(ProtocolError::Credit) } else { Ok(()) }
     }
 
     fn consume(&mut self, size: u64) {
@@ -370,7 +401,7 @@ impl Receiver {
 
     fn end(&mut self, id: BlockId) {
         self.ended.insert(id.0..id.0 + 1);
-        if self.ended.len() > MAX_ENDED_RANGES {
+        if self.ended.len() > MAX_RANGES {
             let floor = self.ended.first().map_or(0, |range| range.end);
             let next = self.ended.iter().nth(1).map_or(floor, |range| range.start);
             // A peer that leaves gaps for ever loses the oldest: those ids count as ended.

@@ -2,24 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use rangemap::RangeSet;
+
 use crate::{
     block::{BlockId, Channel},
     error::ProtocolError,
 };
 
-/// What is known of a position in a channel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
-    /// This block stands there.
-    Taken(BlockId),
-    /// The block that stood there was dropped.
-    Skipped,
-}
-
 /// The in-order channels of one direction.
 #[derive(Debug, Default)]
 pub(crate) struct Channels {
     channels: BTreeMap<Channel, State>,
+    /// Entries of all channels' maps.
     places: usize,
 }
 
@@ -27,7 +21,20 @@ pub(crate) struct Channels {
 struct State {
     /// Every position below is behind us.
     next: u64,
-    places: BTreeMap<u64, Place>,
+    /// Which block stands where.
+    taken: BTreeMap<u64, BlockId>,
+    /// Positions whose blocks were dropped. As ranges: where one block is late, everything behind it may be dropped.
+    skipped: RangeSet<u64>,
+}
+
+impl State {
+    fn places(&self) -> usize {
+        self.taken.len() + self.skipped.len()
+    }
+
+    fn is_set(&self, position: u64) -> bool {
+        position < self.next || self.taken.contains_key(&position) || self.skipped.contains(&position)
+    }
 }
 
 impl Channels {
@@ -37,12 +44,12 @@ impl Channels {
     /// If another stands there, the position is behind us, or there are more channels or places than allowed.
     pub(crate) fn place(
         &mut self,
-        (channel, position): (Channel, u64),
+        place: (Channel, u64),
         id: BlockId,
         max_channels: usize,
         max_places: usize,
     ) -> Result<(), ProtocolError> {
-        self.set((channel, position), Place::Taken(id), max_channels, max_places)
+        self.set(place, Some(id), max_channels, max_places)
     }
 
     /// The block at a position was dropped.
@@ -53,50 +60,54 @@ impl Channels {
         max_channels: usize,
         max_places: usize,
     ) -> Result<(), ProtocolError> {
-        if let Some(place) = self.channels.get_mut(&channel).and_then(|state| state.places.get_mut(&position))
-            && *place == Place::Taken(id)
+        if let Some(state) = self.channels.get_mut(&channel)
+            && state.taken.get(&position) == Some(&id)
         {
-            *place = Place::Skipped;
-            return Ok(());
+            state.taken.remove(&position);
+            self.places -= 1;
         }
-        self.set((channel, position), Place::Skipped, max_channels, max_places)
+        self.set((channel, position), None, max_channels, max_places)
     }
 
     fn set(
         &mut self,
         (channel, position): (Channel, u64),
-        place: Place,
+        block: Option<BlockId>,
         max_channels: usize,
         max_places: usize,
     ) -> Result<(), ProtocolError> {
-        if self.places >= max_places || (self.channels.len() >= max_channels && !self.channels.contains_key(&channel)) {
+        if self.channels.len() >= max_channels && !self.channels.contains_key(&channel) {
             return Err(ProtocolError::Channel);
         }
         let state = self.channels.entry(channel).or_default();
-        if position < state.next || state.places.insert(position, place).is_some() {
+        if state.is_set(position) {
             return Err(ProtocolError::Channel);
         }
-        self.places += 1;
-        Ok(())
+        let before = state.places();
+        match block {
+            Some(id) => drop(state.taken.insert(position, id)),
+            None => state.skipped.insert(position..position + 1),
+        }
+        self.places = self.places + state.places() - before;
+        if self.places > max_places { Err(ProtocolError::Channel) } else { Ok(()) }
     }
 
     /// The next block of the channel whose turn it is, if `complete` says that it is all there.
     pub(crate) fn advance(&mut self, channel: Channel, complete: impl Fn(BlockId) -> bool) -> Option<BlockId> {
         let state = self.channels.get_mut(&channel)?;
-        loop {
-            let place = state.places.first_entry().filter(|place| *place.key() == state.next)?;
-            let turn = match *place.get() {
-                Place::Taken(id) if !complete(id) => return None,
-                Place::Taken(id) => Some(id),
-                Place::Skipped => None,
-            };
-            place.remove();
+        if let Some(skipped) = state.skipped.get(&state.next).cloned() {
+            state.next = skipped.end;
+            state.skipped.remove(skipped);
             self.places -= 1;
-            state.next += 1;
-            if turn.is_some() {
-                return turn;
-            }
         }
+        let first = state.taken.first_entry().filter(|first| *first.key() == state.next)?;
+        if !complete(*first.get()) {
+            return None;
+        }
+        let id = first.remove();
+        self.places -= 1;
+        state.next += 1;
+        Some(id)
     }
 }
 
@@ -125,6 +136,25 @@ mod tests {
         assert!(c.place((Channel(1), 0), BlockId(1), 1, 2).is_err());
         assert!(c.place((Channel(2), 0), BlockId(1), 1, 2).is_err());
         c.skip((Channel(1), 5), BlockId(5), 1, 2).unwrap();
-        assert!(c.skip((Channel(1), 6), BlockId(6), 1, 2).is_err());
+        assert!(c.skip((Channel(1), 5), BlockId(6), 1, 2).is_err());
+        assert!(c.place((Channel(1), 5), BlockId(6), 1, 2).is_err());
+        c.skip((Channel(1), 6), BlockId(6), 1, 2).unwrap();
+        assert!(c.skip((Channel(1), 8), BlockId(8), 1, 2).is_err(), "a gap takes a place");
+    }
+
+    #[test]
+    fn what_is_dropped_behind_a_late_block_takes_one_place() {
+        let mut c = Channels::default();
+        let ch = Channel(0);
+        c.place((ch, 0), BlockId(0), 1, 2).unwrap();
+        for position in (1..1_000).rev() {
+            c.skip((ch, position), BlockId(position), 1, 2).unwrap();
+        }
+        assert_eq!(c.places, 2);
+        assert_eq!(c.advance(ch, |_| true), Some(BlockId(0)));
+        assert_eq!(c.advance(ch, |_| true), None);
+        assert_eq!(c.places, 0);
+        assert!(c.place((ch, 999), BlockId(1_000), 1, 2).is_err(), "behind us");
+        c.place((ch, 1_000), BlockId(1_000), 1, 2).unwrap();
     }
 }

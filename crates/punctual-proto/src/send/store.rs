@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     block::{Block, BlockId, BlockUpdate, Channel, Delivery, Delta, DropReason, Outcome},
-    config::Limits,
+    config::{Limits, MAX_LIVE},
     error::{BlockError, ProtocolError, SendError},
     multipath::PathId,
     schedule::{BlockScheduler, BlockView, SendContext},
@@ -151,7 +151,7 @@ impl Store {
 
     /// Whether a block of `size` bytes has room.
     pub(crate) fn has_room(&self, size: usize) -> bool {
-        self.blocks.len() < self.limits.send_blocks
+        self.blocks.len() < self.max_live()
             // A single block always fits, however the limits were set.
             && (self.bytes + size as u64 <= self.limits.send_bytes || self.blocks.is_empty())
     }
@@ -159,9 +159,13 @@ impl Store {
     /// Whether there is room again after there was none; says so once.
     pub(crate) fn take_writable(&mut self) -> bool {
         self.starved
-            && self.blocks.len() < self.limits.send_blocks
+            && self.blocks.len() < self.max_live()
             && self.bytes < self.limits.send_bytes
             && std::mem::take(&mut self.starved)
+    }
+
+    fn max_live(&self) -> usize {
+        self.limits.send_blocks.min(MAX_LIVE)
     }
 
     fn check(&self, block: &Block) -> Result<(), SendError> {
@@ -384,8 +388,13 @@ impl Store {
     /// The peer does not want a block.
     pub(crate) fn on_refused(&mut self, id: BlockId) -> Result<(), ProtocolError> {
         let Some(block) = self.known(id)? else { return Ok(()) };
-        // The answer settles the credit that the block used.
         let (good_bytes, size, channel) = (block.good_bytes, block.size(), block.channel);
+        if let Some(reason) = block.dying {
+            // The peer has been told already, and its refusal says that it does not have the block.
+            self.bury(id, reason, good_bytes);
+            return Ok(());
+        }
+        // The answer settles the credit that the block used.
         self.notices.push_back(Notice::Dropped { id, reason: DropReason::Refused, size, channel });
         self.bury(id, DropReason::Refused, good_bytes);
         Ok(())

@@ -30,13 +30,8 @@ impl Control {
         Self { send: None, recv: None, backlog: Vec::new(), decoder: ControlDecoder::new() }
     }
 
-    /// Opens our direction and says what we accept.
-    pub(super) fn open(&mut self, conn: &mut Connection, limits: &Limits) {
-        self.send = conn.streams().open(Dir::Uni);
-        if let Some(id) = self.send {
-            // Cannot fail: the stream was opened just now.
-            let _ = conn.send_stream(id).set_priority(PRIORITY);
-        }
+    /// Says what we accept, ahead of all that waits; the stream is opened as soon as the peer allows it.
+    pub(super) fn begin(&mut self, limits: &Limits) {
         let waiting = std::mem::take(&mut self.backlog);
         control::open_stream(&mut self.backlog);
         let settings = Settings {
@@ -61,11 +56,23 @@ impl Control {
 
     /// Hands queued frames to QUIC.
     pub(super) fn flush(&mut self, conn: &mut Connection) {
-        let Some(id) = self.send.filter(|_| !self.backlog.is_empty()) else { return };
+        if self.backlog.is_empty() {
+            return;
+        }
+        let Some(id) = self.send.or_else(|| self.open(conn)) else { return };
         // Blocked by flow control: what is left waits for the next time.
         if let Ok(written) = conn.send_stream(id).write(&self.backlog) {
             self.backlog.drain(..written);
         }
+    }
+
+    fn open(&mut self, conn: &mut Connection) -> Option<StreamId> {
+        self.send = conn.streams().open(Dir::Uni);
+        if let Some(id) = self.send {
+            // Cannot fail: the stream was opened just now.
+            let _ = conn.send_stream(id).set_priority(PRIORITY);
+        }
+        self.send
     }
 
     /// # Errors

@@ -38,9 +38,10 @@ impl Fallback {
         self.sending.is_empty() && self.blocks.is_empty() && self.receiving.is_empty()
     }
 
-    /// Blocks the peer has begun and not finished, and the bytes held for them.
+    /// Blocks of which there are bytes but not all, and these bytes.
     pub(super) fn live_in(&self) -> (u64, u64) {
-        (self.receiving.len() as u64, self.receiving.values().map(|bytes| bytes.len() as u64).sum())
+        let held = self.receiving.values().map(|bytes| bytes.len() as u64).filter(|&bytes| bytes > 0);
+        held.fold((0, 0), |(blocks, sum), bytes| (blocks + 1, sum + bytes))
     }
 }
 

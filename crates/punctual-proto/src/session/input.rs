@@ -22,8 +22,8 @@ use crate::{
     send::store::Notice as StoreNotice,
 };
 
-/// The most bytes of a stream read at once.
-const READ_CHUNK: usize = 64 << 10;
+/// The most bytes of the control stream read at once: few enough that their events do not count for much.
+const READ_CHUNK: usize = 4 << 10;
 
 impl Session {
     /// Takes in a UDP datagram of this session.
@@ -56,6 +56,8 @@ impl Session {
                 QuicEvent::Connected => self.establish(now),
                 QuicEvent::ConnectionLost { reason } => self.end(close_reason(reason)),
                 QuicEvent::Stream(event) => self.take_stream_event(now, event),
+                // What becomes of the paths of a session that is over is of no interest.
+                QuicEvent::Path(_) if matches!(self.phase, Phase::Closed(_)) => {}
                 QuicEvent::Path(event) => self.take_path_event(now, event),
                 QuicEvent::HandshakeDataReady
                 | QuicEvent::HandshakeConfirmed
@@ -83,7 +85,7 @@ impl Session {
             return;
         }
         if punctual {
-            self.control.open(&mut self.conn, &self.config.limits);
+            self.control.begin(&self.config.limits);
         } else {
             self.steering.hands_off();
             self.store.on_fallback();
@@ -162,8 +164,13 @@ impl Session {
             self.read_fallback_streams(now);
             return;
         }
+        self.stalled = None;
         let Some(id) = self.control.recv else { return };
-        while self.events.len() < self.config.limits.events && self.phase == Phase::Open {
+        while self.phase == Phase::Open {
+            if self.events.len() >= self.config.limits.events {
+                self.stalled = Some(now);
+                return;
+            }
             let mut stream = self.conn.recv_stream(id);
             let Ok(mut chunks) = stream.read(true) else { return };
             let next = chunks.next(READ_CHUNK);
@@ -175,6 +182,7 @@ impl Session {
                     if let Err(error) = self.take_control_frames(now) {
                         self.fail(now, error);
                     }
+                    self.pass_on_received();
                 }
                 Ok(None) | Err(noq_proto::ReadError::Reset(_)) => self.fail(now, ProtocolError::Stream),
                 Err(_) => return,
@@ -317,6 +325,15 @@ impl Session {
 
     /// Carries what the stations have to say to where it belongs.
     pub(super) fn pass_on_notices(&mut self, now: Instant) {
+        self.pass_on_received();
+        self.pass_on_outcomes();
+        if let Err(error) = self.control.check_backlog() {
+            self.fail(now, error);
+        }
+    }
+
+    /// The part of that which concerns the peer's blocks.
+    pub(super) fn pass_on_received(&mut self) {
         while let Some(notice) = self.receiver.poll() {
             match notice {
                 ReceiverNotice::Completed { id, at, good_bytes } => {
@@ -335,10 +352,6 @@ impl Session {
                 }
                 ReceiverNotice::Readable => self.events.push_back(Event::Readable),
             }
-        }
-        self.pass_on_outcomes();
-        if let Err(error) = self.control.check_backlog() {
-            self.fail(now, error);
         }
     }
 

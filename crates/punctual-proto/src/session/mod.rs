@@ -89,6 +89,8 @@ pub struct Session {
     events: VecDeque<Event>,
     /// When something came in of which not everything that follows has been done yet.
     unsettled: Option<Instant>,
+    /// Since when the control stream has gone unread because there were too many events.
+    stalled: Option<Instant>,
 }
 
 impl Session {
@@ -124,6 +126,7 @@ impl Session {
             log: Vec::new(),
             events: VecDeque::new(),
             unsettled: None,
+            stalled: None,
             config,
         }
     }
@@ -309,7 +312,7 @@ impl Session {
         let (steering, clocks) = (&self.steering, &self.clocks);
         let stats = |path: &Path| {
             let reading = steering.reading(path.slot);
-            let view = path.view(now, &reading, clocks.one_way_delay(path.id), true);
+            let view = path.view(now, &reading, clocks.one_way_delays(path.id), true);
             let quic = conn.path_stats(path.quic).unwrap_or_default();
             PathStats {
                 id: path.id,
@@ -370,7 +373,8 @@ impl Session {
         // A datagram that QUIC holds back has an alarm of QUIC's own; the next one has to wait for it.
         let next = self.paths.iter().filter_map(Path::echo_due).chain(self.output.wake_at()).min();
         let next = next.filter(|_| !self.output.is_held_up());
-        [quic, self.store.next_timeout(), paths, next, self.retry_at].into_iter().flatten().min()
+        // By the contract the events have been taken once this is asked: reading can go on.
+        [quic, self.store.next_timeout(), paths, next, self.retry_at, self.stalled].into_iter().flatten().min()
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
@@ -437,7 +441,9 @@ impl Session {
     ) {
         let Some(slot) = self.conn.congestion_state(quic).and_then(Steering::slot_of) else { return };
         let reading = self.steering.reading(slot);
-        self.paths.add(Path::new(id, quic, slot, network, health, now, rtt, &reading));
+        let mut path = Path::new(id, quic, slot, network, now, rtt, &reading);
+        path.health = health;
+        self.paths.add(path);
     }
 
     /// Does what was left to do when datagrams came in: they come in bursts, and what follows is done once for each.
@@ -473,7 +479,9 @@ impl Session {
         self.steering.set_gate(Gate::Open);
         self.store.close();
         self.receiver.close();
+        self.pass_on_received();
         self.pass_on_outcomes();
+        self.fallback = Fallback::default();
         for opening in std::mem::take(&mut self.opening) {
             self.events.push_back(Event::Path { id: opening.id, event: PathEvent::Closed });
         }

@@ -296,6 +296,7 @@ impl Session {
             let cx = context(now, &self.output.views);
             let Some(id) = recovery::next_worthwhile(&mut self.store, &cx) else {
                 self.note_limits(self.output.held.is_empty());
+                self.output.wait(!self.output.held.is_empty());
                 return Next::Nothing;
             };
             if !self.output.views.iter().any(|view| view.ready) && !self.lend_window(now, id) {
@@ -365,7 +366,7 @@ impl Session {
 
     pub(super) fn refresh_views(&mut self, now: Instant) {
         let clocks = &self.clocks;
-        self.paths.views(now, &self.steering, |id| clocks.one_way_delay(id), &mut self.output.views);
+        self.paths.views(now, &self.steering, |id| clocks.one_way_delays(id), &mut self.output.views);
     }
 
     /// Tells the controllers whether their path could have carried more than there was.

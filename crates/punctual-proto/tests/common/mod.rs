@@ -1,0 +1,383 @@
+//! A small world in virtual time: endpoints, and peers that speak bare QUIC, joined by a network that loses nothing.
+//!
+//! Time stands still while anything is left to do, and then jumps to the next packet or alarm.
+
+#![allow(dead_code, reason = "each test file uses what it needs")]
+
+pub(crate) mod raw;
+pub(crate) mod wire;
+
+use std::{
+    collections::BTreeMap,
+    net::{Ipv4Addr, SocketAddr},
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
+};
+
+use bytes::BytesMut;
+use punctual_proto::{
+    Block, BlockId, BlockUpdate, ClientConfig, Delivery, EcnCodepoint, Endpoint, EndpointConfig, Event, LocalId,
+    NetworkPath, Outcome, ReceivedBlock, SendError, ServerConfig, Session, SessionConfig, SessionId,
+    rustls::{
+        self,
+        crypto::ring::default_provider,
+        pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer},
+    },
+};
+
+use raw::Raw;
+
+/// The name in the test certificate.
+pub(crate) const SERVER_NAME: &str = "punctual.test";
+
+pub(crate) const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+fn certificate() -> &'static (CertificateDer<'static>, PrivateKeyDer<'static>) {
+    static MADE: OnceLock<(CertificateDer<'static>, PrivateKeyDer<'static>)> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let made = rcgen::generate_simple_self_signed([SERVER_NAME.to_owned()]).expect("a certificate can be made");
+        (made.cert.into(), PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()).into())
+    })
+}
+
+/// A protocol that is not Punctual, which every server here speaks as well.
+pub(crate) const OTHER_ALPN: &[u8] = b"other/1";
+
+pub(crate) fn rustls_server() -> rustls::ServerConfig {
+    let (certificate, key) = certificate();
+    let mut config = rustls::ServerConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .expect("ring has TLS 1.3")
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.clone()], key.clone_key())
+        .expect("the key belongs to the certificate");
+    config.alpn_protocols = vec![OTHER_ALPN.to_vec()];
+    config
+}
+
+pub(crate) fn rustls_client() -> rustls::ClientConfig {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(certificate().0.clone()).expect("the certificate is valid");
+    rustls::ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .expect("ring has TLS 1.3")
+        .with_root_certificates(roots)
+        .with_no_client_auth()
+}
+
+pub(crate) fn server_config(session: SessionConfig) -> ServerConfig {
+    ServerConfig::new(rustls_server()).expect("ring has the first cipher suite").session(session)
+}
+
+pub(crate) fn client_config(session: SessionConfig) -> ClientConfig {
+    ClientConfig::new(rustls_client()).expect("ring has the first cipher suite").session(session)
+}
+
+/// Names a host of a world.
+pub(crate) type HostId = usize;
+
+/// Where a host can be reached.
+pub(crate) fn address(host: HostId) -> SocketAddr {
+    (Ipv4Addr::new(10, 0, 0, host as u8 + 1), 4433).into()
+}
+
+fn host_at(address: SocketAddr) -> HostId {
+    match address {
+        SocketAddr::V4(v4) => usize::from(v4.ip().octets()[3]) - 1,
+        SocketAddr::V6(_) => panic!("{address} is nobody's"),
+    }
+}
+
+enum Host {
+    Punctual(Box<Endpoint>),
+    Raw(Box<Raw>),
+}
+
+/// A UDP datagram on its way.
+struct Packet {
+    from: HostId,
+    to: HostId,
+    ecn: Option<EcnCodepoint>,
+    data: Vec<u8>,
+}
+
+/// Hosts and what is between them.
+pub(crate) struct World {
+    pub(crate) now: Instant,
+    hosts: Vec<Host>,
+    wire: BTreeMap<(Instant, u64), Packet>,
+    sequence: u64,
+    one_way_delay: Duration,
+    /// What each endpoint's sessions had to say and nobody has taken yet.
+    events: Vec<Vec<(SessionId, Event)>>,
+    /// UDP datagrams each host has sent.
+    pub(crate) packets_sent: Vec<u64>,
+    /// The most events that an endpoint had at once.
+    pub(crate) most_events: usize,
+    /// How much longer the next packet of this host takes.
+    delay: Option<(HostId, Duration)>,
+}
+
+impl World {
+    /// Without hosts; every path takes `one_way_delay` in each direction.
+    pub(crate) fn new(one_way_delay: Duration) -> Self {
+        Self {
+            now: Instant::now(),
+            hosts: Vec::new(),
+            wire: BTreeMap::new(),
+            sequence: 0,
+            one_way_delay,
+            events: Vec::new(),
+            packets_sent: Vec::new(),
+            most_events: 0,
+            delay: None,
+        }
+    }
+
+    fn add(&mut self, host: Host) -> HostId {
+        self.hosts.push(host);
+        self.events.push(Vec::new());
+        self.packets_sent.push(0);
+        self.hosts.len() - 1
+    }
+
+    /// Adds an endpoint; with `server`, one that accepts sessions.
+    pub(crate) fn add_endpoint(&mut self, server: Option<ServerConfig>) -> HostId {
+        let seed = [self.hosts.len() as u8 + 1; 32];
+        let config = EndpointConfig { seed: Some(seed), epoch: self.now };
+        self.add(Host::Punctual(Box::new(Endpoint::new(config, server))))
+    }
+
+    /// Adds a peer that speaks bare QUIC and begins a connection with `server`.
+    pub(crate) fn add_raw(&mut self, config: raw::Config, server: HostId) -> HostId {
+        let raw = Raw::connect(self.now, config, address(server));
+        self.add(Host::Raw(Box::new(raw)))
+    }
+
+    pub(crate) fn endpoint(&mut self, host: HostId) -> &mut Endpoint {
+        match &mut self.hosts[host] {
+            Host::Punctual(endpoint) => endpoint,
+            Host::Raw(_) => panic!("host {host} has no endpoint"),
+        }
+    }
+
+    pub(crate) fn raw(&mut self, host: HostId) -> &mut Raw {
+        match &mut self.hosts[host] {
+            Host::Raw(raw) => raw,
+            Host::Punctual(_) => panic!("host {host} is an endpoint"),
+        }
+    }
+
+    /// Begins a session of `client` with `server`.
+    pub(crate) fn connect(&mut self, client: HostId, config: &ClientConfig, server: HostId) -> SessionId {
+        let (now, path) = (self.now, NetworkPath { local: LocalId(0), remote: address(server) });
+        self.endpoint(client).connect(now, config, path, SERVER_NAME).expect("a session can be begun")
+    }
+
+    /// A session that is still known.
+    pub(crate) fn session(&mut self, host: HostId, id: SessionId) -> &mut Session {
+        self.endpoint(host).session(id).expect("the session lives")
+    }
+
+    /// Lets `for_` pass.
+    pub(crate) fn run(&mut self, for_: Duration) {
+        let until = self.now + for_;
+        loop {
+            self.drain();
+            match self.next_event().filter(|&at| at <= until) {
+                Some(at) => {
+                    self.now = self.now.max(at);
+                    self.step();
+                }
+                None => break,
+            }
+        }
+        self.now = until;
+    }
+
+    /// Runs until `done` says so; fails after `patience`.
+    pub(crate) fn run_until(&mut self, patience: Duration, mut done: impl FnMut(&mut Self) -> bool) {
+        let until = self.now + patience;
+        loop {
+            self.drain();
+            if done(self) {
+                self.drain();
+                return;
+            }
+            let at = self.next_event().filter(|&at| at <= until).expect("it happens in time");
+            self.now = self.now.max(at);
+            self.step();
+        }
+    }
+
+    fn next_event(&mut self) -> Option<Instant> {
+        let packet = self.wire.first_key_value().map(|(&(at, _), _)| at);
+        let alarms = self.hosts.iter().map(|host| match host {
+            Host::Punctual(endpoint) => endpoint.poll_timeout(),
+            Host::Raw(raw) => raw.poll_timeout(),
+        });
+        alarms.chain([packet]).flatten().min()
+    }
+
+    /// Does what is due now.
+    fn step(&mut self) {
+        let now = self.now;
+        for host in &mut self.hosts {
+            match host {
+                Host::Punctual(endpoint) if endpoint.poll_timeout().is_some_and(|at| at <= now) => {
+                    endpoint.handle_timeout(now);
+                }
+                Host::Raw(raw) if raw.poll_timeout().is_some_and(|at| at <= now) => raw.handle_timeout(now),
+                Host::Punctual(_) | Host::Raw(_) => {}
+            }
+        }
+        self.drain();
+        while let Some(packet) = self.wire.first_entry().filter(|packet| packet.key().0 <= now) {
+            let Packet { from, to, ecn, data } = packet.remove();
+            let data = BytesMut::from(&data[..]);
+            match &mut self.hosts[to] {
+                Host::Punctual(endpoint) => {
+                    let path = NetworkPath { local: LocalId(0), remote: address(from) };
+                    endpoint.handle_datagram(now, path, ecn, data);
+                }
+                Host::Raw(raw) => raw.handle_datagram(now, address(from), ecn, data),
+            }
+            self.drain();
+        }
+    }
+
+    /// The next packet of a host takes `extra` longer, and is overtaken.
+    pub(crate) fn delay_next(&mut self, host: HostId, extra: Duration) {
+        self.drain();
+        self.delay = Some((host, extra));
+    }
+
+    /// Carries away all that hosts have to send and to say.
+    pub(crate) fn drain(&mut self) {
+        let now = self.now;
+        for id in 0..self.hosts.len() {
+            loop {
+                let mut data = Vec::new();
+                let sent = match &mut self.hosts[id] {
+                    Host::Punctual(endpoint) => {
+                        endpoint.poll_transmit(now, &mut data).map(|t| (t.path.remote, t.size, t.ecn))
+                    }
+                    Host::Raw(raw) => raw.poll_transmit(now, &mut data),
+                };
+                let Some((remote, size, ecn)) = sent else { break };
+                data.truncate(size);
+                self.sequence += 1;
+                self.packets_sent[id] += 1;
+                let extra = self.delay.take_if(|(host, _)| *host == id).map_or(Duration::ZERO, |(_, extra)| extra);
+                let key = (now + self.one_way_delay + extra, self.sequence);
+                self.wire.insert(key, Packet { from: id, to: host_at(remote), ecn, data });
+            }
+            if let Host::Punctual(endpoint) = &mut self.hosts[id] {
+                let before = self.events[id].len();
+                self.events[id].extend(std::iter::from_fn(|| endpoint.poll_event()));
+                self.most_events = self.most_events.max(self.events[id].len() - before);
+            }
+        }
+    }
+
+    /// What the sessions of an endpoint have said since the last call.
+    pub(crate) fn take_events(&mut self, host: HostId) -> Vec<(SessionId, Event)> {
+        self.drain();
+        std::mem::take(&mut self.events[host])
+    }
+
+    /// The same of one session; what others said stays.
+    pub(crate) fn events_of(&mut self, host: HostId, session: SessionId) -> Vec<Event> {
+        self.drain();
+        let (its, others) = std::mem::take(&mut self.events[host]).into_iter().partition(|(id, _)| *id == session);
+        self.events[host] = others;
+        let its: Vec<(SessionId, Event)> = its;
+        its.into_iter().map(|(_, event)| event).collect()
+    }
+
+    /// Runs until a session of the server is connected that was not there before, and returns it.
+    pub(crate) fn accept(&mut self, server: HostId) -> SessionId {
+        let (id, punctual) = self.accept_any(server);
+        assert!(punctual);
+        id
+    }
+
+    /// As `accept`, and whether it speaks Punctual.
+    pub(crate) fn accept_any(&mut self, server: HostId) -> (SessionId, bool) {
+        let mut found = None;
+        self.run_until(ms(5_000), |world| {
+            let new = world.events[server].iter().position(|(_, event)| matches!(event, Event::Connected { .. }));
+            found = new.map(|at| world.events[server].remove(at));
+            found.is_some()
+        });
+        match found {
+            Some((id, Event::Connected { punctual })) => (id, punctual),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// One end of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct End {
+    pub(crate) host: HostId,
+    pub(crate) session: SessionId,
+}
+
+impl World {
+    pub(crate) fn send(&mut self, end: End, block: Block) -> BlockId {
+        self.try_send(end, block).expect("there is room")
+    }
+
+    pub(crate) fn try_send(&mut self, end: End, block: Block) -> Result<BlockId, SendError> {
+        let now = self.now;
+        let sent = self.session(end.host, end.session).send(now, block);
+        self.drain();
+        sent
+    }
+
+    pub(crate) fn update(&mut self, end: End, id: BlockId, update: BlockUpdate) {
+        let now = self.now;
+        self.session(end.host, end.session).update(now, id, update).expect("the block is live");
+        self.drain();
+    }
+
+    pub(crate) fn cancel(&mut self, end: End, id: BlockId) {
+        let now = self.now;
+        self.session(end.host, end.session).cancel(now, id).expect("the block is live");
+        self.drain();
+    }
+
+    pub(crate) fn recv(&mut self, end: End) -> Option<ReceivedBlock> {
+        let now = self.now;
+        let block = self.session(end.host, end.session).recv(now);
+        self.drain();
+        block
+    }
+
+    /// Every block that is there.
+    pub(crate) fn recv_all(&mut self, end: End) -> Vec<ReceivedBlock> {
+        std::iter::from_fn(|| self.recv(end)).collect()
+    }
+}
+
+/// How blocks ended, by what their session said.
+pub(crate) fn outcomes(events: &[Event]) -> BTreeMap<BlockId, Outcome> {
+    let mut outcomes = BTreeMap::new();
+    for event in events {
+        if let Event::Outcome { id, outcome } = event {
+            assert_eq!(outcomes.insert(*id, *outcome), None, "two outcomes for {id}");
+        }
+    }
+    outcomes
+}
+
+/// The delivery an outcome is.
+pub(crate) fn delivery(outcome: Option<&Outcome>) -> Delivery {
+    match outcome {
+        Some(Outcome::Delivered(delivery)) => *delivery,
+        other => panic!("not delivered: {other:?}"),
+    }
+}

@@ -1,0 +1,197 @@
+//! Punctual's frames, written by hand from `docs/protocol.md`: nothing here is shared with the crate under test.
+
+use bytes::Buf;
+
+/// A QUIC variable-length integer (RFC 9000, section 16), in its shortest form.
+pub(crate) fn varint(value: u64) -> Vec<u8> {
+    match value {
+        0..=63 => vec![value as u8],
+        64..=16_383 => (0x4000 | value as u16).to_be_bytes().to_vec(),
+        16_384..=1_073_741_823 => (0x8000_0000 | value as u32).to_be_bytes().to_vec(),
+        _ => (0xc000_0000_0000_0000 | value).to_be_bytes().to_vec(),
+    }
+}
+
+fn read_varint(input: &mut &[u8]) -> u64 {
+    let len = 1 << (input[0] >> 6);
+    let value = input.get_uint(len);
+    value & (u64::MAX >> (66 - 8 * len))
+}
+
+/// Frames one after the other.
+pub(crate) fn join(parts: &[&[u8]]) -> Vec<u8> {
+    parts.concat()
+}
+
+/// TIMESTAMP.
+pub(crate) fn timestamp(sent: u32) -> Vec<u8> {
+    join(&[&[0x01], &sent.to_be_bytes()])
+}
+
+/// TIME_ECHO.
+pub(crate) fn time_echo(path: u64, echoed: u32, received: u32) -> Vec<u8> {
+    join(&[&[0x02], &varint(path), &echoed.to_be_bytes(), &received.to_be_bytes()])
+}
+
+/// BLOCK_INFO.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Info {
+    pub(crate) id: u64,
+    pub(crate) size: u64,
+    pub(crate) age: u64,
+    pub(crate) priority: u8,
+    pub(crate) deadline: Option<u64>,
+    pub(crate) place: Option<(u64, u64)>,
+}
+
+impl Info {
+    pub(crate) fn new(id: u64, size: u64) -> Self {
+        Self { id, size, age: 0, priority: 128, deadline: None, place: None }
+    }
+
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let flags = u8::from(self.deadline.is_some()) | u8::from(self.place.is_some()) << 1;
+        let mut out =
+            join(&[&[0x10], &varint(self.id), &varint(self.size), &varint(self.age), &[flags, self.priority]]);
+        out.extend(self.deadline.map(varint).unwrap_or_default());
+        out.extend(self.place.map(|(channel, at)| join(&[&varint(channel), &varint(at)])).unwrap_or_default());
+        out
+    }
+}
+
+/// FRAGMENT with a length.
+pub(crate) fn fragment(id: u64, offset: u64, data: &[u8]) -> Vec<u8> {
+    join(&[&[0x13], &varint(id), &varint(offset), &varint(data.len() as u64), data])
+}
+
+/// FRAGMENT to the end of the datagram.
+pub(crate) fn last_fragment(id: u64, offset: u64, data: &[u8]) -> Vec<u8> {
+    join(&[&[0x12], &varint(id), &varint(offset), data])
+}
+
+/// A frame of the control stream.
+pub(crate) fn frame(frame_type: u64, payload: &[u8]) -> Vec<u8> {
+    join(&[&varint(frame_type), &varint(payload.len() as u64), payload])
+}
+
+/// SETTINGS of any version, with any (id, value).
+pub(crate) fn settings(version: u64, values: &[(u64, u64)]) -> Vec<u8> {
+    let mut payload = varint(version);
+    for &(id, value) in values {
+        payload.extend(varint(id));
+        payload.extend(varint(value));
+    }
+    frame(0x00, &payload)
+}
+
+/// How a control stream begins: its type, and SETTINGS.
+pub(crate) fn hello(max_block_size: u64, receive_bytes: u64, receive_blocks: u64, channels: u64) -> Vec<u8> {
+    let values = [(1, max_block_size), (2, receive_bytes), (3, receive_blocks), (4, channels)];
+    join(&[&varint(0x50), &settings(1, &values)])
+}
+
+pub(crate) fn credit(bytes: u64, blocks: u64) -> Vec<u8> {
+    frame(0x01, &join(&[&varint(bytes), &varint(blocks)]))
+}
+
+pub(crate) fn dropped(id: u64, reason: u8, size: u64, place: Option<(u64, u64)>) -> Vec<u8> {
+    let mut payload = join(&[&varint(id), &[reason], &varint(size), &[u8::from(place.is_some())]]);
+    if let Some((channel, position)) = place {
+        payload.extend(varint(channel));
+        payload.extend(varint(position));
+    }
+    frame(0x02, &payload)
+}
+
+pub(crate) fn completed(id: u64, at: u32, good_bytes: u64) -> Vec<u8> {
+    frame(0x03, &join(&[&varint(id), &at.to_be_bytes(), &varint(good_bytes)]))
+}
+
+pub(crate) fn freed(id: u64, good_bytes: u64) -> Vec<u8> {
+    frame(0x04, &join(&[&varint(id), &varint(good_bytes)]))
+}
+
+pub(crate) fn refused(id: u64) -> Vec<u8> {
+    frame(0x05, &varint(id))
+}
+
+pub(crate) fn expect(id: u64, zigzag: u64) -> Vec<u8> {
+    frame(0x06, &join(&[&varint(id), &varint(zigzag)]))
+}
+
+pub(crate) fn update(id: u64, priority: u8, deadline: u64) -> Vec<u8> {
+    frame(0x07, &join(&[&varint(id), &[priority], &varint(deadline)]))
+}
+
+/// The frames of a control stream so far, behind its type: types and payloads.
+pub(crate) fn read_control(mut stream: &[u8]) -> Vec<(u64, Vec<u8>)> {
+    let input = &mut stream;
+    if input.is_empty() {
+        return Vec::new();
+    }
+    assert_eq!(read_varint(input), 0x50, "the type of the control stream");
+    let mut frames = Vec::new();
+    while !input.is_empty() {
+        let frame_type = read_varint(input);
+        let len = read_varint(input) as usize;
+        frames.push((frame_type, input[..len].to_vec()));
+        input.advance(len);
+    }
+    frames
+}
+
+/// The numbers a payload is made of, where all of them are varints.
+pub(crate) fn numbers(mut payload: &[u8]) -> Vec<u64> {
+    let input = &mut payload;
+    let mut numbers = Vec::new();
+    while !input.is_empty() {
+        numbers.push(read_varint(input));
+    }
+    numbers
+}
+
+/// A frame of a datagram that carries blocks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Said {
+    Timestamp(u32),
+    Echo,
+    Info { id: u64, size: u64 },
+    Fragment { id: u64, offset: u64, len: usize },
+}
+
+/// Reads a datagram as `docs/protocol.md` says; panics at what it does not allow.
+pub(crate) fn read_datagram(mut payload: &[u8]) -> Vec<Said> {
+    let input = &mut payload;
+    let mut said = Vec::new();
+    while !input.is_empty() {
+        match read_varint(input) {
+            0x00 => {}
+            0x01 => said.push(Said::Timestamp(input.get_u32())),
+            0x02 => {
+                let _path = read_varint(input);
+                input.advance(8);
+                said.push(Said::Echo);
+            }
+            0x10 => {
+                assert!(said.iter().any(|said| matches!(said, Said::Timestamp(_))), "an age needs a TIMESTAMP");
+                let (id, size, _age) = (read_varint(input), read_varint(input), read_varint(input));
+                let (flags, _priority) = (input.get_u8(), input.get_u8());
+                for _ in 0..flags & 1 {
+                    assert_ne!(read_varint(input), 0, "a deadline of nothing");
+                }
+                for _ in 0..(flags >> 1 & 1) * 2 {
+                    read_varint(input);
+                }
+                said.push(Said::Info { id, size });
+            }
+            frame_type @ (0x12 | 0x13) => {
+                let (id, offset) = (read_varint(input), read_varint(input));
+                let len = if frame_type == 0x13 { read_varint(input) as usize } else { input.len() };
+                input.advance(len);
+                said.push(Said::Fragment { id, offset, len });
+            }
+            other => panic!("frame type {other:#x}"),
+        }
+    }
+    said
+}

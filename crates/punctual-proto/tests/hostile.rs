@@ -1,0 +1,948 @@
+//! Peers that break the protocol, and peers that go to its limits.
+//!
+//! They are built on bare QUIC and write their frames by hand from `docs/protocol.md`. Each session they
+//! spoil ends with the error that document names, at the moment it names, and another session of the same endpoint goes on.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::{
+    End, HostId, OTHER_ALPN, World, client_config, delivery, ms, outcomes,
+    raw::{Config, Raw},
+    server_config,
+    wire::{self, Info, Said, dropped, fragment, frame, hello, join, timestamp, varint},
+};
+use punctual_proto::{
+    Block, BlockId, CloseReason, DropReason, Event, Limits, Outcome, ProtocolError, SessionConfig, SessionStats,
+};
+
+const MAX_BLOCK: u64 = 10_000;
+const WINDOW: u64 = 40_000;
+const BLOCKS: u64 = 16;
+const CHANNELS: usize = 4;
+
+/// Small, so that they are soon reached.
+fn limits() -> Limits {
+    Limits {
+        max_block_size: MAX_BLOCK,
+        receive_bytes: WINDOW,
+        receive_blocks: BLOCKS,
+        channels: CHANNELS,
+        ..Limits::default()
+    }
+}
+
+/// A server with two sessions: one with a peer that keeps to nothing, one with an honest client.
+struct Bench {
+    world: World,
+    server: HostId,
+    raw: HostId,
+    /// The server's end of the session with the raw peer.
+    end: End,
+    honest: End,
+    honest_at_server: End,
+}
+
+impl Bench {
+    /// A peer that has said nothing yet.
+    fn silent_with(limits: Limits, config: Config) -> Self {
+        let mut world = World::new(ms(5));
+        let session = SessionConfig { limits, ..SessionConfig::default() };
+        let server = world.add_endpoint(Some(server_config(session)));
+        let client = world.add_endpoint(None);
+        let honest = world.connect(client, &client_config(SessionConfig::default()), server);
+        let honest_at_server = End { host: server, session: world.accept(server) };
+        let raw = world.add_raw(config, server);
+        let (session, punctual) = world.accept_any(server);
+        assert_eq!(punctual, config.alpn == b"punctual/1");
+        world.run(ms(50));
+        let end = End { host: server, session };
+        Self { world, server, raw, end, honest: End { host: client, session: honest }, honest_at_server }
+    }
+
+    fn silent() -> Self {
+        Self::silent_with(limits(), Config::default())
+    }
+
+    /// A peer that has sent its SETTINGS.
+    fn with(limits: Limits, config: Config) -> Self {
+        let mut bench = Self::silent_with(limits, config);
+        bench.control(&hello(1 << 20, 1 << 22, 1_000, 4));
+        bench.lives();
+        bench
+    }
+
+    fn new() -> Self {
+        Self::with(limits(), Config::default())
+    }
+
+    fn raw(&mut self) -> &mut Raw {
+        self.world.raw(self.raw)
+    }
+
+    fn control(&mut self, bytes: &[u8]) {
+        self.raw().control(bytes);
+    }
+
+    /// Sends a datagram of these frames, with a TIMESTAMP before them.
+    fn datagram(&mut self, frames: &[&[u8]]) {
+        let payload = join(&[&timestamp(1_000_000), &join(frames)]);
+        self.raw().datagram(payload);
+    }
+
+    fn info(&mut self, info: Info) {
+        self.datagram(&[&info.bytes()]);
+    }
+
+    /// A whole block in one datagram.
+    fn block(&mut self, info: Info) {
+        let data = vec![info.id as u8; info.size as usize];
+        self.datagram(&[&info.bytes(), &fragment(info.id, 0, &data)]);
+    }
+
+    fn stats(&mut self) -> SessionStats {
+        self.world.session(self.end.host, self.end.session).stats()
+    }
+
+    /// The control frames that have come back.
+    fn answers(&mut self) -> Vec<(u64, Vec<u8>)> {
+        wire::read_control(&self.raw().stream)
+    }
+
+    /// Blocks that the server's application gets, by id.
+    fn received(&mut self) -> BTreeMap<u64, Vec<u8>> {
+        self.world.recv_all(self.end).into_iter().map(|block| (block.id.0, block.data.to_vec())).collect()
+    }
+
+    fn events(&mut self) -> Vec<Event> {
+        self.world.events_of(self.end.host, self.end.session)
+    }
+
+    /// All is well so far.
+    #[track_caller]
+    fn lives(&mut self) {
+        self.world.run(ms(50));
+        let lost = self.raw().lost.clone();
+        assert_eq!(lost, None);
+        assert_eq!(self.world.session(self.end.host, self.end.session).close_reason(), None);
+    }
+
+    /// The session ends with `error`, on both sides; what it held is freed; the other session goes on.
+    #[track_caller]
+    fn dies(&mut self, error: ProtocolError) {
+        self.world.run(ms(12));
+        let lost = self.raw().lost.clone();
+        assert_eq!(self.raw().closed_with(), Some(error.code().into_inner()), "{lost:?}");
+        let events = self.events();
+        let closed: Vec<_> = events.iter().filter(|event| matches!(event, Event::Closed(_))).collect();
+        assert_eq!(closed, [&Event::Closed(CloseReason::Protocol(error))]);
+        assert_eq!(events.last(), Some(closed[0]), "nothing follows");
+        let End { host, session } = self.end;
+        if self.world.endpoint(host).session(session).is_some() {
+            self.received();
+            let stats = self.stats();
+            assert_eq!((stats.live_in, stats.live_in_bytes, stats.live_out, stats.live_out_bytes), (0, 0, 0, 0));
+        }
+        self.others_go_on();
+        assert_eq!(self.world.endpoint(self.server).sessions(), 1, "the session is forgotten");
+    }
+
+    #[track_caller]
+    fn others_go_on(&mut self) {
+        self.world.take_events(self.honest.host);
+        let id = self.world.send(self.honest, Block::new(vec![5; 7_000]).deadline(ms(200)));
+        self.world.run(ms(100));
+        let block = self.world.recv(self.honest_at_server).expect("the other session goes on");
+        assert_eq!((block.id, block.data.len()), (id, 7_000));
+        self.world.run(ms(100));
+        let events = self.world.events_of(self.honest.host, self.honest.session);
+        assert!(delivery(outcomes(&events).get(&id)).on_time());
+    }
+}
+
+// ---- Blocks
+
+#[test]
+fn an_honest_block_by_hand_is_received_and_answered() {
+    let mut bench = Bench::new();
+    let settings = &bench.answers()[0];
+    assert_eq!((settings.0, wire::numbers(&settings.1)), (0, vec![1, 1, MAX_BLOCK, 2, WINDOW, 3, BLOCKS, 4, 4]));
+    let info = Info { deadline: Some(100_000), place: Some((3, 0)), ..Info::new(0, 2_000) };
+    bench.datagram(&[&info.bytes(), &fragment(0, 0, &[1; 900])]);
+    bench.datagram(&[&wire::last_fragment(0, 900, &[2; 1_100])]);
+    bench.lives();
+    assert_eq!(bench.received(), BTreeMap::from([(0, [[1; 900].as_slice(), &[2; 1_100]].concat())]));
+    let completed = bench.answers().into_iter().find(|(frame_type, _)| *frame_type == 0x03).expect("COMPLETED");
+    assert_eq!(completed.1[0], 0, "the id");
+    assert_eq!(wire::numbers(&completed.1[5..]), [2_000], "good bytes");
+}
+
+#[test]
+fn an_info_may_be_repeated() {
+    let mut bench = Bench::new();
+    let info = Info { deadline: Some(100_000), place: Some((3, 0)), age: 10, ..Info::new(0, 2_000) };
+    bench.info(info);
+    bench.info(info);
+    // The age grows with the TIMESTAMP.
+    let later = Info { age: 510, ..info };
+    bench.raw().datagram(join(&[&timestamp(1_000_500), &later.bytes()]));
+    bench.lives();
+    // Also behind an UPDATE.
+    bench.control(&wire::update(0, 1, 5_000));
+    bench.lives();
+    bench.info(info);
+    bench.lives();
+    // Also after the block's end.
+    bench.datagram(&[&fragment(0, 0, &[0; 1_000])]);
+    bench.datagram(&[&fragment(0, 1_000, &[0; 1_000])]);
+    bench.lives();
+    bench.info(info);
+    bench.lives();
+    let blocks = bench.world.recv_all(bench.end);
+    assert_eq!(blocks.len(), 1);
+    assert_eq!((blocks[0].meta.priority, blocks[0].meta.deadline), (1, Some(ms(5))), "the UPDATE outranks the info");
+}
+
+#[test]
+fn an_info_must_not_change() {
+    let info = Info { deadline: Some(100_000), place: Some((3, 0)), age: 10, ..Info::new(0, 2_000) };
+    for changed in [
+        Info { size: 2_001, ..info },
+        Info { age: 11, ..info },
+        Info { priority: 127, ..info },
+        Info { deadline: Some(100_001), ..info },
+        Info { deadline: None, ..info },
+        Info { place: Some((3, 1)), ..info },
+        Info { place: Some((2, 0)), ..info },
+        Info { place: None, ..info },
+    ] {
+        let mut bench = Bench::new();
+        bench.info(info);
+        bench.lives();
+        bench.info(changed);
+        bench.dies(ProtocolError::InfoConflict);
+    }
+}
+
+#[test]
+fn a_fragment_must_lie_within_its_block() {
+    let mut bench = Bench::new();
+    bench.datagram(&[&Info::new(0, 100).bytes(), &fragment(0, 99, &[0])]);
+    bench.lives();
+    bench.datagram(&[&fragment(0, 99, &[0, 0])]);
+    bench.dies(ProtocolError::FragmentRange);
+
+    // The size is learnt afterwards.
+    let mut bench = Bench::new();
+    bench.datagram(&[&fragment(0, 100, &[0])]);
+    bench.lives();
+    bench.info(Info::new(0, 100));
+    bench.dies(ProtocolError::FragmentRange);
+
+    // It is learnt from DROPPED.
+    let mut bench = Bench::new();
+    bench.datagram(&[&fragment(0, 100, &[0])]);
+    bench.lives();
+    bench.control(&dropped(0, 0, 100, None));
+    bench.dies(ProtocolError::FragmentRange);
+
+    // No block is that large; and no number.
+    for offset in [MAX_BLOCK, (1 << 62) - 2] {
+        let mut bench = Bench::new();
+        bench.datagram(&[&fragment(0, offset, &[0])]);
+        bench.dies(ProtocolError::FragmentRange);
+    }
+}
+
+#[test]
+fn fragments_may_overlap_but_must_agree() {
+    for (offset, byte) in [(0, 0), (15, 0), (300, 2), (311, 2)] {
+        let mut bench = Bench::new();
+        bench.datagram(&[&Info::new(0, 320).bytes(), &fragment(0, 0, &[1; 20]), &fragment(0, 300, &[3; 20])]);
+        bench.datagram(&[&fragment(0, 0, &[1; 20]), &fragment(0, 5, &[1; 15]), &fragment(0, 301, &[3; 9])]);
+        bench.lives();
+        bench.datagram(&[&fragment(0, offset, &[byte; 2])]);
+        bench.dies(ProtocolError::FragmentConflict);
+    }
+    // Agreeing to the end, across everything.
+    let mut bench = Bench::new();
+    bench.datagram(&[&Info::new(0, 320).bytes(), &fragment(0, 10, &[1; 20]), &fragment(0, 300, &[1; 20])]);
+    bench.datagram(&[&fragment(0, 0, &[1; 320])]);
+    bench.datagram(&[&fragment(0, 0, &[9; 320])]);
+    bench.lives();
+    assert_eq!(bench.received(), BTreeMap::from([(0, vec![1; 320])]), "of an ended block nothing is checked");
+}
+
+#[test]
+fn a_block_has_a_size_within_bounds() {
+    for size in [0, MAX_BLOCK + 1, (1 << 62) - 1] {
+        let mut bench = Bench::new();
+        bench.info(Info::new(1, MAX_BLOCK));
+        bench.lives();
+        bench.info(Info::new(0, size));
+        bench.dies(ProtocolError::BlockSize);
+    }
+    let mut bench = Bench::new();
+    bench.control(&dropped(0, 0, MAX_BLOCK + 1, None));
+    bench.dies(ProtocolError::BlockSize);
+}
+
+#[test]
+fn impossible_values_are_malformed() {
+    let no_timestamp = Info::new(0, 1).bytes();
+    let mut flags = join(&[&timestamp(1), &no_timestamp]);
+    let at = flags.len() - 2;
+    flags[at] = 0x04;
+    let no_deadline = join(&[&timestamp(1), &Info { deadline: Some(0), ..Info::new(0, 1) }.bytes()]);
+    let channel = join(&[&timestamp(1), &Info { place: Some((1 << 32, 0)), ..Info::new(0, 1) }.bytes()]);
+    let echo = join(&[&timestamp(1), &wire::time_echo(1 << 32, 0, 0)]);
+    let no_data = fragment(0, 0, &[]);
+    let cut = [0x13, 0, 0, 5, 1];
+    for payload in
+        [&no_timestamp[..], &flags, &no_deadline, &channel, &echo, &no_data, &cut, &[0x01], &timestamp(1).repeat(2)]
+    {
+        let mut bench = Bench::new();
+        bench.raw().datagram(payload.to_vec());
+        bench.dies(ProtocolError::Malformed);
+    }
+    for control in [
+        frame(0x01, &varint(5)),
+        frame(0x05, &[&varint(0)[..], &varint(0)].concat()),
+        dropped(0, 5, 0, None),
+        frame(0x02, &[0, 0, 0, 2]),
+        join(&[&varint(0x01), &varint(1_025)]),
+    ] {
+        let mut bench = Bench::new();
+        bench.control(&control);
+        bench.dies(ProtocolError::Malformed);
+    }
+}
+
+#[test]
+fn what_a_datagram_says_before_an_error_counts_no_more_than_the_error() {
+    let mut bench = Bench::new();
+    bench.datagram(&[&Info::new(0, 1).bytes(), &fragment(0, 0, b"!"), &[0x20]]);
+    bench.dies(ProtocolError::UnknownFrame);
+}
+
+// ---- Credit
+
+#[test]
+fn credit_bounds_the_number_of_blocks() {
+    let mut bench = Bench::new();
+    for id in 0..BLOCKS {
+        bench.info(Info::new(id, 1));
+    }
+    bench.lives();
+    bench.info(Info::new(BLOCKS, 1));
+    bench.dies(ProtocolError::Credit);
+}
+
+#[test]
+fn credit_bounds_their_bytes() {
+    let mut bench = Bench::new();
+    for id in 0..WINDOW / MAX_BLOCK {
+        bench.info(Info::new(id, MAX_BLOCK));
+    }
+    bench.lives();
+    bench.info(Info::new(9, 1));
+    bench.dies(ProtocolError::Credit);
+}
+
+#[test]
+fn credit_comes_back_as_blocks_are_consumed_and_not_before() {
+    let mut bench = Bench::new();
+    for id in 0..BLOCKS {
+        bench.block(Info::new(id, 1));
+    }
+    bench.lives();
+    assert!(bench.answers().iter().all(|(frame_type, _)| *frame_type != 0x01), "nothing was consumed yet");
+    assert_eq!(bench.received().len(), 16);
+    bench.lives();
+    let credit = bench.answers().into_iter().rfind(|(frame_type, _)| *frame_type == 0x01).expect("CREDIT");
+    assert_eq!(wire::numbers(&credit.1), [WINDOW + BLOCKS, 2 * BLOCKS]);
+    for id in BLOCKS..2 * BLOCKS {
+        bench.info(Info::new(id, 1));
+    }
+    bench.lives();
+    bench.info(Info::new(2 * BLOCKS, 1));
+    bench.dies(ProtocolError::Credit);
+}
+
+#[test]
+fn dropped_blocks_give_their_credit_back() {
+    let mut bench = Bench::new();
+    for id in 0..10 * BLOCKS {
+        // Every other one is opened before.
+        if id % 2 == 0 {
+            bench.datagram(&[&Info::new(id, MAX_BLOCK).bytes(), &fragment(id, 3, &[0; 1_000])]);
+        }
+        bench.lives();
+        bench.control(&dropped(id, 1, MAX_BLOCK, None));
+        bench.lives();
+    }
+    assert_eq!(bench.stats().live_in_bytes, 0);
+    let freed = |(frame_type, payload): &(u64, Vec<u8>)| (*frame_type == 0x04).then(|| wire::numbers(payload));
+    let answers: Vec<_> = bench.answers().iter().filter_map(freed).collect();
+    assert_eq!(answers, (0..10 * BLOCKS).map(|id| vec![id, (id + 1) % 2 * 1_000]).collect::<Vec<_>>());
+    let heard = bench.events().iter().filter(|event| matches!(event, Event::PeerDropped { .. })).count();
+    assert_eq!(heard as u64, 10 * BLOCKS);
+}
+
+#[test]
+fn fragments_without_an_info_need_credit_too() {
+    // Blocks.
+    let mut bench = Bench::new();
+    bench.info(Info::new(0, 1));
+    for id in 1..BLOCKS {
+        bench.datagram(&[&fragment(id, 0, b"x")]);
+    }
+    bench.lives();
+    // Their infos use no more.
+    for id in 1..BLOCKS {
+        bench.info(Info::new(id, 2));
+    }
+    bench.lives();
+    bench.datagram(&[&fragment(BLOCKS, 0, b"x")]);
+    bench.dies(ProtocolError::Credit);
+
+    // Bytes: a block ends with the furthest of its fragments.
+    let mut bench = Bench::new();
+    for id in 0..WINDOW / MAX_BLOCK {
+        bench.datagram(&[&fragment(id, 7, b"x"), &fragment(id, MAX_BLOCK - 1, b"x")]);
+    }
+    bench.lives();
+    bench.info(Info::new(0, MAX_BLOCK));
+    bench.lives();
+    bench.datagram(&[&fragment(9, 0, b"x")]);
+    bench.dies(ProtocolError::Credit);
+
+    // Those of dropped blocks are nobody's any more.
+    let mut bench = Bench::new();
+    for id in 0..5 * BLOCKS {
+        bench.datagram(&[&fragment(id, 0, b"x")]);
+        bench.lives();
+        bench.control(&dropped(id, 0, 5, None));
+        bench.lives();
+    }
+}
+
+#[test]
+fn tiny_fragments_do_not_fill_the_memory() {
+    let mut bench = Bench::new();
+    for id in 0..WINDOW / MAX_BLOCK {
+        bench.info(Info::new(id, MAX_BLOCK));
+    }
+    bench.lives();
+    let mut most = 0;
+    'attack: for id in 0..WINDOW / MAX_BLOCK {
+        for from in (1..MAX_BLOCK).step_by(200) {
+            let pieces: Vec<_> = (from..from + 200).step_by(2).map(|at| fragment(id, at, b"x")).collect();
+            bench.raw().datagram(pieces.concat());
+            bench.world.run(ms(20));
+            if bench.raw().lost.is_some() {
+                break 'attack;
+            }
+            most = most.max(bench.stats().live_in_bytes);
+        }
+    }
+    assert!(most > WINDOW, "small fragments cost more than their bytes: {most}");
+    assert!(most <= 2 * WINDOW, "{most}");
+    bench.dies(ProtocolError::Credit);
+}
+
+#[test]
+fn updates_for_blocks_that_never_come_are_bounded() {
+    let mut bench = Bench::new();
+    for id in 0..BLOCKS {
+        bench.control(&wire::update(id, 0, 0));
+    }
+    bench.lives();
+    bench.control(&wire::update(BLOCKS, 0, 0));
+    bench.dies(ProtocolError::Credit);
+}
+
+// ---- Channels
+
+#[test]
+fn a_position_is_used_once() {
+    for again in [
+        (1, Info { place: Some((0, 5)), ..Info::new(1, 1) }),
+        // Behind us already.
+        (0, Info { place: Some((0, 0)), ..Info::new(1, 1) }),
+    ] {
+        let mut bench = Bench::new();
+        bench.block(Info { place: Some((0, if again.0 == 1 { 5 } else { 0 })), ..Info::new(0, 1) });
+        bench.lives();
+        bench.info(again.1);
+        bench.dies(ProtocolError::Channel);
+    }
+    let mut bench = Bench::new();
+    bench.control(&dropped(0, 0, 0, Some((0, 5))));
+    bench.lives();
+    bench.control(&dropped(1, 0, 0, Some((0, 5))));
+    bench.dies(ProtocolError::Channel);
+}
+
+#[test]
+fn there_are_so_many_channels_and_no_more() {
+    for last in [Info { place: Some((4, 0)), ..Info::new(4, 1) }.bytes(), Vec::new()] {
+        let mut bench = Bench::new();
+        for channel in 0..4 {
+            bench.block(Info { place: Some((channel * 1_000, 0)), ..Info::new(channel, 1) });
+        }
+        bench.lives();
+        match last.is_empty() {
+            true => bench.control(&dropped(4, 0, 0, Some((u64::from(u32::MAX), 0)))),
+            false => bench.datagram(&[&last]),
+        }
+        bench.dies(ProtocolError::Channel);
+    }
+}
+
+#[test]
+fn dropped_positions_are_passed_over_however_many_they_are() {
+    // Position 0 is late; everything behind it is dropped, again and again.
+    let mut bench = Bench::new();
+    const MANY: u64 = 100_000;
+    let mut stream = Vec::new();
+    for id in 1..=MANY {
+        stream.extend(dropped(id, 0, 0, Some((7, id))));
+    }
+    bench.control(&stream);
+    for _ in 0..40 {
+        bench.lives();
+    }
+    bench.block(Info { place: Some((7, 0)), ..Info::new(0, 1) });
+    bench.block(Info { place: Some((7, MANY + 1)), ..Info::new(MANY + 1, 1) });
+    bench.lives();
+    assert_eq!(bench.received().into_keys().collect::<Vec<_>>(), [0, MANY + 1]);
+}
+
+// ---- Frame types
+
+#[test]
+fn types_for_extensions_are_skipped() {
+    let mut bench = Bench::new();
+    let extension = |frame_type: u64, len: usize| join(&[&varint(frame_type), &varint(len as u64), &vec![0xff; len]]);
+    bench.datagram(&[
+        &extension(0x40, 0),
+        &[0, 0, 0],
+        &Info::new(0, 2).bytes(),
+        &extension(0x7f, 300),
+        &fragment(0, 0, b"ok"),
+    ]);
+    let control = [extension(0x7f, 100_000), dropped(1, 0, 0, None), extension(0x40, 0)].concat();
+    bench.control(&control);
+    bench.lives();
+    bench.lives();
+    assert_eq!(bench.received(), BTreeMap::from([(0, b"ok".to_vec())]));
+    assert!(bench.events().iter().any(|event| matches!(event, Event::PeerDropped { id: BlockId(1), .. })));
+    // One that never ends holds up what is behind it, and nothing else.
+    bench.control(&join(&[&varint(0x41), &varint((1 << 62) - 1), &[0; 1_000]]));
+    bench.lives();
+    bench.block(Info::new(2, 5));
+    bench.lives();
+    assert_eq!(bench.received().len(), 1);
+}
+
+#[test]
+fn all_other_types_are_refused() {
+    for frame_type in [0x03, 0x0f, 0x11, 0x14, 0x20, 0x2f, 0x30, 0x3f, 0x80, (1 << 62) - 1] {
+        let mut bench = Bench::new();
+        bench.datagram(&[&varint(frame_type), &[0; 100]]);
+        bench.dies(ProtocolError::UnknownFrame);
+    }
+    for frame_type in [0x08, 0x10, 0x3f, 0x80, (1 << 62) - 1] {
+        let mut bench = Bench::new();
+        bench.control(&frame(frame_type, &[0; 10]));
+        bench.dies(ProtocolError::UnknownFrame);
+    }
+}
+
+// ---- The control stream
+
+#[test]
+fn settings_come_first_once_and_make_sense() {
+    let good = [(1, 5_000), (2, 5_000), (3, 1), (4, 0)];
+    for bad in [
+        wire::credit(1, 1),
+        frame(0x40, &[]),
+        wire::settings(2, &good),
+        wire::settings(0, &good),
+        wire::settings(1, &good[..2]),
+        wire::settings(1, &[(1, 5_000), (2, 4_999), (3, 1)]),
+        wire::settings(1, &[(1, 5_000), (2, 5_000), (3, 0)]),
+        wire::settings(1, &[good, good].concat()),
+        wire::settings(1, &good).repeat(2),
+    ] {
+        let mut bench = Bench::silent();
+        bench.control(&varint(0x50));
+        bench.lives();
+        bench.control(&bad);
+        bench.dies(ProtocolError::Settings);
+    }
+    for good in [&good[..3], &[(3, 1), (77, 0), (77, 1), (2, 5_000), (1, 5_000)]] {
+        let mut bench = Bench::silent();
+        bench.control(&join(&[&varint(0x50), &wire::settings(1, good)]));
+        bench.lives();
+        bench.others_go_on();
+    }
+}
+
+#[test]
+fn nothing_is_opened_before_settings_have_come() {
+    let mut bench = Bench::silent();
+    let end = bench.end;
+    let id = bench.world.send(end, Block::new(vec![1; 100]));
+    bench.lives();
+    assert!(bench.raw().datagrams.iter().all(|datagram| !carries_blocks(datagram)));
+    bench.control(&hello(1_000, 1_000, 1, 0));
+    bench.lives();
+    let said: Vec<_> = bench.raw().datagrams.iter().flat_map(|datagram| wire::read_datagram(datagram)).collect();
+    assert!(said.contains(&Said::Info { id: id.0, size: 100 }));
+    assert!(said.contains(&Said::Fragment { id: id.0, offset: 0, len: 100 }));
+}
+
+fn carries_blocks(datagram: &[u8]) -> bool {
+    wire::read_datagram(datagram).iter().any(|said| matches!(said, Said::Info { .. } | Said::Fragment { .. }))
+}
+
+#[test]
+fn a_stream_of_another_type_is_refused() {
+    let mut bench = Bench::silent();
+    bench.control(&varint(0x51));
+    bench.dies(ProtocolError::Stream);
+}
+
+#[test]
+fn a_second_stream_is_refused() {
+    let mut bench = Bench::new();
+    let second = bench.raw().open();
+    bench.lives();
+    bench.raw().write(second, &varint(0x50));
+    bench.dies(ProtocolError::Stream);
+}
+
+#[test]
+fn the_control_stream_does_not_end() {
+    let ways: [fn(&mut Raw); 3] = [Raw::finish_control, Raw::reset_control, Raw::stop_theirs];
+    for end in ways {
+        let mut bench = Bench::new();
+        end(bench.raw());
+        bench.dies(ProtocolError::Stream);
+    }
+    // Not even in the middle of a frame.
+    let mut bench = Bench::new();
+    bench.control(&[0x01, 0x05]);
+    bench.lives();
+    bench.raw().finish_control();
+    bench.dies(ProtocolError::Stream);
+}
+
+#[test]
+fn a_stream_is_opened_as_soon_as_the_peer_allows_one() {
+    let mut bench = Bench::silent_with(limits(), Config { streams: 0, ..Config::default() });
+    bench.control(&hello(1_000, 1_000, 1, 0));
+    bench.block(Info::new(0, 5));
+    bench.lives();
+    assert_eq!(bench.received().len(), 1);
+    assert!(bench.answers().is_empty());
+    bench.raw().allow_streams(1);
+    bench.lives();
+    let types: Vec<_> = bench.answers().into_iter().map(|(frame_type, _)| frame_type).collect();
+    assert_eq!(types, [0x00, 0x03]);
+}
+
+#[test]
+fn a_peer_without_datagrams_is_refused() {
+    let mut world = World::new(ms(5));
+    let server = world.add_endpoint(Some(server_config(SessionConfig::default())));
+    let raw = world.add_raw(Config { datagrams: false, ..Config::default() }, server);
+    world.run(ms(200));
+    assert_eq!(world.raw(raw).closed_with(), Some(ProtocolError::Settings.code().into_inner()));
+    let events = world.take_events(server);
+    assert!(
+        matches!(events[..], [(_, Event::Closed(CloseReason::Protocol(ProtocolError::Settings)))]),
+        "nothing was ever open: {events:?}"
+    );
+}
+
+#[test]
+fn a_peer_that_does_not_listen_is_not_talked_to_for_ever() {
+    let mut bench = Bench::with(limits(), Config { reads: false, stream_window: 1_000, ..Config::default() });
+    // Each of these is answered with six bytes; a mebibyte of answers may wait.
+    let mut sent = 0_u64;
+    while sent < 400_000 && bench.raw().lost.is_none() {
+        let mut stream = Vec::new();
+        for id in sent..sent + 10_000 {
+            stream.extend(dropped(id, 0, 1, None));
+        }
+        sent += 10_000;
+        bench.control(&stream);
+        bench.world.run(ms(100));
+        bench.events();
+        if sent <= 100_000 {
+            bench.lives();
+        }
+    }
+    assert_eq!(bench.raw().closed_with(), Some(ProtocolError::Stream.code().into_inner()));
+    assert!(sent < 250_000, "{sent}");
+    bench.others_go_on();
+}
+
+// ---- Feedback
+
+#[test]
+fn feedback_about_blocks_that_never_were() {
+    for feedback in [wire::completed(1, 0, 0), wire::freed(1, 0), wire::refused(1), wire::expect(1, 0)] {
+        let mut bench = Bench::new();
+        let end = bench.end;
+        let id = bench.world.send(end, Block::new(vec![1; 100]));
+        bench.lives();
+        bench.control(&feedback);
+        bench.world.run(ms(50));
+        let events = bench.world.events_of(end.host, end.session);
+        let dropped = Outcome::Dropped { reason: DropReason::SessionClosed, good_bytes: 100 };
+        assert_eq!(outcomes(&events), BTreeMap::from([(id, dropped)]), "what it had ends with the session");
+        assert_eq!(events.last(), Some(&Event::Closed(CloseReason::Protocol(ProtocolError::UnknownBlock))));
+        assert_eq!(bench.raw().closed_with(), Some(ProtocolError::UnknownBlock.code().into_inner()));
+        bench.others_go_on();
+    }
+}
+
+#[test]
+fn feedback_about_blocks_that_are_not_open() {
+    for feedback in [wire::completed(1, 0, 0), wire::freed(1, 0), wire::refused(1)] {
+        let mut bench = Bench::silent();
+        bench.control(&hello(1_000, 1_000, 1, 0));
+        let end = bench.end;
+        for _ in 0..2 {
+            bench.world.send(end, Block::new(vec![1; 100]));
+        }
+        bench.lives();
+        // The application may speak of a block that it has not seen.
+        bench.control(&wire::expect(1, 0));
+        bench.lives();
+        bench.control(&feedback);
+        bench.dies(ProtocolError::UnknownBlock);
+    }
+}
+
+#[test]
+fn a_block_that_was_not_dropped_is_not_freed() {
+    let mut bench = Bench::new();
+    let end = bench.end;
+    bench.world.send(end, Block::new(vec![1; 100]));
+    bench.lives();
+    bench.control(&wire::freed(0, 100));
+    bench.dies(ProtocolError::UnknownBlock);
+}
+
+#[test]
+fn a_block_ends_once_whatever_the_peer_says() {
+    let feedback = |id| [wire::completed(id, 0, u64::MAX >> 2), wire::freed(id, u64::MAX >> 2), wire::refused(id)];
+    for first in 0..3 {
+        let mut bench = Bench::new();
+        let end = bench.end;
+        let id = bench.world.send(end, Block::new(vec![1; 100]).deadline(ms(100)));
+        bench.lives();
+        if first == 1 {
+            bench.world.cancel(end, id);
+            bench.lives();
+        }
+        bench.control(&feedback(id.0)[first]);
+        bench.lives();
+        let events = bench.events();
+        match (first, outcomes(&events).get(&id)) {
+            (0, Some(Outcome::Delivered(delivery))) => assert!(delivery.good_bytes == 100),
+            (1, Some(Outcome::Dropped { reason: DropReason::Cancelled, good_bytes: 100 })) => {}
+            (2, Some(Outcome::Dropped { reason: DropReason::Refused, good_bytes: 100 })) => {}
+            other => panic!("{other:?}"),
+        }
+        for again in feedback(id.0).iter().cycle().take(6) {
+            bench.control(again);
+        }
+        bench.lives();
+        assert_eq!(bench.events(), [], "it is over");
+        // A block that was opened ends with COMPLETED or DROPPED: what is refused is dropped.
+        let drops = bench.answers().iter().filter(|(frame_type, _)| *frame_type == 0x02).count();
+        assert_eq!(drops, usize::from(first != 0));
+    }
+}
+
+#[test]
+fn a_refusal_does_not_drop_a_block_twice() {
+    let mut bench = Bench::new();
+    let end = bench.end;
+    let id = bench.world.send(end, Block::new(vec![1; 100]));
+    bench.lives();
+    bench.world.cancel(end, id);
+    bench.control(&wire::refused(id.0));
+    bench.lives();
+    bench.control(&wire::freed(id.0, 100));
+    bench.lives();
+    assert_eq!(outcomes(&bench.events()).len(), 1);
+    let drops = bench.answers().iter().filter(|(frame_type, _)| *frame_type == 0x02).count();
+    assert_eq!(drops, 1);
+}
+
+// ---- DROPPED
+
+#[test]
+fn a_block_that_was_never_opened_may_be_dropped_with_its_size() {
+    let mut bench = Bench::new();
+    bench.control(&dropped(5, 0, 700, None));
+    bench.lives();
+    assert!(bench.answers().contains(&(0x04, [varint(5), varint(0)].concat())));
+    // Whatever comes of it later is ignored.
+    bench.block(Info::new(5, 600));
+    bench.datagram(&[&fragment(5, 9_000, b"?")]);
+    bench.lives();
+    assert!(bench.received().is_empty());
+    // Again: it has ended.
+    bench.control(&dropped(5, 0, 700, None));
+    bench.lives();
+    assert_eq!(bench.events().iter().filter(|event| matches!(event, Event::PeerDropped { .. })).count(), 1);
+}
+
+#[test]
+fn dropped_says_what_the_info_said() {
+    let info = Info { place: Some((3, 0)), ..Info::new(0, 500) };
+    for (size, place) in [(499, Some((3, 0))), (500, None), (500, Some((3, 1))), (0, Some((3, 0)))] {
+        let mut bench = Bench::new();
+        bench.info(info);
+        bench.lives();
+        bench.control(&dropped(0, 0, size, place));
+        bench.dies(ProtocolError::InfoConflict);
+    }
+    let mut bench = Bench::new();
+    bench.info(info);
+    bench.lives();
+    bench.control(&dropped(0, 0, 500, Some((3, 0))));
+    bench.lives();
+}
+
+#[test]
+fn a_flood_of_dropped_blocks_waits_for_the_application() {
+    const EVENTS: usize = 100;
+    const MANY: u64 = 50_000;
+    let mut bench = Bench::with(Limits { events: EVENTS, ..limits() }, Config::default());
+    // Every other id, so that no two ranges join.
+    let mut stream = Vec::new();
+    for id in 0..MANY {
+        stream.extend(dropped(2 * id, 0, 0, None));
+    }
+    // The first packet takes its time, so that what is behind it is read all at once.
+    bench.world.delay_next(bench.raw, ms(200));
+    bench.control(&stream);
+    for _ in 0..40 {
+        bench.lives();
+    }
+    let most = bench.world.most_events;
+    assert!(most <= EVENTS + 4_096 / 6, "{most} at once");
+    let heard = bench.events().into_iter().filter(|event| matches!(event, Event::PeerDropped { .. })).count();
+    assert_eq!(heard as u64, MANY, "each once, none forgotten");
+    assert_eq!(bench.stats().live_in, 0);
+    // The newest are still known for what they are, and new blocks come through.
+    bench.block(Info::new(2 * MANY - 2, 1));
+    bench.block(Info::new(2 * MANY - 1, 1));
+    bench.lives();
+    assert_eq!(bench.received().into_keys().collect::<Vec<_>>(), [2 * MANY - 1]);
+}
+
+// ---- Clocks
+
+#[test]
+fn absurd_times_harm_nobody() {
+    let mut bench = Bench::new();
+    let end = bench.end;
+    let mut seed = 7_u64;
+    let mut draw = || {
+        // xorshift64*
+        seed ^= seed >> 12;
+        seed ^= seed << 25;
+        seed ^= seed >> 27;
+        seed.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    };
+    for round in 0..400 {
+        let stamp = match round % 4 {
+            0 => 0,
+            1 => u32::MAX,
+            2 => 1 << 31,
+            _ => draw() as u32,
+        };
+        let echo = wire::time_echo(draw() % 3, draw() as u32, draw() as u32);
+        // An echo of a time that was, and one that may have been.
+        let now = 50_000 + round * 11_000;
+        let likely = wire::time_echo(0, now as u32, draw() as u32);
+        bench.raw().datagram(join(&[&timestamp(stamp), &echo, &likely]));
+        bench.world.run(ms(11));
+    }
+    bench.lives();
+    let age = (1 << 62) - 1;
+    let info = Info { age, deadline: Some((1 << 62) - 1), ..Info::new(0, 5) };
+    bench.datagram(&[&info.bytes(), &fragment(0, 0, b"hello")]);
+    bench.lives();
+    assert_eq!(bench.received().len(), 1);
+
+    let id = bench.world.send(end, Block::new(vec![1; 3_000]));
+    bench.lives();
+    bench.control(&wire::completed(id.0, draw() as u32, 3_000));
+    bench.lives();
+    let done = delivery(outcomes(&bench.events()).get(&id));
+    assert!(done.completion <= ms(110), "not later than now: {done:?}");
+
+    let clock = bench.stats().clock.expect("there is an estimate");
+    assert!(clock.offset_micros.is_finite() && clock.skew_ppm.is_finite(), "{clock:?}");
+    assert!(clock.skew_ppm.abs() <= 500.0, "{clock:?}");
+    let now = bench.world.now;
+    let paths = bench.world.session(end.host, end.session).path_stats(now);
+    assert!(paths.iter().all(|path| path.rate.is_finite()), "{paths:?}");
+    let before = bench.world.packets_sent[bench.server];
+    bench.world.run(ms(1_000));
+    let chatter = bench.world.packets_sent[bench.server] - before;
+    assert!(chatter < 50, "{chatter} packets in an idle second");
+    bench.others_go_on();
+}
+
+// ---- Peers that do not speak it
+
+#[test]
+fn streams_of_other_peers_are_bounded_too() {
+    let other = Config { alpn: OTHER_ALPN, ..Config::default() };
+    // Blocks that nobody takes.
+    let mut bench = Bench::silent_with(limits(), other);
+    let mut waiting = 0;
+    for _ in 0..200 {
+        let Some(stream) = bench.raw().try_open() else { break };
+        bench.raw().write(stream, b"x");
+        bench.raw().finish(stream);
+        bench.world.run(ms(20));
+        waiting += 1;
+    }
+    assert_eq!(waiting, 200);
+    assert_eq!(bench.stats().live_in, BLOCKS);
+    assert_eq!(bench.received().len(), 200, "the others come as these are taken");
+
+    // Blocks that never end: the newest must go.
+    let mut bench = Bench::silent_with(limits(), other);
+    for _ in 0..20 {
+        let stream = bench.raw().open();
+        bench.raw().write(stream, &[7; MAX_BLOCK as usize - 1]);
+        bench.world.run(ms(50));
+        assert!(bench.stats().live_in_bytes <= WINDOW);
+    }
+    bench.lives();
+    let dropped = bench.events().iter().filter(|event| matches!(event, Event::PeerDropped { .. })).count();
+    assert_eq!(dropped, 16, "four have room");
+
+    // One that is too large.
+    let mut bench = Bench::silent_with(limits(), other);
+    let stream = bench.raw().open();
+    bench.raw().write(stream, &[7; MAX_BLOCK as usize + 1]);
+    bench.lives();
+    assert_eq!(bench.stats().live_in_bytes, 0);
+    bench.others_go_on();
+}
