@@ -1,7 +1,7 @@
 //! Many sessions behind one or more sockets.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     net::{IpAddr, Ipv6Addr, SocketAddr},
     sync::Arc,
     time::Instant,
@@ -113,7 +113,8 @@ pub struct Endpoint {
     epoch: Instant,
     server: Option<Server>,
     sessions: BTreeMap<SessionId, Entry>,
-    by_handle: HashMap<ConnectionHandle, SessionId>,
+    /// By QUIC's handles, which are small numbers used again.
+    by_handle: Vec<Option<SessionId>>,
     next_session: u64,
     /// Answers QUIC gives outside any session.
     replies: VecDeque<(Transmit, Vec<u8>)>,
@@ -129,7 +130,7 @@ pub struct Endpoint {
 
 /// A session and what the endpoint has to do for it.
 struct Entry {
-    session: Session,
+    session: Box<Session>,
     /// Whether it is among the endpoint's `stirred`.
     stirred: bool,
     /// Its alarm among the endpoint's.
@@ -160,7 +161,7 @@ impl Endpoint {
             epoch: config.epoch,
             server,
             sessions: BTreeMap::new(),
-            by_handle: HashMap::new(),
+            by_handle: Vec::new(),
             next_session: 0,
             replies: VecDeque::new(),
             stirred: VecDeque::new(),
@@ -206,7 +207,7 @@ impl Endpoint {
             Some(DatagramEvent::Response(transmit)) => self.reply(path, &transmit, buf),
             Some(DatagramEvent::NewConnection(incoming)) => self.accept(now, path, incoming),
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
-                let Some(&id) = self.by_handle.get(&handle) else { return };
+                let Some(id) = self.by_handle.get(handle.0).copied().flatten() else { return };
                 if let Some(entry) = self.sessions.get_mut(&id) {
                     entry.session.handle_datagram(now, path, event);
                     self.stir(id);
@@ -282,7 +283,9 @@ impl Endpoint {
     /// The endpoint must be drained afterwards, as after any input.
     pub fn session(&mut self, id: SessionId) -> Option<&mut Session> {
         self.stir(id);
-        self.sessions.get_mut(&id).map(|entry| &mut entry.session)
+        let session = &mut self.sessions.get_mut(&id)?.session;
+        session.catch_up();
+        Some(session)
     }
 
     /// Sessions that have not been forgotten yet, those closing included.
@@ -341,10 +344,13 @@ impl Endpoint {
     ) -> SessionId {
         let id = SessionId(self.next_session);
         self.next_session += 1;
-        let mut session = Session::new(conn, handle, config, self.epoch, path, steering);
+        let mut session = Box::new(Session::new(conn, handle, config, self.epoch, path, steering));
         session.start(now);
         self.sessions.insert(id, Entry { session, stirred: false, alarm: None });
-        self.by_handle.insert(handle, id);
+        if self.by_handle.len() <= handle.0 {
+            self.by_handle.resize(handle.0 + 1, None);
+        }
+        self.by_handle[handle.0] = Some(id);
         self.stir(id);
         id
     }
@@ -376,7 +382,7 @@ impl Endpoint {
         let mut answered = false;
         while let Some(event) = session.poll_endpoint_event() {
             if event.is_drained() {
-                self.by_handle.remove(&handle);
+                self.by_handle[handle.0] = None;
             }
             if let Some(answer) = self.quic.handle_event(handle, event) {
                 session.on_endpoint_answer(answer);

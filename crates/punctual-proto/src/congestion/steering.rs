@@ -20,7 +20,10 @@
 
 use std::{
     any::Any,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
@@ -47,6 +50,27 @@ pub(crate) enum Gate {
     Probes,
 }
 
+impl Gate {
+    const OPEN: usize = usize::MAX;
+    const PROBES: usize = usize::MAX - 1;
+
+    fn to_bits(self) -> usize {
+        match self {
+            Self::Open => Self::OPEN,
+            Self::Probes => Self::PROBES,
+            Self::Only(slot) => slot,
+        }
+    }
+
+    fn from_bits(bits: usize) -> Self {
+        match bits {
+            Self::OPEN => Self::Open,
+            Self::PROBES => Self::Probes,
+            slot => Self::Only(slot),
+        }
+    }
+}
+
 /// A pacing rate that holds everything back on a path whose bucket is not full: noq's pacer knows no zero.
 const SILENCED: u64 = 1;
 
@@ -58,8 +82,8 @@ fn trickle(mtu: u16) -> u64 {
 /// What became of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It went out.
-    Sent { slot: Slot, pn: u64, bytes: u16, at: Instant },
+    /// It went out. `probe`: it is larger than the path is known to carry.
+    Sent { slot: Slot, pn: u64, bytes: u16, at: Instant, probe: bool },
     /// The peer has it.
     Acked { slot: Slot, pn: u64, sent: Instant },
     /// QUIC's loss detection gave it up.
@@ -93,28 +117,27 @@ pub(crate) struct RttReading {
 
 /// State shared by a session and the controllers noq holds for it.
 ///
-/// This lock is the one that noq's controller trait forces; it is never contended, as both sides run in the same call.
+/// The lock and the atomics are what noq's controller trait forces; nothing is ever contended, as both sides run in the
+/// same call. What noq asks several times for each packet needs no lock.
 #[derive(Debug)]
-pub(crate) struct Steering(Mutex<Shared>);
+pub(crate) struct Steering {
+    gate: AtomicUsize,
+    /// Windows and pacing are noq's own (fallback sessions, whose streams noq sends again by itself).
+    hands_off: AtomicBool,
+    /// The path for ACKs and the control stream, if the session merely receives; else [`NOT_QUIET`].
+    quiet_but: AtomicUsize,
+    shared: Mutex<Shared>,
+}
+
+/// The session sends, and noq chooses the path of ACKs.
+const NOT_QUIET: usize = usize::MAX;
 
 #[derive(Debug)]
 struct Shared {
-    gate: Gate,
-    /// Windows and pacing are noq's own (fallback sessions, whose streams noq sends again by itself).
-    hands_off: bool,
-    /// The path for ACKs and the control stream, if the session merely receives.
-    quiet_but: Option<Slot>,
     paths: Vec<SlotState>,
     /// Slots of paths that are gone, to be used again.
     free: Vec<Slot>,
     log: Vec<Fate>,
-}
-
-impl Shared {
-    /// Whether there was too little to send on a path, as far as noq knows or as the session knows better.
-    fn app_limited(&self, slot: Slot, noq_says: bool) -> bool {
-        if self.hands_off || self.gate == Gate::Open { noq_says } else { self.paths[slot].app_limited }
-    }
 }
 
 #[derive(Debug)]
@@ -126,34 +149,36 @@ struct SlotState {
 
 impl Steering {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Shared {
-            gate: Gate::Open,
-            hands_off: false,
-            quiet_but: None,
-            paths: Vec::new(),
-            free: Vec::new(),
-            log: Vec::new(),
-        })))
+        Arc::new(Self {
+            gate: AtomicUsize::new(Gate::OPEN),
+            hands_off: AtomicBool::new(false),
+            quiet_but: AtomicUsize::new(NOT_QUIET),
+            shared: Mutex::new(Shared { paths: Vec::new(), free: Vec::new(), log: Vec::new() }),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
         // A poisoned lock means that a panic is on its way already; the state itself is always whole.
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Opens and closes paths for what noq is asked next.
     pub(crate) fn set_gate(&self, gate: Gate) {
-        self.lock().gate = gate;
+        self.gate.store(gate.to_bits(), Relaxed);
+    }
+
+    fn gate(&self) -> Gate {
+        Gate::from_bits(self.gate.load(Relaxed))
     }
 
     /// Leaves windows and pacing to noq for good.
     pub(crate) fn hands_off(&self) {
-        self.lock().hands_off = true;
+        self.hands_off.store(true, Relaxed);
     }
 
     /// Keeps ACKs to one path (a session that merely receives), or lets QUIC choose theirs (one that sends).
     pub(crate) fn keep_quiet_but(&self, slot: Option<Slot>) {
-        self.lock().quiet_but = slot;
+        self.quiet_but.store(slot.unwrap_or(NOT_QUIET), Relaxed);
     }
 
     /// What the controller in `slot` says.
@@ -275,6 +300,20 @@ impl Steered {
         let Shared { paths, log, .. } = &mut *shared;
         f(&mut paths[self.lease.slot].reading, log);
     }
+
+    fn gate(&self) -> Gate {
+        self.lease.steering.gate()
+    }
+
+    /// Windows and pacing are noq's own.
+    fn hands_off(&self) -> bool {
+        self.lease.steering.hands_off.load(Relaxed)
+    }
+
+    /// Whether there was too little to send on the path, as far as noq knows or as the session knows better.
+    fn app_limited(&self, ours: bool, noq_says: bool) -> bool {
+        if self.hands_off() || self.gate() == Gate::Open { noq_says } else { ours }
+    }
 }
 
 impl Controller for Steered {
@@ -287,30 +326,28 @@ impl Controller for Steered {
         let slot = self.lease.slot;
         self.note(|reading, log| {
             reading.in_flight += u64::from(bytes);
-            log.push(Fate::Sent { slot, pn, bytes, at: now });
+            let probe = bytes > reading.mtu;
+            log.push(Fate::Sent { slot, pn, bytes, at: now, probe });
         });
     }
 
     fn on_cwnd_limited(&mut self) {
         // A closed gate looks like a full window to noq.
-        let shared = self.lease.steering.lock();
-        let open = matches!(shared.gate, Gate::Open) || shared.gate == Gate::Only(self.lease.slot);
-        let limited = shared.hands_off && open;
-        drop(shared);
-        if limited {
+        let gate = self.gate();
+        if self.hands_off() && (gate == Gate::Open || gate == Gate::Only(self.lease.slot)) {
             self.inner.on_cwnd_limited();
         }
     }
 
     fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, pn: u64, app_limited: bool, rtt: &RttEstimator) {
-        let mut shared = self.lease.steering.lock();
-        let window_limited = std::mem::take(&mut shared.paths[self.lease.slot].window_limited);
-        let app_limited = shared.app_limited(self.lease.slot, app_limited);
-        drop(shared);
+        let (window_limited, ours) = {
+            let path = &mut self.lease.steering.lock().paths[self.lease.slot];
+            (std::mem::take(&mut path.window_limited), path.app_limited)
+        };
         if window_limited {
             self.inner.on_cwnd_limited();
         }
-        self.inner.on_ack(now, sent, bytes, pn, app_limited, rtt);
+        self.inner.on_ack(now, sent, bytes, pn, self.app_limited(ours, app_limited), rtt);
         let slot = self.lease.slot;
         // Of packets acknowledged together only the latest, with the least time, tells the round trip.
         self.answer = Some(self.answer.unwrap_or(Duration::MAX).min(now.saturating_duration_since(sent)));
@@ -324,7 +361,8 @@ impl Controller for Steered {
     }
 
     fn on_end_acks(&mut self, now: Instant, in_flight: u64, app_limited: bool, largest_packet_num_acked: Option<u64>) {
-        let app_limited = self.lease.steering.lock().app_limited(self.lease.slot, app_limited);
+        let ours = self.lease.steering.lock().paths[self.lease.slot].app_limited;
+        let app_limited = self.app_limited(ours, app_limited);
         self.inner.on_end_acks(now, in_flight, app_limited, largest_packet_num_acked);
         // noq's own count is the authority: packets it forgets in silence (lost MTU probes, discarded keys) end here.
         let answer = self.answer.take();
@@ -374,13 +412,12 @@ impl Controller for Steered {
     }
 
     fn window(&self) -> u64 {
-        let shared = self.lease.steering.lock();
-        let open = match shared.gate {
+        let open = match self.gate() {
             Gate::Open => return self.inner.window(),
             Gate::Only(slot) => slot == self.lease.slot,
             Gate::Probes => false,
         };
-        match (open, shared.hands_off) {
+        match (open, self.hands_off()) {
             (false, _) => 0,
             (true, true) => self.inner.window(),
             // The session has seen to window and pacing before it queued the datagram.
@@ -390,14 +427,14 @@ impl Controller for Steered {
 
     fn metrics(&self) -> ControllerMetrics {
         let mut metrics = self.inner.metrics();
-        let shared = self.lease.steering.lock();
-        if !shared.hands_off {
+        if !self.hands_off() {
+            let steering = &self.lease.steering;
             metrics.send_quantum = None;
-            metrics.pacing_rate = match (shared.quiet_but, shared.gate) {
-                (None, _) | (_, Gate::Open) => None,
-                (Some(slot), _) if slot == self.lease.slot => None,
+            metrics.pacing_rate = match (steering.quiet_but.load(Relaxed), self.gate()) {
+                (NOT_QUIET, _) | (_, Gate::Open) => None,
+                (slot, _) if slot == self.lease.slot => None,
                 (_, Gate::Only(slot)) if slot != self.lease.slot => Some(SILENCED),
-                (_, Gate::Only(_) | Gate::Probes) => Some(trickle(shared.paths[self.lease.slot].reading.mtu)),
+                (_, Gate::Only(_) | Gate::Probes) => Some(trickle(steering.lock().paths[self.lease.slot].reading.mtu)),
             };
             if metrics.pacing_rate.is_none() {
                 metrics.congestion_window = UNPACED;

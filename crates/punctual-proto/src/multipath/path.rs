@@ -192,11 +192,11 @@ impl Path {
     }
 
     /// A packet left on the path.
-    pub(crate) fn on_sent(&mut self, pn: u64, bytes: u16, at: Instant, mtu: u16) {
+    pub(crate) fn on_sent(&mut self, pn: u64, bytes: u16, at: Instant, probe: bool) {
         self.pacer.on_sent(at, u64::from(bytes));
         self.busy_until = self.busy_until.max(at) + Duration::from_secs_f64(f64::from(bytes) / self.rate);
-        // A packet beyond the MTU is an MTU probe: its loss says nothing of the path, and QUIC does not report it.
-        if bytes <= mtu {
+        // The loss of an MTU probe says nothing of the path, and QUIC does not report it.
+        if !probe {
             self.in_flight.on_sent(pn, at, Contents::default());
         }
     }
@@ -216,7 +216,6 @@ impl Path {
         self.note_answer(now, now.saturating_duration_since(sent), reading);
         self.note_queue(sent, now, reading);
         self.loss *= 1.0 - LOSS_WEIGHT;
-        self.follow(now, reading);
         if self.suspect_since.is_some_and(|since| sent >= since) {
             self.suspect_since = None;
             self.next_probe = None;
@@ -227,14 +226,13 @@ impl Path {
     }
 
     /// QUIC gave a packet up.
-    pub(crate) fn on_lost(&mut self, pn: u64, now: Instant, reading: &PathReading, store: &mut Store) {
+    pub(crate) fn on_lost(&mut self, pn: u64, now: Instant, store: &mut Store) {
         self.loss += (1.0 - self.loss) * LOSS_WEIGHT;
         self.in_flight.on_lost(pn, self.id, now, store);
-        self.follow(now, reading);
     }
 
-    /// Goes as fast as the controller says.
-    fn follow(&mut self, now: Instant, reading: &PathReading) {
+    /// Goes as fast as the controller says; packets were acknowledged or lost.
+    pub(crate) fn follow(&mut self, now: Instant, reading: &PathReading) {
         let rtt = self.rtts(reading).0;
         self.rate = rate(reading, rtt);
         self.pacer.set_rate(now, pacing_rate(reading, rtt), reading.mtu);

@@ -1,7 +1,7 @@
 //! What became of each packet, and whether what was lost is still worth sending.
 
 use std::{
-    collections::BTreeMap,
+    collections::VecDeque,
     time::{Duration, Instant},
 };
 
@@ -18,9 +18,12 @@ struct Packet {
 }
 
 /// The packets in flight on one path.
+///
+/// Nearly all come and go in the order of their numbers, which have few gaps: so they lie in a queue, where a packet's place follows
+/// from its number or is near. One that has gone leaves its place empty until those before it have gone, too.
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
-    packets: BTreeMap<u64, Packet>,
+    packets: VecDeque<(u64, Option<Packet>)>,
     /// The latest packet the peer is known to have. What was sent before it is for QUIC's loss detection to judge; what
     /// was sent after it is the tail, of which nothing has been heard.
     largest_acked: Option<u64>,
@@ -28,12 +31,23 @@ pub(crate) struct InFlight {
 
 impl InFlight {
     pub(crate) fn on_sent(&mut self, pn: u64, sent: Instant, contents: Contents) {
-        self.packets.insert(pn, Packet { sent, contents, given_up: false });
+        let packet = Some(Packet { sent, contents, given_up: false });
+        if self.packets.back().is_none_or(|&(last, _)| last < pn) {
+            self.packets.push_back((pn, packet));
+            return;
+        }
+        // A number of another space of QUIC's, during the handshake.
+        match self.place(pn) {
+            Ok(at) => self.packets[at].1 = packet,
+            Err(at) => self.packets.insert(at, (pn, packet)),
+        }
     }
 
     /// The contents of a packet just sent become known: noq reports the packet first.
     pub(crate) fn set_contents(&mut self, pn: u64, contents: Contents) {
-        if let Some(packet) = self.packets.get_mut(&pn) {
+        if let Ok(at) = self.place(pn)
+            && let Some(packet) = &mut self.packets[at].1
+        {
             packet.contents = contents;
         }
     }
@@ -41,25 +55,24 @@ impl InFlight {
     /// The peer has the packet. Returns whether it was one of ours.
     pub(crate) fn on_acked(&mut self, pn: u64, sent: Instant, now: Instant, store: &mut Store) -> bool {
         // Packet numbers of different QUIC spaces may coincide during the handshake; the time tells them apart.
-        let Some(packet) = self.packets.get(&pn).filter(|packet| packet.sent == sent) else { return false };
+        let Some(packet) = self.remove(pn, |packet| packet.sent == sent) else { return false };
         for piece in packet.contents.iter() {
             store.on_acked(now, piece.id, piece.range.clone(), piece.with_info);
         }
-        self.packets.remove(&pn);
         self.largest_acked = self.largest_acked.max(Some(pn));
         true
     }
 
     /// QUIC gave the packet up.
     pub(crate) fn on_lost(&mut self, pn: u64, path: PathId, now: Instant, store: &mut Store) {
-        if let Some(packet) = self.packets.remove(&pn).filter(|packet| !packet.given_up) {
+        if let Some(packet) = self.remove(pn, |_| true).filter(|packet| !packet.given_up) {
             lose(&packet.contents, path, now, store);
         }
     }
 
     /// The path is not to be trusted: all that is in flight on it is due again.
     pub(crate) fn give_up(&mut self, path: PathId, now: Instant, store: &mut Store) {
-        for packet in self.packets.values_mut().filter(|packet| !packet.given_up) {
+        for packet in self.packets.iter_mut().filter_map(|(_, packet)| packet.as_mut()).filter(|p| !p.given_up) {
             packet.given_up = true;
             lose(&packet.contents, path, now, store);
         }
@@ -78,7 +91,8 @@ impl InFlight {
         let urgent = |store: &Store, contents: &Contents| {
             contents.iter().any(|piece| store.get(piece.id).and_then(|b| b.due()).is_some_and(|due| due < due_by))
         };
-        for packet in tail(&mut self.packets, self.largest_acked) {
+        let tail = self.tail_start();
+        for packet in self.packets.range_mut(tail..).filter_map(|(_, packet)| packet.as_mut()) {
             if packet.sent > sent_by {
                 break;
             }
@@ -91,31 +105,63 @@ impl InFlight {
 
     /// Gives up packets that QUIC itself seems to have forgotten: those sent over `age` ago.
     pub(crate) fn expire(&mut self, age: Duration, path: PathId, now: Instant, store: &mut Store) {
-        while let Some(oldest) = self.packets.first_entry() {
-            if now.saturating_duration_since(oldest.get().sent) <= age {
+        while let Some((_, Some(oldest))) = self.packets.front() {
+            if now.saturating_duration_since(oldest.sent) <= age {
                 break;
             }
-            let packet = oldest.remove();
-            if !packet.given_up {
+            if let Some((_, Some(packet))) = self.packets.pop_front()
+                && !packet.given_up
+            {
                 lose(&packet.contents, path, now, store);
             }
+            self.trim();
         }
     }
 
     /// When the oldest packet of the tail was sent.
     pub(crate) fn oldest_of_tail(&self) -> Option<Instant> {
-        self.packets.range(self.largest_acked.map_or(0, |pn| pn + 1)..).next().map(|(_, packet)| packet.sent)
+        self.tail().next().map(|packet| packet.sent)
     }
 
     /// When the first packet of the tail was sent that left after `judged`.
     pub(crate) fn first_of_tail_after(&self, judged: Option<Instant>) -> Option<Instant> {
-        let mut tail = self.packets.range(self.largest_acked.map_or(0, |pn| pn + 1)..);
-        tail.find(|(_, packet)| judged.is_none_or(|judged| packet.sent > judged)).map(|(_, packet)| packet.sent)
+        self.tail().map(|packet| packet.sent).find(|&sent| judged.is_none_or(|judged| sent > judged))
     }
-}
 
-fn tail(packets: &mut BTreeMap<u64, Packet>, largest_acked: Option<u64>) -> impl Iterator<Item = &mut Packet> {
-    packets.range_mut(largest_acked.map_or(0, |pn| pn + 1)..).map(|(_, packet)| packet)
+    fn tail(&self) -> impl Iterator<Item = &Packet> {
+        self.packets.range(self.tail_start()..).filter_map(|(_, packet)| packet.as_ref())
+    }
+
+    /// Where the tail begins.
+    fn tail_start(&self) -> usize {
+        self.largest_acked.map_or(0, |acked| self.place(acked + 1).unwrap_or_else(|at| at))
+    }
+
+    /// Where a packet lies, or would.
+    fn place(&self, pn: u64) -> Result<usize, usize> {
+        let Some(&(first, _)) = self.packets.front() else { return Err(0) };
+        // If no number was left out, this is it; else it is not far before.
+        let most = usize::try_from(pn.saturating_sub(first)).unwrap_or(usize::MAX);
+        if self.packets.get(most).is_some_and(|&(at, _)| at == pn) {
+            return Ok(most);
+        }
+        self.packets.binary_search_by_key(&pn, |&(pn, _)| pn)
+    }
+
+    fn remove(&mut self, pn: u64, is_it: impl FnOnce(&Packet) -> bool) -> Option<Packet> {
+        let at = self.place(pn).ok()?;
+        let place = &mut self.packets[at].1;
+        let packet = place.take_if(|packet| is_it(packet));
+        self.trim();
+        packet
+    }
+
+    /// The first place is never empty.
+    fn trim(&mut self) {
+        while self.packets.front().is_some_and(|(_, packet)| packet.is_none()) {
+            self.packets.pop_front();
+        }
+    }
 }
 
 /// What a packet carried is due again.

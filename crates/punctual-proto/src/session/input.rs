@@ -30,8 +30,13 @@ const MIN_DATAGRAM: usize = 256;
 impl Session {
     /// Takes in a UDP datagram of this session.
     pub(crate) fn handle_datagram(&mut self, now: Instant, network: NetworkPath, event: ConnectionEvent) {
+        let unknown = self.paths.on_network(network).is_none();
+        if unknown {
+            // Paths may come, go and move by it: what became of packets is to be told of those there were.
+            self.catch_up();
+        }
         self.conn.handle_event(event);
-        if self.paths.on_network(network).is_none() {
+        if unknown {
             self.follow_moves(now);
         }
         if let Some(path) = self.paths.on_network(network) {
@@ -47,7 +52,7 @@ impl Session {
                 self.fail(now, error);
             }
         }
-        self.settle(now);
+        self.unsettled = Some(now);
     }
 
     /// Takes in the handshake's first packets: the connection has just been made from them.
@@ -302,30 +307,35 @@ impl Session {
         let mut log = std::mem::take(&mut self.log);
         self.steering.take_log(&mut log);
         // Most come one after the other on one path.
-        let mut latest = None;
+        let (mut latest, mut judged) = (None, false);
         for fate in log.drain(..) {
+            judged |= !matches!(fate, Fate::Sent { .. });
             let (Fate::Sent { slot, .. } | Fate::Acked { slot, .. } | Fate::Lost { slot, .. }) = fate;
             let Some(path) = self.paths.in_slot(slot) else { continue };
-            let reading = match latest {
+            let mut reading = || match latest {
                 Some((known, reading)) if known == slot => reading,
-                _ => self.steering.reading(slot),
+                _ => latest.insert((slot, self.steering.reading(slot))).1,
             };
-            latest = Some((slot, reading));
             match fate {
-                Fate::Sent { pn, bytes, at, .. } => {
-                    path.on_sent(pn, bytes, at, reading.mtu);
+                Fate::Sent { pn, bytes, at, probe, .. } => {
+                    path.on_sent(pn, bytes, at, probe);
                     self.output.on_sent(path, pn);
                 }
                 Fate::Acked { pn, sent, .. } => {
-                    if let Some(event) = path.on_acked(pn, sent, now, &reading, &mut self.store) {
+                    if let Some(event) = path.on_acked(pn, sent, now, &reading(), &mut self.store) {
                         tracing::debug!(path = %path.id, "recovered");
                         self.events.push_back(Event::Path { id: path.id, event });
                     }
                 }
-                Fate::Lost { pn, .. } => path.on_lost(pn, now, &reading, &mut self.store),
+                Fate::Lost { pn, .. } => path.on_lost(pn, now, &mut self.store),
             }
         }
         self.log = log;
+        if judged {
+            for path in self.paths.iter_mut() {
+                path.follow(now, &self.steering.reading(path.slot));
+            }
+        }
     }
 
     /// Carries what the stations have to say to where it belongs.

@@ -88,6 +88,8 @@ pub struct Session {
     output: Output,
     log: Vec<Fate>,
     events: VecDeque<Event>,
+    /// When something came in of which not everything that follows has been done yet.
+    unsettled: Option<Instant>,
     /// Since when the control stream has gone unread because there were too many events.
     stalled: Option<Instant>,
 }
@@ -123,6 +125,7 @@ impl Session {
             output: Output::new((config.path_scheduler)()),
             log: Vec::new(),
             events: VecDeque::new(),
+            unsettled: None,
             stalled: None,
             config,
         }
@@ -360,6 +363,7 @@ impl Session {
     }
 
     pub(crate) fn poll_event(&mut self) -> Option<Event> {
+        self.catch_up();
         self.events.pop_front()
     }
 
@@ -387,6 +391,7 @@ impl Session {
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        self.catch_up();
         if self.conn.poll_timeout().is_some_and(|at| at <= now) {
             self.conn.handle_timeout(now);
         }
@@ -470,8 +475,16 @@ impl Session {
         }
     }
 
+    /// Does what was left to do when datagrams came in: they come in bursts, and what follows is done once for each.
+    pub(crate) fn catch_up(&mut self) {
+        if let Some(now) = self.unsettled {
+            self.settle(now);
+        }
+    }
+
     /// Brings everything that follows from an input about: nothing is left undone but packets and events.
     fn settle(&mut self, now: Instant) {
+        self.unsettled = None;
         self.take_quic_events(now);
         self.take_fates(now);
         if self.phase == Phase::Open {

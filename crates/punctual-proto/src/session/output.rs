@@ -56,6 +56,8 @@ pub(super) struct Output {
     views: Vec<PathView>,
     /// QUIC may have something of its own to send.
     stirred: bool,
+    /// The largest datagram, once asked for; only what comes in can change it.
+    capacity: Option<usize>,
     /// When pacing lets the next packet go.
     wake_at: Option<Instant>,
     /// When block data left last.
@@ -76,6 +78,7 @@ impl Output {
             held: Vec::new(),
             views: Vec::new(),
             stirred: true,
+            capacity: None,
             wake_at: None,
             last_data: None,
             last_sent: None,
@@ -88,6 +91,7 @@ impl Output {
     /// Something came in: QUIC may have an answer.
     pub(super) fn stir(&mut self) {
         self.stirred = true;
+        self.capacity = None;
     }
 
     /// Whether QUIC has a datagram that it would not let go yet.
@@ -129,6 +133,7 @@ impl Session {
     /// Writes the session's next datagram into `buf`, which is empty.
     pub(crate) fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
         debug_assert!(buf.is_empty(), "the buffer must be empty");
+        self.catch_up();
         if self.phase != Phase::Open {
             self.steering.set_gate(Gate::Open);
             return self.poll_quic(now, buf);
@@ -226,7 +231,8 @@ impl Session {
                 self.output.queued = Some(datagram);
                 return true;
             }
-            // A copy that does not fit any more (the MTU fell): its bytes are due again.
+            // It does not fit any more (the MTU fell): its bytes are due again.
+            self.output.capacity = None;
             recovery::lose(&datagram.contents, datagram.path, now, &mut self.store);
         }
         false
@@ -261,7 +267,10 @@ impl Session {
         let Next::Send(id, paths) = self.next_fragment(now) else { return None };
         let mut paths = paths.iter();
         let first = paths.next()?;
-        let capacity = self.conn.datagrams().max_size()?;
+        let capacity = match self.output.capacity {
+            Some(capacity) => capacity,
+            None => *self.output.capacity.insert(self.conn.datagrams().max_size()?),
+        };
         let echo = self.paths.get_mut(first).and_then(|path| path.take_echo(now));
         let stamp = self.stamp(now);
         let cx = context(now, &self.output.views);
