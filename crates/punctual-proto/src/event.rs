@@ -62,7 +62,7 @@ pub enum PathEvent {
     /// It has been silent for too long with data in flight, or its far end has moved to another address; its fragments go
     /// elsewhere, it is probed.
     Suspected {
-        /// How long nothing was heard.
+        /// How long ago the oldest packet left that should have been answered by now.
         silent: Duration,
     },
     /// A probe was answered: it carries data again.

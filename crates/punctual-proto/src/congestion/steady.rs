@@ -4,9 +4,10 @@
 //! models the path (what it delivers, how long it takes when empty) in the manner of BBR, and sends at that rate, with three
 //! differences that deadlines ask for:
 //!
-//! - **It watches the delay.** Start-up ends at the first standing queue and not only when the rate no longer grows, and a
-//!   queue that stands for a whole round is drained at once. There is no periodic starvation to find the empty path's RTT.
-//! - **It probes gently** ([`PROBE_UP`]), and only when there is data that could use more.
+//! - **It watches the delay.** Start-up ends where trains of packets tell that the path's rate is reached, or at the first
+//!   standing queue. A queue that stands for a whole round tells the path's rate, and is drained at once. There is no periodic starvation
+//!   to find the empty path's RTT: a queue that will not shrink is taken for the path's new length.
+//! - **It probes gently** ([`PROBE_UP`]), only when there is data that could use more, and further as long as it finds more.
 //! - **It repeats.** Nothing is drawn from a random generator, so virtual-time runs are equal to the byte.
 //!
 //! Loss by itself says little about congestion on the paths we are for, so it is answered only when much is lost
