@@ -1,0 +1,21 @@
+//! Workloads, baselines, experiments, the clairvoyant bound and reports: what MAppLE is to multipath QUIC, for deadlines.
+//!
+//! ```text
+//!  experiment (TOML) ──▶ cells: parameters × contender × seed
+//!                          │ each
+//!                          ▼
+//!      workload ──▶ plan ──▶ carry (Punctual, plain QUIC) over punctual-sim ──▶ record ──▶ measure ──▶ report, Parquet
+//!                    └─────────────────────▶ bound ──────────────────────────────────────────┘
+//! ```
+
+pub mod bound;
+pub mod carry;
+pub mod experiment;
+pub mod measure;
+pub mod plan;
+pub mod record;
+pub mod report;
+pub mod results;
+pub mod run;
+pub mod units;
+pub mod workload;

@@ -1,0 +1,135 @@
+//! What a run leaves behind: one row a block, and totals.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// A moment since the run's beginning, nanoseconds of virtual time; the same for both hosts.
+pub type Nanos = u64;
+
+/// What became of a block, stamped at each station it passed. All times are the simulator's own: no clock was estimated.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockRow {
+    /// Index into [`RunRecord::sources`].
+    pub source: u16,
+    /// 0 is the highest.
+    pub priority: u8,
+    /// Bytes.
+    pub size: u32,
+    /// Counted from `handed_over`, nanoseconds.
+    pub deadline: Option<Nanos>,
+    /// When the application had it ready: deadlines count from here, and so does every wait.
+    pub handed_over: Nanos,
+    /// When its first byte left the sender.
+    pub first_sent: Option<Nanos>,
+    /// When its last byte left the sender for the first time.
+    pub last_sent: Option<Nanos>,
+    /// When its first byte arrived.
+    pub first_arrived: Option<Nanos>,
+    /// When all of it had arrived.
+    pub complete: Option<Nanos>,
+    /// When the receiving application had it.
+    pub delivered: Option<Nanos>,
+    /// How it ended at the sender.
+    pub ending: Ending,
+    /// Bytes that arrived before the deadline (all that arrived, if there was none).
+    pub good_bytes: u32,
+    /// Bytes that arrived, each counted once.
+    pub arrived_bytes: u32,
+    /// Bytes sent for the first time.
+    pub source_bytes: u32,
+    /// Bytes sent again after a loss.
+    pub resent_bytes: u32,
+    /// Bytes sent as copies of what was in flight elsewhere.
+    pub copied_bytes: u32,
+    /// Bytes of repair data sent for it.
+    pub repair_bytes: u32,
+}
+
+impl BlockRow {
+    /// From hand-over to delivery.
+    pub fn latency(&self) -> Option<Duration> {
+        Some(Duration::from_nanos(self.delivered?.saturating_sub(self.handed_over)))
+    }
+
+    /// Whether it was of use: delivered, and by its deadline if it had one. A block that never finished was not.
+    pub fn on_time(&self) -> bool {
+        self.delivered.is_some_and(|at| self.deadline.is_none_or(|deadline| at <= self.handed_over + deadline))
+    }
+}
+
+/// How a block ended at its sender.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Ending {
+    /// It had not ended when the run did.
+    #[default]
+    Unfinished,
+    /// Delivered, by the receiver's word.
+    Delivered,
+    /// Its deadline passed first.
+    Expired,
+    /// A block it depends on was dropped.
+    DependencyDropped,
+    /// Dropped for another reason.
+    Dropped,
+    /// The transport never took it: there was no room until the run ended.
+    NotTaken,
+}
+
+/// What went over a path.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct PathRow {
+    /// UDP payload bytes offered to the forward link by the session under test.
+    pub offered_bytes: u64,
+    /// Packets offered.
+    pub offered: u64,
+    /// Packets lost at random.
+    pub lost: u64,
+    /// Packets the queue had no room for.
+    pub overflowed: u64,
+    /// Packets delivered damaged.
+    pub damaged: u64,
+    /// Block bytes that left on it, all kinds.
+    pub block_bytes: u64,
+    /// Most bytes that stood in the link's queue.
+    pub queue_max: u64,
+    /// Cost of a byte.
+    pub cost: f64,
+}
+
+/// A rival flow beside the session under test, or that session itself, in a comparison of flows.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct FlowRow {
+    /// What it is.
+    pub name: String,
+    /// Application bytes delivered in the time during which all flows were there.
+    pub delivered_bytes: u64,
+}
+
+/// All that is kept of a run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunRecord {
+    /// Every planned block, in order of hand-over.
+    pub blocks: Vec<BlockRow>,
+    /// Names of the sources.
+    pub sources: Vec<String>,
+    /// The paths, first to last.
+    pub paths: Vec<PathRow>,
+    /// The flows, that under test first; one, if it was alone.
+    pub flows: Vec<FlowRow>,
+    /// Bulk bytes the receiving application got.
+    pub bulk_bytes: u64,
+    /// Block bytes that arrived, new ones, in each [`BIN`](Self::BIN) since the beginning.
+    pub arrivals: Vec<u32>,
+    /// Bytes queued on the first path's forward link, sampled at the end of each bin.
+    pub queue: Vec<u32>,
+    /// How long the workload lasted, nanoseconds.
+    pub duration: Nanos,
+    /// Events the simulator went through; a measure of the work.
+    pub events: u64,
+}
+
+impl RunRecord {
+    /// The grain of [`arrivals`](Self::arrivals).
+    pub const BIN: Duration = Duration::from_millis(20);
+}

@@ -1,0 +1,173 @@
+//! What an experiment found: one [`Cell`] for each set of parameters and contender, over all seeds.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// A figure over the seeds of a cell.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Stat {
+    /// The mean; infinite (`None` in JSON) if a run's value was.
+    pub mean: f64,
+    /// Half the width of the 95 % confidence interval of the mean (Student's t); 0 with a single seed.
+    pub half_width: f64,
+    /// The least of the runs' values.
+    pub min: f64,
+    /// The greatest.
+    pub max: f64,
+    /// Runs that had a value.
+    pub n: u32,
+}
+
+/// On time, by priority.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct PriorityCell {
+    /// 0 is the highest.
+    pub priority: u8,
+    /// Share of the priority's blocks on time.
+    pub on_time: Stat,
+    /// The bound on the share on time of all blocks of this and higher priorities together.
+    pub bound_up_to: Stat,
+    /// Blocks on time of this and higher priorities, as a share of the bound.
+    pub share_of_bound_up_to: Stat,
+}
+
+/// Course of a run, averaged over the seeds.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Timeline {
+    /// For each priority (as in [`Cell::priorities`]), by the second of hand-over: the mean share on time; NaN where none were
+    /// handed over.
+    pub on_time: Vec<Vec<f64>>,
+    /// The least of the seeds' shares.
+    pub on_time_min: Vec<Vec<f64>>,
+    /// New block bytes that arrived, Mbit/s, in bins of [`bin_ms`](Self::bin_ms).
+    pub arrivals_mbps: Vec<f64>,
+    /// Bytes in the first path's queue at the end of each bin.
+    pub queue_bytes: Vec<f64>,
+    /// Width of a bin, milliseconds.
+    pub bin_ms: f64,
+}
+
+/// What one contender did with one set of parameters.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// The axes and this cell's place on each, as a person reads it, in the experiment's order.
+    pub params: Vec<(String, String)>,
+    /// The same as numbers, where they are.
+    pub numbers: Vec<Option<f64>>,
+    /// Who.
+    pub contender: String,
+    /// Over how many seeds.
+    pub seeds: u32,
+    /// Every measure of [`measure::MEASURES`](crate::measure::MEASURES), by key.
+    pub stats: BTreeMap<String, Stat>,
+    /// By priority, highest first.
+    pub priorities: Vec<PriorityCell>,
+    /// Names of the sources.
+    pub sources: Vec<String>,
+    /// Share of each source's blocks on time.
+    pub on_time_by_source: Vec<Stat>,
+    /// Share of block bytes that left on each path.
+    pub path_shares: Vec<f64>,
+    /// Latencies of all seeds' blocks, milliseconds, with the share of blocks that took longer; never delivered is infinitely
+    /// long. Thinned to at most a few hundred points, all of the tail kept.
+    pub ccdf: Vec<(f64, f64)>,
+    /// The course of the run.
+    pub timeline: Timeline,
+}
+
+impl Cell {
+    /// A measure's mean; `None` if no run had a value.
+    pub fn mean(&self, measure: &str) -> Option<f64> {
+        self.stats.get(measure).filter(|stat| stat.n > 0).map(|stat| stat.mean)
+    }
+}
+
+/// A threshold of an experiment, and what was measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// What must hold, in words.
+    pub must: String,
+    /// The worst case found: where, and its value.
+    pub worst: String,
+    /// The measured value; NaN if there was nothing to measure, which fails.
+    pub value: f64,
+    /// What it had to reach (or stay below).
+    pub threshold: f64,
+    /// Whether it holds.
+    pub holds: bool,
+}
+
+/// What an experiment found.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Results {
+    /// The experiment's name.
+    pub name: String,
+    /// Its title, a line.
+    pub title: String,
+    /// What it is and what it must show, a paragraph.
+    pub about: String,
+    /// Where it comes from: paper and figure.
+    pub source: String,
+    /// The names of the axes with their units, in order.
+    pub axes: Vec<(String, String)>,
+    /// The contenders in order, reference ones (the bound is not among them) last.
+    pub contenders: Vec<String>,
+    /// In order of parameters, then contenders.
+    pub cells: Vec<Cell>,
+    /// The experiment's thresholds.
+    pub verdicts: Vec<Verdict>,
+    /// The command that makes it again.
+    pub command: String,
+    /// The experiment's text (TOML), overrides included.
+    pub setup: String,
+    /// Figures to draw.
+    pub figures: Vec<Figure>,
+}
+
+/// A figure of an experiment's report.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Figure {
+    /// What it shows, in words.
+    pub title: String,
+    /// Its kind.
+    pub kind: FigureKind,
+    /// The measure drawn; `on_time:0` is priority 0's share on time.
+    #[serde(default)]
+    pub measure: String,
+    /// The axis along x, for `lines` and `bars`; the first one if empty.
+    #[serde(default)]
+    pub x: String,
+    /// Which of the other axes' values: name and value; small multiples over those not named.
+    #[serde(default)]
+    pub at: BTreeMap<String, String>,
+    /// Whether y is logarithmic.
+    #[serde(default)]
+    pub log_y: bool,
+    /// Whether x is logarithmic.
+    #[serde(default)]
+    pub log_x: bool,
+    /// Only these contenders, if any are named.
+    #[serde(default)]
+    pub contenders: Vec<String>,
+}
+
+/// What a figure looks like.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FigureKind {
+    /// A measure over an axis, a line a contender, with intervals, and the bound where the measure has one.
+    #[default]
+    Lines,
+    /// The same as bars, for axes that are no numbers.
+    Bars,
+    /// Latency CCDFs, one line a contender.
+    Ccdf,
+    /// Share on time over the run, by the second of hand-over.
+    Timeline,
+    /// Arrival rate and queue over the run.
+    Rate,
+    /// A table of the measure: axis by axis.
+    Table,
+}
