@@ -44,6 +44,11 @@ impl<T> Schedule<T> {
         self
     }
 
+    /// The same times with other values.
+    pub fn map<U>(&self, change: impl Fn(&T) -> U) -> Schedule<U> {
+        Schedule { steps: self.steps.iter().map(|(at, value)| (*at, change(value))).collect(), period: self.period }
+    }
+
     /// The value at `time`.
     pub fn at(&self, time: Duration) -> &T {
         if self.steps.len() == 1 {

@@ -1,1 +1,357 @@
-//! To be written.
+//! Experiments: what is run, what is varied, who competes, and what must come of it. All of it is TOML.
+//!
+//! ```toml
+//! title = "Blocks on time over bandwidth"
+//! source = "DTP (ICNP 2022), fig. 3"
+//! duration = "60s"
+//! contenders = ["admission", "ads", "sctp", "quic"]
+//!
+//! [[path]]
+//! rate = "3 MB/s"
+//! delay = "2.5ms"
+//!
+//! [[workload]]
+//! size = "200 KB"
+//! every = "100ms"
+//! deadline = "200ms"
+//!
+//! [[axis]]
+//! name = "bandwidth"
+//! unit = "MB/s"
+//! set = "path.0.rate"
+//! template = "{} MB/s"
+//! values = [1, 2, 3]
+//!
+//! [[must]]
+//! say = "ads reaches 95 % of the bound"
+//! of = "ads"
+//! measure = "share_of_bound"
+//! at-least = 0.95
+//! ```
+//!
+//! Each combination of the axes' values with a contender is a *cell*; each cell is run once a seed.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use thiserror::Error;
+use toml::Table;
+
+use crate::{
+    files::FileError,
+    measure::MeasureConfig,
+    network::PathSpec,
+    results::Figure,
+    units::{Size, Time},
+    workload::Source,
+};
+
+mod axis;
+pub mod builtin;
+mod condition;
+pub mod contender;
+mod document;
+mod must;
+
+pub use axis::{Axis, Point};
+pub use condition::Condition;
+pub use contender::{Contender, Multiplexer, Transport};
+pub use must::{Must, Over};
+
+/// Why an experiment cannot be run.
+#[derive(Debug, Error)]
+pub enum ExperimentError {
+    /// Its text is no TOML, or not an experiment's.
+    #[error("{0}")]
+    Text(#[from] toml::de::Error),
+    /// A key that cannot be set.
+    #[error("cannot set `{key}`: it {what}")]
+    Key {
+        /// The key.
+        key: String,
+        /// Why.
+        what: String,
+    },
+    /// A contender nobody knows.
+    #[error("contender `{name}`: {error}")]
+    Contender {
+        /// As it was called.
+        name: String,
+        /// What is wrong.
+        error: String,
+    },
+    /// Something that makes no sense.
+    #[error("{0}")]
+    Invalid(String),
+    /// A file that is not there.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A trace that does not read as it should.
+    #[error("{name}: {error}")]
+    Trace {
+        /// The file.
+        name: String,
+        /// What is wrong.
+        error: punctual_sim::trace::TraceError,
+    },
+    /// A workload that cannot be made.
+    #[error(transparent)]
+    Workload(#[from] crate::workload::WorkloadError),
+}
+
+impl ExperimentError {
+    pub(crate) fn trace(name: &str, error: punctual_sim::trace::TraceError) -> Self {
+        Self::Trace { name: name.to_owned(), error }
+    }
+}
+
+/// An experiment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Experiment {
+    /// Its name: that of its file.
+    pub name: String,
+    /// What does not change from cell to cell.
+    pub head: Head,
+    /// Who competes.
+    pub contenders: Vec<Contender>,
+    document: Table,
+}
+
+/// What an experiment says besides the runs themselves.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Head {
+    /// A line.
+    pub title: String,
+    /// A paragraph.
+    #[serde(default)]
+    pub about: String,
+    /// Paper and figure.
+    #[serde(default)]
+    pub source: String,
+    /// Runs of each cell.
+    #[serde(default = "ten")]
+    pub seeds: u32,
+    /// What is varied.
+    #[serde(default, rename = "axis")]
+    pub axes: Vec<Axis>,
+    /// What it must show.
+    #[serde(default, rename = "must")]
+    pub musts: Vec<Must>,
+    /// What to draw.
+    #[serde(default, rename = "figure")]
+    pub figures: Vec<Figure>,
+    /// Overrides that make it short: for a first look, and for tests.
+    #[serde(default)]
+    pub smoke: Table,
+    contenders: Vec<contender::ContenderSpec>,
+}
+
+fn ten() -> u32 {
+    10
+}
+
+/// Everything about a run but its contender's transport and its seed.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Setup {
+    /// How long blocks are handed over.
+    pub duration: Time,
+    /// How long the run goes on afterwards; without it, the longest deadline and a second.
+    pub drain: Option<Time>,
+    /// Our session's settings.
+    #[serde(default)]
+    pub session: SessionSpec,
+    /// The network.
+    #[serde(rename = "path")]
+    pub paths: Vec<PathSpec>,
+    /// The workload.
+    #[serde(rename = "workload", default)]
+    pub sources: Vec<Source>,
+    /// Flows beside the one under test.
+    #[serde(rename = "rival", default)]
+    pub rivals: Vec<Rival>,
+    /// How some measures are taken.
+    #[serde(default)]
+    pub measure: MeasureConfig,
+}
+
+/// Settings of our session.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct SessionSpec {
+    /// Which block goes next.
+    pub scheduler: String,
+    /// Which path it takes.
+    pub path_scheduler: String,
+    /// How fast each path is driven.
+    pub congestion: String,
+    /// The most bytes of live blocks the transport takes.
+    pub send_buffer: Option<Size>,
+}
+
+impl Default for SessionSpec {
+    fn default() -> Self {
+        let first = |mut names: Box<dyn Iterator<Item = &'static str>>| names.next().unwrap_or_default().to_owned();
+        Self {
+            scheduler: first(Box::new(punctual_proto::schedule::names())),
+            path_scheduler: first(Box::new(punctual_proto::multipath::names())),
+            congestion: punctual_proto::congestion::NAMES[0].to_owned(),
+            send_buffer: None,
+        }
+    }
+}
+
+/// A `[[rival]]` table: flows that send all they can beside the one under test.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Rival {
+    /// What they are: a contender's name, such as `quic/cubic` or `ads`.
+    pub like: String,
+    /// How many.
+    #[serde(default = "one")]
+    pub count: u32,
+    /// Over which path.
+    #[serde(default)]
+    pub path: usize,
+    /// From when.
+    #[serde(default)]
+    pub start: Time,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// A set of parameters and a contender.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CellPlan {
+    /// Its place on each axis.
+    pub points: Vec<Point>,
+    /// Who.
+    pub contender: Contender,
+    /// What is run.
+    pub setup: Setup,
+}
+
+/// Keys of an experiment's text, for telling misspelt ones.
+const KEYS: &[&str] = &[
+    "title", "about", "source", "seeds", "axis", "must", "figure", "smoke", "contenders", "duration", "drain", "session",
+    "path", "workload", "rival", "measure",
+];
+
+impl Experiment {
+    /// Reads an experiment. `name` is its file's, without the ending.
+    ///
+    /// # Errors
+    /// If it is no experiment; every cell is looked at.
+    pub fn parse(name: &str, text: &str) -> Result<Self, ExperimentError> {
+        Self::from_document(name, toml::from_str(text)?)
+    }
+
+    fn from_document(name: &str, document: Table) -> Result<Self, ExperimentError> {
+        if let Some(key) = document.keys().find(|key| !KEYS.contains(&key.as_str())) {
+            let known = KEYS.join(", ");
+            return Err(ExperimentError::Invalid(format!("`{key}` means nothing here; there are: {known}")));
+        }
+        let head: Head = document.clone().try_into()?;
+        head.musts.iter().try_for_each(Must::check)?;
+        let contenders = head.contenders.iter().map(contender::ContenderSpec::build).collect::<Result<Vec<_>, _>>()?;
+        if contenders.is_empty() {
+            return Err(ExperimentError::Invalid("there are no contenders".into()));
+        }
+        let experiment = Self { name: name.to_owned(), head, contenders, document };
+        experiment.cells()?;
+        Ok(experiment)
+    }
+
+    /// The same, changed: `key` is an axis, whose values are then those of the comma-separated list `value`; or `contenders`, likewise; or `seeds`;
+    /// or any key of the text, as in `path.0.loss`.
+    ///
+    /// # Errors
+    /// If there is no such key, or what comes out is no experiment.
+    pub fn with(&self, key: &str, value: &str) -> Result<Self, ExperimentError> {
+        let mut document = self.document.clone();
+        if let Some(index) = self.head.axes.iter().position(|axis| axis.name == key) {
+            let mut axis = self.head.axes[index].clone();
+            axis.restrict(value)?;
+            document::set(&mut document, &format!("axis.{index}.values"), axis.values())?;
+        } else if matches!(key, "contenders" | "contender" | "scheduler") {
+            document.insert("contenders".into(), self.choose_contenders(value));
+        } else {
+            document::set(&mut document, key, document::value(value))?;
+        }
+        Self::from_document(&self.name, document)
+    }
+
+    /// The short version.
+    ///
+    /// # Errors
+    /// If its `[smoke]` table does not fit.
+    pub fn smoke(&self) -> Result<Self, ExperimentError> {
+        let mut short = self.clone();
+        for (key, value) in &self.head.smoke {
+            short = short.with(key, &document::label(value))?;
+        }
+        Ok(short)
+    }
+
+    /// Contenders by name: as the experiment has them where it does.
+    fn choose_contenders(&self, list: &str) -> toml::Value {
+        let known = self.document.get("contenders").and_then(toml::Value::as_array).cloned().unwrap_or_default();
+        let name = |value: &toml::Value| match value {
+            toml::Value::Table(table) => table.get("name").map(document::label).unwrap_or_default(),
+            value => document::label(value),
+        };
+        // Parameters of a scheduler hold commas too: `ads:alpha=0.3,beta=255`.
+        let mut names: Vec<String> = Vec::new();
+        for part in list.split(',').map(str::trim) {
+            match names.last_mut().filter(|last| part.contains('=') && !part.contains(':') && last.contains(':')) {
+                Some(last) => *last = format!("{last},{part}"),
+                None => names.push(part.to_owned()),
+            }
+        }
+        let chosen = names.into_iter().map(|wanted| {
+            known.iter().find(|value| name(value) == wanted).cloned().unwrap_or(toml::Value::String(wanted))
+        });
+        toml::Value::Array(chosen.collect())
+    }
+
+    /// What is run: every combination of the axes' values with every contender, contenders changing fastest.
+    ///
+    /// # Errors
+    /// If a combination makes no sense.
+    pub fn cells(&self) -> Result<Vec<CellPlan>, ExperimentError> {
+        let mut cells = Vec::new();
+        for points in axis::combinations(&self.head.axes)? {
+            for contender in &self.contenders {
+                let mut document = self.document.clone();
+                points.iter().try_for_each(|point| point.apply(&mut document))?;
+                contender.apply(&mut document)?;
+                let setup = Setup::from_document(document)?;
+                cells.push(CellPlan { points: points.clone(), contender: contender.clone(), setup });
+            }
+        }
+        Ok(cells)
+    }
+
+    /// Its text, with all changes.
+    pub fn text(&self) -> String {
+        toml::to_string(&self.document).unwrap_or_default()
+    }
+}
+
+impl Setup {
+    fn from_document(document: Table) -> Result<Self, ExperimentError> {
+        let setup: Self = document.try_into()?;
+        if setup.paths.is_empty() {
+            return Err(ExperimentError::Invalid("there is no [[path]]".into()));
+        }
+        Ok(setup)
+    }
+
+    /// How long a run is, the time after the last block included.
+    pub fn end(&self, longest_deadline: Duration) -> Duration {
+        self.duration.0 + self.drain.map_or(longest_deadline + Duration::from_secs(1), |drain| drain.0)
+    }
+}

@@ -1,0 +1,221 @@
+//! What an experiment must show, and whether it did.
+
+use serde::Deserialize;
+
+use super::{ExperimentError, condition::Condition};
+use crate::results::{Cell, Results, Verdict};
+
+/// A `[[must]]` table: a measure of a contender, against a number or another contender.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Must {
+    /// In words.
+    pub say: String,
+    /// The contender.
+    pub of: String,
+    /// The measure; `on_time:0` is priority 0's share on time.
+    pub measure: String,
+    /// The least that will do.
+    at_least: Option<f64>,
+    /// The most that will do.
+    at_most: Option<f64>,
+    /// At least what this contender has, times `times`, less `tolerance`.
+    at_least_that_of: Option<String>,
+    /// At most what this contender has, times `times`, plus `tolerance`.
+    at_most_that_of: Option<String>,
+    #[serde(default = "one")]
+    times: f64,
+    #[serde(default)]
+    tolerance: f64,
+    /// Only cells for which this holds: `bandwidth >= 3 and loss < 0.1`.
+    #[serde(rename = "where", default)]
+    condition: Condition,
+    /// How the cells count together.
+    #[serde(default)]
+    over: Over,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+/// How the cells of a [`Must`] count together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Over {
+    /// It must hold in every cell.
+    #[default]
+    Every,
+    /// In at least one.
+    Any,
+    /// For the mean of all.
+    Mean,
+    /// For the worst of all seeds in every cell.
+    EverySeed,
+}
+
+/// A cell's value and what it is held against.
+struct Case {
+    place: String,
+    value: f64,
+    threshold: f64,
+}
+
+impl Must {
+    /// Refuses what makes no sense, before hours are spent.
+    pub(super) fn check(&self) -> Result<(), ExperimentError> {
+        let given = [self.at_least.is_some(), self.at_most.is_some(), self.at_least_that_of.is_some(), self.at_most_that_of.is_some()];
+        if given.iter().filter(|given| **given).count() != 1 {
+            let what = "give exactly one of at-least, at-most, at-least-that-of, at-most-that-of";
+            return Err(ExperimentError::Invalid(format!("must `{}`: {what}", self.say)));
+        }
+        Ok(())
+    }
+
+    fn wants_more(&self) -> bool {
+        self.at_least.is_some() || self.at_least_that_of.is_some()
+    }
+
+    /// How far a case is from failing; negative if it does.
+    fn margin(&self, case: &Case) -> f64 {
+        if self.wants_more() { case.value - case.threshold } else { case.threshold - case.value }
+    }
+
+    /// Whether the results satisfy it, and where they come closest to not doing so.
+    pub fn judge(&self, results: &Results) -> Verdict {
+        let mut cases: Vec<Case> = results
+            .cells
+            .iter()
+            .filter(|cell| cell.contender == self.of && self.condition.holds(cell))
+            .map(|cell| self.case(cell, results))
+            .collect();
+        if self.over == Over::Mean && !cases.is_empty() {
+            let mean = |of: fn(&Case) -> f64| cases.iter().map(of).sum::<f64>() / cases.len() as f64;
+            let (value, threshold) = (mean(|case| case.value), mean(|case| case.threshold));
+            cases = vec![Case { place: format!("mean of {} cells", cases.len()), value, threshold }];
+        }
+        // What is not a number is the worst of all.
+        let key = |case: &Case| Some(self.margin(case)).filter(|margin| !margin.is_nan()).unwrap_or(f64::NEG_INFINITY);
+        let order = |a: &&Case, b: &&Case| key(a).total_cmp(&key(b));
+        let decisive = match self.over {
+            Over::Any => cases.iter().max_by(order),
+            Over::Every | Over::Mean | Over::EverySeed => cases.iter().min_by(order),
+        };
+        match decisive {
+            Some(case) => Verdict {
+                must: self.say.clone(),
+                worst: case.place.clone(),
+                value: case.value,
+                threshold: case.threshold,
+                holds: self.margin(case) >= 0.0,
+            },
+            None => Verdict {
+                must: self.say.clone(),
+                worst: format!("no cell of `{}` to judge by", self.of),
+                value: f64::NAN,
+                threshold: self.at_least.or(self.at_most).unwrap_or(f64::NAN),
+                holds: false,
+            },
+        }
+    }
+
+    fn case(&self, cell: &Cell, results: &Results) -> Case {
+        let worst = self.over == Over::EverySeed;
+        let value = value(cell, &self.measure, worst.then_some(self.wants_more())).unwrap_or(f64::NAN);
+        let other = self.at_least_that_of.as_ref().or(self.at_most_that_of.as_ref());
+        let threshold = match other {
+            Some(other) => {
+                let theirs = results
+                    .cells
+                    .iter()
+                    .find(|cell2| cell2.contender == *other && cell2.params == cell.params)
+                    .and_then(|cell2| value_mean(cell2, &self.measure))
+                    .unwrap_or(f64::NAN);
+                let tolerance = if self.wants_more() { -self.tolerance } else { self.tolerance };
+                self.times * theirs + tolerance
+            }
+            None => self.at_least.or(self.at_most).unwrap_or(f64::NAN),
+        };
+        let place = cell.params.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ");
+        Case { place, value, threshold }
+    }
+}
+
+fn value_mean(cell: &Cell, measure: &str) -> Option<f64> {
+    value(cell, measure, None)
+}
+
+/// A cell's value of a measure: the mean over its seeds, or the worst of them (the least if more is wanted).
+fn value(cell: &Cell, measure: &str, worst: Option<bool>) -> Option<f64> {
+    let stat = match measure.split_once(':') {
+        Some((measure, priority)) => {
+            let priority: u8 = priority.parse().ok()?;
+            let of = cell.priorities.iter().find(|of| of.priority == priority)?;
+            match measure {
+                "on_time" => of.on_time,
+                "bound" => of.bound_up_to,
+                "share_of_bound" => of.share_of_bound_up_to,
+                _ => return None,
+            }
+        }
+        None => *cell.stats.get(measure)?,
+    };
+    (stat.n > 0).then_some(match worst {
+        None => stat.mean,
+        Some(true) => stat.min,
+        Some(false) => stat.max,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::Stat;
+
+    fn results() -> Results {
+        let cell = |bandwidth: f64, contender: &str, on_time: f64| Cell {
+            params: vec![("bandwidth".into(), bandwidth.to_string())],
+            numbers: vec![Some(bandwidth)],
+            contender: contender.into(),
+            stats: [("on_time".to_owned(), Stat { mean: on_time, min: on_time - 0.1, max: on_time, n: 3, ..Stat::default() })].into(),
+            ..Cell::default()
+        };
+        Results {
+            cells: vec![cell(1.0, "ads", 0.5), cell(1.0, "quic", 0.1), cell(2.0, "ads", 0.9), cell(2.0, "quic", 0.6)],
+            ..Results::default()
+        }
+    }
+
+    fn judge(text: &str) -> Verdict {
+        let must: Must = toml::from_str(&format!("say = 'x'\nof = 'ads'\nmeasure = 'on_time'\n{text}")).unwrap();
+        must.check().unwrap();
+        must.judge(&results())
+    }
+
+    #[test]
+    fn every_cell_counts() {
+        let verdict = judge("at-least = 0.5");
+        assert!(verdict.holds && verdict.worst == "bandwidth 1" && verdict.value == 0.5);
+        assert!(!judge("at-least = 0.6").holds);
+        assert!(judge("at-least = 0.9\nwhere = 'bandwidth >= 2'").holds);
+        assert!(judge("at-least = 0.9\nover = 'any'").holds);
+        assert!(judge("at-least = 0.7\nover = 'mean'").holds && !judge("at-least = 0.71\nover = 'mean'").holds);
+        assert!(!judge("at-least = 0.5\nover = 'every-seed'").holds);
+        assert!(judge("at-most = 0.9").holds && !judge("at-most = 0.8").holds);
+    }
+
+    #[test]
+    fn contenders_are_compared_cell_by_cell() {
+        assert!(judge("at-least-that-of = 'quic'").holds);
+        let verdict = judge("at-least-that-of = 'quic'\ntimes = 2");
+        assert!(!verdict.holds && verdict.worst == "bandwidth 2");
+        assert!(judge("at-least-that-of = 'quic'\ntimes = 5\nover = 'any'").holds);
+        assert!(!judge("at-most-that-of = 'quic'\ntolerance = 0.3").holds);
+    }
+
+    #[test]
+    fn nothing_to_judge_by_is_no_success() {
+        assert!(!judge("at-least = 0\nwhere = 'bandwidth > 5'").holds);
+        assert!(!judge("at-least-that-of = 'nobody'").holds);
+    }
+}
