@@ -6,6 +6,9 @@ use punctual_proto::{ClientConfig, CloseReason, ConnectError, Event, PathError, 
 use thiserror::Error;
 
 use crate::{
+    cross::CrossSource,
+    host::Host,
+    node::Node,
     queue::Target,
     tls::SERVER_NAME,
     world::{HostId, LinkId, PathHandle, World},
@@ -93,7 +96,7 @@ impl World {
     /// Those of [`Endpoint::connect`](punctual_proto::Endpoint::connect).
     ///
     /// # Panics
-    /// If there is no path, or they do not all join the same hosts.
+    /// If there is no path, or they do not all join the same hosts, or the client is a [node](Self::add_node).
     pub fn connect(
         &mut self,
         client: HostId,
@@ -109,8 +112,10 @@ impl World {
         assert!(paths.iter().all(|path| peer(*path) == server), "the paths end at different hosts");
         let (now, first) = (self.now, self.network_path(paths[0], client));
         let host = &mut self.hosts[client.0 as usize];
-        let session = host.endpoint.connect(host.clock.instant(now), config, first, SERVER_NAME)?;
-        host.sessions.insert(session);
+        let instant = host.clock.instant(now);
+        let punctual = host.punctual_mut().expect("the client runs Punctual");
+        let session = punctual.endpoint.connect(instant, config, first, SERVER_NAME)?;
+        punctual.sessions.insert(session);
         self.queue.push(now, Target::Kick(client));
         self.connections.by_end.insert((client, session), self.connections.all.len());
         self.connections.all.push(Connection {
@@ -129,21 +134,22 @@ impl World {
     /// Shakes hands over ideal links, then shapes them; returns the moment at which the measured run begins.
     ///
     /// QUIC's handshake differs by some bytes from run to run (random greasing), and that would go on to shift
-    /// everything after it. So until every session is connected and all its paths are open, links have their delay and
-    /// MTU only. Then, at the first whole second at least [`SETTLING`](Self::SETTLING) later, all links become what
+    /// everything after it. So until every session is connected and all its paths are open, and every
+    /// [node](crate::Node) is ready, links have their delay and MTU only, and there is no cross traffic. Then, at the first whole second at least [`SETTLING`](Self::SETTLING) later, all links become what
     /// they were specified to be, their schedules and counters begin, the log is emptied, and applications hear what
     /// has happened ([`Event::Connected`] first). It is that second when this returns.
     ///
     /// # Errors
-    /// If a session or a path does not come about.
+    /// If a session or a path does not come about, or a node does not become ready.
     ///
     /// # Panics
     /// If time has passed already.
     pub fn handshake(&mut self) -> Result<Duration, HandshakeError> {
         assert!(self.now.is_zero(), "the handshake comes first");
         self.links.iter_mut().for_each(|(link, _)| link.make_ideal());
+        self.cross.iter_mut().for_each(CrossSource::pause);
         self.connections.held = Some(Vec::new());
-        while !self.connections.ready() {
+        while !(self.connections.ready() && self.hosts.iter().filter_map(Host::node).all(Node::is_ready)) {
             if let Some(failure) = self.connections.failure() {
                 return Err(failure.clone());
             }
@@ -171,6 +177,14 @@ impl World {
             self.deliver(host, session, event);
             self.drive(host);
         }
+        for index in 0..self.hosts.len() {
+            let at = self.hosts[index].moment(now);
+            if let Some(node) = self.hosts[index].node_mut() {
+                node.begin(at);
+                self.drive(HostId(index as u32));
+            }
+        }
+        (0..self.cross.len()).for_each(|index| self.start_cross_traffic(index));
     }
 
     /// The client's host and its end of a session.
@@ -189,7 +203,8 @@ impl World {
 
     /// Keeps the list of sessions true, and opens further paths.
     pub(crate) fn follow(&mut self, host: HostId, session: SessionId, event: &Event) {
-        if self.hosts[host.0 as usize].sessions.insert(session) {
+        let punctual = self.hosts[host.0 as usize].punctual_mut();
+        if punctual.is_some_and(|one| one.sessions.insert(session)) {
             self.adopt(host, session);
         }
         let Some(&index) = self.connections.by_end.get(&(host, session)) else { return };
@@ -217,7 +232,9 @@ impl World {
 
     /// A server has a session that it did not have before: whose?
     fn adopt(&mut self, host: HostId, session: SessionId) {
-        let Some(remote) = self.hosts[host.0 as usize].endpoint.session(session).map(|one| one.remote_address()) else {
+        let punctual = self.hosts[host.0 as usize].punctual_mut();
+        let Some(remote) = punctual.and_then(|one| one.endpoint.session(session)).map(|one| one.remote_address())
+        else {
             return;
         };
         let matching = (0..self.connections.all.len()).find(|&index| {
@@ -238,8 +255,8 @@ impl World {
             let network_path = self.network_path(*path, host);
             let one = &mut self.hosts[host.0 as usize];
             let now = one.clock.instant(self.now);
-            let opened =
-                one.endpoint.session(session).ok_or(PathError::Closed).and_then(|s| s.open_path(now, network_path));
+            let session = one.punctual_mut().and_then(|one| one.endpoint.session(session));
+            let opened = session.ok_or(PathError::Closed).and_then(|session| session.open_path(now, network_path));
             let connection = &mut self.connections.all[id.0 as usize];
             match opened {
                 Ok(path) => connection.opening.push(path),

@@ -1,4 +1,4 @@
-//! A host: a clock, an endpoint, and an application on top.
+//! A host: a clock, and what runs by it.
 
 use std::{
     any::Any,
@@ -6,14 +6,16 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytes::BytesMut;
 use punctual_proto::{
-    Block, BlockError, BlockId, BlockUpdate, Endpoint, EndpointConfig, Event, NetworkPath, ReceivedBlock, SendError,
-    ServerConfig, Session, SessionId,
+    Block, BlockError, BlockId, BlockUpdate, EcnCodepoint, Endpoint, EndpointConfig, Event, NetworkPath, ReceivedBlock,
+    SendError, ServerConfig, Session, SessionId, Transmit,
 };
 
 use crate::{
     clock::{HostClock, LocalClock},
     log::{AppEvent, EventLog, What},
+    node::{Moment, Node},
     queue::{Alarm, EventQueue, Target},
     world::HostId,
 };
@@ -69,21 +71,32 @@ impl HostConfig {
 /// A host in a world.
 pub(crate) struct Host {
     pub(crate) id: HostId,
-    pub(crate) endpoint: Endpoint,
     pub(crate) clock: LocalClock,
-    pub(crate) app: Option<Box<dyn App>>,
+    pub(crate) stack: Stack,
     pub(crate) alarm: Alarm,
     /// Where its datagrams go: indices into the world's routes. Looked up only, never iterated.
     pub(crate) routes: HashMap<NetworkPath, usize>,
     /// Its own ends that are taken.
     pub(crate) locals: u32,
+    /// Wake-ups on end that did not move time.
+    spins: u32,
+    last_wake: Duration,
+}
+
+/// What a host runs.
+pub(crate) enum Stack {
+    Punctual(Box<Punctual>),
+    Foreign(Box<dyn Node>),
+}
+
+/// An endpoint and the application on top.
+pub(crate) struct Punctual {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) app: Option<Box<dyn App>>,
     /// Sessions it has heard of.
     pub(crate) sessions: BTreeSet<SessionId>,
     /// Events for which there is no application.
     pub(crate) inbox: Vec<(Duration, SessionId, Event)>,
-    /// Wake-ups on end that did not move time.
-    spins: u32,
-    last_wake: Duration,
 }
 
 /// Wake-ups without any time passing that are taken for an endpoint that has lost itself.
@@ -93,47 +106,115 @@ impl Host {
     pub(crate) fn new(id: HostId, config: HostConfig, anchor: Instant, seed: [u8; 32]) -> Self {
         let clock = LocalClock::new(anchor, config.clock);
         let endpoint = EndpointConfig { seed: Some(seed), epoch: clock.epoch() };
-        Self {
-            id,
+        let punctual = Punctual {
             endpoint: Endpoint::new(endpoint, config.server),
-            clock,
             app: config.app,
-            alarm: Alarm::default(),
-            routes: HashMap::new(),
-            locals: 0,
             sessions: BTreeSet::new(),
             inbox: Vec::new(),
-            spins: 0,
-            last_wake: Duration::ZERO,
+        };
+        Self::with_stack(id, clock, Stack::Punctual(Box::new(punctual)))
+    }
+
+    pub(crate) fn foreign(id: HostId, node: Box<dyn Node>, anchor: Instant) -> Self {
+        Self::with_stack(id, LocalClock::new(anchor, HostClock::default()), Stack::Foreign(node))
+    }
+
+    fn with_stack(id: HostId, clock: LocalClock, stack: Stack) -> Self {
+        let (alarm, routes) = (Alarm::default(), HashMap::new());
+        Self { id, clock, stack, alarm, routes, locals: 0, spins: 0, last_wake: Duration::ZERO }
+    }
+
+    pub(crate) fn moment(&self, now: Duration) -> Moment {
+        Moment { now, instant: self.clock.instant(now) }
+    }
+
+    /// What is there if the host runs Punctual.
+    pub(crate) fn punctual(&self) -> Option<&Punctual> {
+        match &self.stack {
+            Stack::Punctual(punctual) => Some(punctual),
+            Stack::Foreign(_) => None,
         }
     }
 
-    /// Calls the endpoint's timeout if it is due.
+    pub(crate) fn punctual_mut(&mut self) -> Option<&mut Punctual> {
+        match &mut self.stack {
+            Stack::Punctual(punctual) => Some(punctual),
+            Stack::Foreign(_) => None,
+        }
+    }
+
+    pub(crate) fn node(&self) -> Option<&dyn Node> {
+        match &self.stack {
+            Stack::Punctual(_) => None,
+            Stack::Foreign(node) => Some(node.as_ref()),
+        }
+    }
+
+    pub(crate) fn node_mut(&mut self) -> Option<&mut dyn Node> {
+        match &mut self.stack {
+            Stack::Punctual(_) => None,
+            Stack::Foreign(node) => Some(node.as_mut()),
+        }
+    }
+
+    /// Calls the timeout of what it runs if it is due.
     pub(crate) fn wake(&mut self, now: Duration) {
-        let instant = self.clock.instant(now);
-        if self.endpoint.poll_timeout().is_some_and(|due| due <= instant) {
+        let at = self.moment(now);
+        if self.stack.poll_timeout().is_some_and(|due| due <= at.instant) {
             self.spins = if self.last_wake == now { self.spins + 1 } else { 0 };
             self.last_wake = now;
             assert!(self.spins < MAX_SPINS, "host {} asks to be woken at {now:?} again and again", self.id.0);
-            self.endpoint.handle_timeout(instant);
+            self.stack.handle_timeout(at);
         }
     }
 
-    /// Sees to it that the endpoint is woken in time.
+    /// Sees to it that it is woken in time.
     pub(crate) fn set_alarm(&mut self, now: Duration, queue: &mut EventQueue) {
-        if let Some(due) = self.endpoint.poll_timeout() {
+        if let Some(due) = self.stack.poll_timeout() {
             self.alarm.set(self.clock.time(due).max(now), queue, Target::Host(self.id));
         }
     }
 
+    /// The application, and its hands; of a host that runs Punctual.
     pub(crate) fn context<'a>(
         &'a mut self,
         now: Duration,
         queue: &'a mut EventQueue,
         log: &'a mut EventLog,
-    ) -> (AppContext<'a>, &'a mut Option<Box<dyn App>>) {
-        let instant = self.clock.instant(now);
-        (AppContext { host: self.id, now, instant, endpoint: &mut self.endpoint, queue, log }, &mut self.app)
+    ) -> Option<(AppContext<'a>, &'a mut Option<Box<dyn App>>)> {
+        let (host, instant) = (self.id, self.clock.instant(now));
+        let Punctual { endpoint, app, .. } = self.punctual_mut()?;
+        Some((AppContext { host, now, instant, endpoint, queue, log }, app))
+    }
+}
+
+impl Stack {
+    pub(crate) fn handle_datagram(&mut self, at: Moment, path: NetworkPath, ecn: Option<EcnCodepoint>, data: BytesMut) {
+        match self {
+            Self::Punctual(punctual) => punctual.endpoint.handle_datagram(at.instant, path, ecn, data),
+            Self::Foreign(node) => node.handle_datagram(at, path, ecn, data),
+        }
+    }
+
+    pub(crate) fn poll_transmit(&mut self, at: Moment, buf: &mut Vec<u8>) -> Option<Transmit> {
+        match self {
+            Self::Punctual(punctual) => punctual.endpoint.poll_transmit(at.instant, buf),
+            Self::Foreign(node) => node.poll_transmit(at, buf),
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        match self {
+            Self::Punctual(punctual) => punctual.endpoint.poll_timeout(),
+            Self::Foreign(node) => node.poll_timeout(),
+        }
+    }
+
+    fn handle_timeout(&mut self, at: Moment) {
+        match self {
+            Self::Punctual(punctual) => punctual.endpoint.handle_timeout(at.instant),
+            Self::Foreign(node) => node.handle_timeout(at),
+        }
     }
 }
 

@@ -55,6 +55,11 @@
 //! flat either way as long as the application keeps little; a world remembers nothing that is over, unless it is asked
 //! to ([`World::with_log`]).
 //!
+//! # Others
+//!
+//! A host need not run Punctual: a [`Node`] is whatever takes datagrams and gives datagrams ([`World::add_node`]). And
+//! links can have [`CrossTraffic`] that takes its share of their queue and their rate.
+//!
 //! # Time
 //!
 //! Virtual time is a [`Duration`](std::time::Duration) since the world began, in nanoseconds. Events happen in the
@@ -63,8 +68,8 @@
 //!
 //! # Chance
 //!
-//! Every link has a generator of its own, seeded by the world's seed and the link's index, and each endpoint is seeded
-//! by the world's seed and the host's index. TLS keys cannot be seeded, so *contents* differ from run to run; sizes and
+//! Every link and every source of cross traffic has a generator of its own, seeded by the world's seed and its index,
+//! and each endpoint is seeded by the world's seed and the host's index. TLS keys cannot be seeded, so *contents* differ from run to run; sizes and
 //! times do not. For that the handshake is kept apart (see [`World::handshake`]) and corruption is placed where
 //! contents do not matter ([`CorruptionSite`]). A congestion controller that draws from a generator that cannot be
 //! seeded, as noq's BBRv3 does, breaks the promise.
@@ -79,10 +84,12 @@
 
 mod clock;
 mod connection;
+mod cross;
 mod host;
 mod link;
 mod log;
 mod loss;
+mod node;
 mod queue;
 mod rate;
 mod rng;
@@ -94,10 +101,12 @@ mod world;
 
 pub use clock::HostClock;
 pub use connection::{ConnectionId, HandshakeError};
+pub use cross::{CrossTraffic, Pattern};
 pub use host::{App, AppContext, HostConfig};
-pub use link::{Datagram, Link, LinkCounters};
+pub use link::{CrossCounters, Datagram, Link, LinkCounters};
 pub use log::{AppEvent, DropCause, EventLog, LinkEvent, LogMode, Record, What};
 pub use loss::{GilbertElliott, Loss};
+pub use node::{Moment, Node};
 pub use rate::Rate;
 pub use schedule::Schedule;
 pub use spec::{Corruption, CorruptionSite, Jitter, LinkSpec, Queue, Reordering};

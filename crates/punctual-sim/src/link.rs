@@ -56,8 +56,25 @@ pub struct LinkCounters {
     pub oversized: u64,
     /// Packets that met a dead link, or were on it when it died.
     pub died: u64,
-    /// Most bytes (headers included) that were ever queued.
+    /// Most bytes (headers included) that were ever queued, cross traffic's among them.
     pub queue_max: u64,
+    /// What others sent over the link; counted nowhere else.
+    pub cross: CrossCounters,
+}
+
+/// What cross traffic has done to a link so far. Bytes include headers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CrossCounters {
+    /// Packets that came to the link.
+    pub offered: u64,
+    /// Their bytes.
+    pub offered_bytes: u64,
+    /// Packets the link carried.
+    pub carried: u64,
+    /// Their bytes.
+    pub carried_bytes: u64,
+    /// Packets that were lost, for whatever reason.
+    pub dropped: u64,
 }
 
 impl LinkCounters {
@@ -85,6 +102,9 @@ impl LinkCounters {
 /// A packet passes, in this order: death, MTU, ECN mark and room in the queue as it is offered; serialisation; then
 /// loss, duplication, corruption, jitter and reordering as it goes onto the wire (a packet lost on the air has had its
 /// share of the capacity); and the wire's delay.
+///
+/// A packet of [cross traffic](Self::offer_cross) passes as far as the loss. The wire carries any number of packets at
+/// once, so what becomes of it there concerns nobody.
 #[derive(Debug)]
 pub struct Link {
     spec: LinkSpec,
@@ -96,7 +116,7 @@ pub struct Link {
     /// The time from which schedules and traces count.
     origin: Duration,
     serializer: Serializer,
-    queue: VecDeque<Datagram>,
+    queue: VecDeque<Packet>,
     queue_bytes: u64,
     queue_limit: u64,
     flight: BinaryHeap<Reverse<Flight>>,
@@ -147,35 +167,49 @@ impl Link {
     }
 
     /// Takes in a datagram.
-    pub fn offer(&mut self, now: Duration, mut datagram: Datagram) {
+    pub fn offer(&mut self, now: Duration, datagram: Datagram) {
         self.advance(now);
-        let size = self.wire_size(&datagram);
         self.counters.offered += 1;
         self.counters.offered_bytes += datagram.data.len() as u64;
         self.record(now, LinkEvent::Offered, &datagram);
+        self.enter(now, Packet::Own(datagram));
+    }
+
+    /// Takes in a packet of others: so many bytes, headers included. It takes its place in the queue and its time, and
+    /// is never seen again.
+    pub fn offer_cross(&mut self, now: Duration, bytes: u32) {
+        self.advance(now);
+        self.counters.cross.offered += 1;
+        self.counters.cross.offered_bytes += u64::from(bytes);
+        self.enter(now, Packet::Cross(bytes));
+    }
+
+    fn enter(&mut self, now: Duration, mut packet: Packet) {
+        let size = self.wire_size(&packet);
         if !self.alive {
-            return self.dropped(now, DropCause::Death, &datagram);
+            return self.dropped(now, DropCause::Death, &packet);
         }
         if size > self.spec.mtu {
-            return self.dropped(now, DropCause::Mtu, &datagram);
+            return self.dropped(now, DropCause::Mtu, &packet);
         }
         if self.ideal || self.spec.rate == Rate::Unlimited {
-            return self.launch(now, datagram);
+            return self.launch(now, packet);
         }
-        if self.spec.ecn_threshold.is_some_and(|threshold| self.queue_bytes > threshold)
+        if let Packet::Own(datagram) = &mut packet
+            && self.spec.ecn_threshold.is_some_and(|threshold| self.queue_bytes > threshold)
             && matches!(datagram.ecn, Some(EcnCodepoint::Ect0 | EcnCodepoint::Ect1))
         {
             datagram.ecn = Some(EcnCodepoint::Ce);
             self.counters.marked += 1;
-            self.record(now, LinkEvent::Marked, &datagram);
+            self.record(now, LinkEvent::Marked, datagram);
         }
         // An empty queue takes any packet, or a small queue would shut the link.
         if self.queue_bytes + u64::from(size) > self.queue_limit && !self.queue.is_empty() {
-            return self.dropped(now, DropCause::Queue, &datagram);
+            return self.dropped(now, DropCause::Queue, &packet);
         }
         self.queue_bytes += u64::from(size);
         self.counters.queue_max = self.counters.queue_max.max(self.queue_bytes);
-        self.queue.push_back(datagram);
+        self.queue.push_back(packet);
         self.serve(now);
     }
 
@@ -216,12 +250,12 @@ impl Link {
         self.alive = false;
         self.serializer.abort();
         self.queue_bytes = 0;
-        for datagram in std::mem::take(&mut self.queue) {
-            self.dropped(now, DropCause::Death, &datagram);
+        for packet in std::mem::take(&mut self.queue) {
+            self.dropped(now, DropCause::Death, &packet);
         }
         // In the order of arrival, which a heap does not iterate in.
         while let Some(Reverse(flight)) = self.flight.pop() {
-            self.dropped(now, DropCause::Death, &flight.datagram);
+            self.dropped(now, DropCause::Death, &Packet::Own(flight.datagram));
         }
     }
 
@@ -245,13 +279,14 @@ impl Link {
         &self.counters
     }
 
-    /// Packets queued or under way. At any time, packets offered and duplicated are those delivered, dropped and
-    /// inside.
+    /// Packets queued or under way, cross traffic's not among them. At any time, packets offered and duplicated are
+    /// those delivered, dropped and inside.
     pub fn inside(&self) -> u64 {
-        (self.queue.len() + self.flight.len()) as u64
+        let queued = self.queue.iter().filter(|packet| matches!(packet, Packet::Own(_))).count();
+        (queued + self.flight.len()) as u64
     }
 
-    /// Bytes queued, headers included.
+    /// Bytes queued, headers and cross traffic included.
     pub fn queued_bytes(&self) -> u64 {
         self.queue_bytes
     }
@@ -274,9 +309,9 @@ impl Link {
                 break;
             }
             self.serializer.finish();
-            if let Some(datagram) = self.queue.pop_front() {
-                self.queue_bytes -= u64::from(self.wire_size(&datagram));
-                self.launch(done, datagram);
+            if let Some(packet) = self.queue.pop_front() {
+                self.queue_bytes -= u64::from(self.wire_size(&packet));
+                self.launch(done, packet);
             }
             self.serve(done);
         }
@@ -291,13 +326,21 @@ impl Link {
     }
 
     /// Puts a packet on the wire.
-    fn launch(&mut self, now: Duration, datagram: Datagram) {
+    fn launch(&mut self, now: Duration, packet: Packet) {
+        let phase = now.saturating_sub(self.origin);
+        if !self.ideal && self.loss.draw(self.spec.loss.at(phase), &mut self.random) {
+            return self.dropped(now, DropCause::Loss, &packet);
+        }
+        let datagram = match packet {
+            Packet::Own(datagram) => datagram,
+            Packet::Cross(bytes) => {
+                self.counters.cross.carried += 1;
+                self.counters.cross.carried_bytes += u64::from(bytes);
+                return;
+            }
+        };
         if self.ideal {
             return self.fly(now, datagram, false);
-        }
-        let phase = now.saturating_sub(self.origin);
-        if self.loss.draw(self.spec.loss.at(phase), &mut self.random) {
-            return self.dropped(now, DropCause::Loss, &datagram);
         }
         let copy = chance(self.spec.duplication, &mut self.random).then(|| datagram.clone());
         self.damage_and_fly(now, datagram);
@@ -340,7 +383,11 @@ impl Link {
         self.flight.push(Reverse(Flight { arrival, sequence: self.sequence, damaged, datagram }));
     }
 
-    fn dropped(&mut self, now: Duration, cause: DropCause, datagram: &Datagram) {
+    fn dropped(&mut self, now: Duration, cause: DropCause, packet: &Packet) {
+        let Packet::Own(datagram) = packet else {
+            self.counters.cross.dropped += 1;
+            return;
+        };
         *match cause {
             DropCause::Loss => &mut self.counters.lost,
             DropCause::Queue => &mut self.counters.overflowed,
@@ -356,9 +403,21 @@ impl Link {
         }
     }
 
-    fn wire_size(&self, datagram: &Datagram) -> u32 {
-        datagram.data.len() as u32 + self.spec.overhead
+    fn wire_size(&self, packet: &Packet) -> u32 {
+        match packet {
+            Packet::Own(datagram) => datagram.data.len() as u32 + self.spec.overhead,
+            Packet::Cross(bytes) => *bytes,
+        }
     }
+}
+
+/// What can wait for a link.
+#[derive(Debug)]
+enum Packet {
+    /// It has somewhere to go.
+    Own(Datagram),
+    /// Cross traffic: so many bytes, headers included.
+    Cross(u32),
 }
 
 /// A packet on the wire.

@@ -6,12 +6,14 @@ use crate::world::{HostId, LinkId, World};
 
 /// Something that is to happen.
 pub(crate) enum Target {
-    /// A host's endpoint wants to be woken.
+    /// What a host runs wants to be woken.
     Host(HostId),
     /// A host has something to send, or to say.
     Kick(HostId),
     /// A packet leaves a link's queue, or arrives.
     Link(LinkId),
+    /// A packet of cross traffic comes; which of the world's sources it is from.
+    Cross(usize),
     /// An application's timer.
     Timer(HostId, u64),
     /// The scenario interferes.

@@ -15,6 +15,7 @@ pub(crate) type Random = Pcg64;
 pub(crate) enum Purpose {
     Link = 1,
     Host = 2,
+    Cross = 3,
 }
 
 /// The generator of the `index`-th thing of its kind in the world with this seed.

@@ -10,9 +10,11 @@ use punctual_proto::{Event, LocalId, NetworkPath, SessionId};
 
 use crate::{
     connection::Connections,
-    host::{App, AppContext, Host, HostConfig},
+    cross::{CrossSource, CrossTraffic},
+    host::{App, AppContext, Host, HostConfig, Punctual},
     link::{Datagram, Link, LinkCounters},
     log::{AppEvent, EventLog, LogMode, What},
+    node::Node,
     queue::{Alarm, EventQueue, Target},
     rng::{Purpose, generator, seed_bytes},
     spec::LinkSpec,
@@ -44,6 +46,7 @@ pub struct World {
     routes: Vec<Route>,
     paths: Vec<Path>,
     pub(crate) connections: Connections,
+    pub(crate) cross: Vec<CrossSource>,
     pub(crate) log: EventLog,
     events: u64,
     /// The datagram being sent.
@@ -85,6 +88,7 @@ impl World {
             routes: Vec::new(),
             paths: Vec::new(),
             connections: Connections::default(),
+            cross: Vec::new(),
             log: EventLog::new(LogMode::Off),
             events: 0,
             buffer: Vec::with_capacity(2048),
@@ -101,6 +105,13 @@ impl World {
         let id = HostId(self.hosts.len() as u32);
         let seed = seed_bytes(self.seed, Purpose::Host, u64::from(id.0));
         self.hosts.push(Host::new(id, config, self.anchor, seed));
+        id
+    }
+
+    /// Adds a host with a perfect clock that runs something else than Punctual.
+    pub fn add_node(&mut self, node: impl Node) -> HostId {
+        let id = HostId(self.hosts.len() as u32);
+        self.hosts.push(Host::foreign(id, Box::new(node), self.anchor));
         id
     }
 
@@ -185,6 +196,14 @@ impl World {
         &self.log
     }
 
+    /// Has packets that concern no host take their share of a link. They begin to come when the measured run begins
+    /// (see [`handshake`](Self::handshake)), or now if it has; without a handshake, now.
+    pub fn add_cross_traffic(&mut self, link: LinkId, traffic: CrossTraffic) {
+        let index = self.cross.len();
+        self.cross.push(CrossSource::new(link, traffic, generator(self.seed, Purpose::Cross, index as u64)));
+        self.start_cross_traffic(index);
+    }
+
     /// Does something to the world at a time, now or later.
     pub fn at(&mut self, time: Duration, action: impl FnOnce(&mut Self) + 'static) {
         self.queue.push(time.max(self.now), Target::Action(Box::new(action)));
@@ -234,8 +253,12 @@ impl World {
     }
 
     /// Does to a host's sessions what an application on it could, now.
+    ///
+    /// # Panics
+    /// If the host is a [node](Self::add_node).
     pub fn enter<R>(&mut self, host: HostId, act: impl FnOnce(&mut AppContext<'_>) -> R) -> R {
-        let (mut cx, _) = self.hosts[host.0 as usize].context(self.now, &mut self.queue, &mut self.log);
+        let context = self.hosts[host.0 as usize].context(self.now, &mut self.queue, &mut self.log);
+        let (mut cx, _) = context.expect("the host runs Punctual");
         let result = act(&mut cx);
         self.drive(host);
         result
@@ -243,24 +266,37 @@ impl World {
 
     /// The application that runs on a host, if it is a `T`.
     pub fn app<T: App>(&self, host: HostId) -> Option<&T> {
-        let app: &dyn Any = self.hosts[host.0 as usize].app.as_deref()?;
+        let app: &dyn Any = self.hosts[host.0 as usize].punctual()?.app.as_deref()?;
         app.downcast_ref()
     }
 
     /// The same, to change it.
     pub fn app_mut<T: App>(&mut self, host: HostId) -> Option<&mut T> {
-        let app: &mut dyn Any = self.hosts[host.0 as usize].app.as_deref_mut()?;
+        let app: &mut dyn Any = self.hosts[host.0 as usize].punctual_mut()?.app.as_deref_mut()?;
         app.downcast_mut()
+    }
+
+    /// The node that is a host, if it is a `T`.
+    pub fn node<T: Node>(&self, host: HostId) -> Option<&T> {
+        let node: &dyn Any = self.hosts[host.0 as usize].node()?;
+        node.downcast_ref()
+    }
+
+    /// The same, to do something to it; what it has to send then leaves when the world next runs.
+    pub fn node_mut<T: Node>(&mut self, host: HostId) -> Option<&mut T> {
+        self.queue.push(self.now, Target::Kick(host));
+        let node: &mut dyn Any = self.hosts[host.0 as usize].node_mut()?;
+        node.downcast_mut()
     }
 
     /// The events so far of a host that has no application, with their virtual times.
     pub fn take_events(&mut self, host: HostId) -> Vec<(Duration, SessionId, Event)> {
-        std::mem::take(&mut self.hosts[host.0 as usize].inbox)
+        self.hosts[host.0 as usize].punctual_mut().map(|one| std::mem::take(&mut one.inbox)).unwrap_or_default()
     }
 
     /// Sessions a host's endpoint has not forgotten.
     pub fn sessions(&self, host: HostId) -> usize {
-        self.hosts[host.0 as usize].endpoint.sessions()
+        self.hosts[host.0 as usize].punctual().map_or(0, |one| one.endpoint.sessions())
     }
 
     /// Lets everything happen that is due by `time`; it is `time` then.
@@ -286,9 +322,10 @@ impl World {
             Target::Host(host) => self.wake_host(host),
             Target::Kick(host) => self.drive(host),
             Target::Link(link) => self.wake_link(link),
+            Target::Cross(index) => self.send_cross_traffic(index),
             Target::Timer(host, token) => {
-                let (mut cx, app) = self.hosts[host.0 as usize].context(self.now, &mut self.queue, &mut self.log);
-                if let Some(app) = app {
+                let context = self.hosts[host.0 as usize].context(self.now, &mut self.queue, &mut self.log);
+                if let Some((mut cx, Some(app))) = context {
                     app.on_timer(&mut cx, token);
                 }
                 self.drive(host);
@@ -326,7 +363,7 @@ impl World {
         }
         let (to, path) = (route.to, route.arrival);
         let host = &mut self.hosts[to.0 as usize];
-        host.endpoint.handle_datagram(host.clock.instant(self.now), path, datagram.ecn, datagram.data);
+        host.stack.handle_datagram(host.moment(self.now), path, datagram.ecn, datagram.data);
         self.drive(to);
     }
 
@@ -347,7 +384,7 @@ impl World {
         }
     }
 
-    /// Drains a host's endpoint, as its contract wants it after anything that goes in, and sets its alarm.
+    /// Drains what a host runs, as its contract wants it after anything that goes in, and sets its alarm.
     pub(crate) fn drive(&mut self, id: HostId) {
         loop {
             let sent = self.transmit(id);
@@ -359,14 +396,14 @@ impl World {
         self.hosts[id.0 as usize].set_alarm(self.now, &mut self.queue);
     }
 
-    /// Puts on their links the datagrams an endpoint has to send; whether there were any.
+    /// Puts on their links the datagrams a host has to send; whether there were any.
     fn transmit(&mut self, id: HostId) -> bool {
         let mut any = false;
         loop {
             let host = &mut self.hosts[id.0 as usize];
             self.buffer.clear();
-            let instant = host.clock.instant(self.now);
-            let Some(transmit) = host.endpoint.poll_transmit(instant, &mut self.buffer) else { return any };
+            let at = host.moment(self.now);
+            let Some(transmit) = host.stack.poll_transmit(at, &mut self.buffer) else { return any };
             any = true;
             // What is sent to nowhere is lost, as on any network.
             if let Some(&route) = host.routes.get(&transmit.path) {
@@ -380,7 +417,9 @@ impl World {
     /// Hands an endpoint's events on; whether there were any.
     fn tell(&mut self, id: HostId) -> bool {
         let mut any = false;
-        while let Some((session, event)) = self.hosts[id.0 as usize].endpoint.poll_event() {
+        while let Some((session, event)) =
+            self.hosts[id.0 as usize].punctual_mut().and_then(|one| one.endpoint.poll_event())
+        {
             any = true;
             self.follow(id, session, &event);
             if let Some(event) = self.connections.hold(id, session, event) {
@@ -397,11 +436,10 @@ impl World {
         if let Some(event) = AppEvent::of(&event) {
             self.log.push(now, What::App { host: id, session, event });
         }
-        if host.app.is_none() {
-            return host.inbox.push((now, session, event));
+        if let Some(Punctual { app: None, inbox, .. }) = host.punctual_mut() {
+            return inbox.push((now, session, event));
         }
-        let (mut cx, app) = host.context(now, &mut self.queue, &mut self.log);
-        if let Some(app) = app {
+        if let Some((mut cx, Some(app))) = host.context(now, &mut self.queue, &mut self.log) {
             app.on_event(&mut cx, session, event);
         }
     }

@@ -131,6 +131,13 @@ impl Setup {
     }
 
     pub(crate) fn connect(self, source: Source) -> Pair {
+        let mut pair = self.prepare(source);
+        pair.begin();
+        pair
+    }
+
+    /// A pair before its handshake.
+    pub(crate) fn prepare(self, source: Source) -> Pair {
         let mut world = World::new(self.seed).with_log(self.log);
         let client = world.add_host(HostConfig::new().clock(self.clocks[0]).app(source));
         let server =
@@ -138,12 +145,16 @@ impl Setup {
         let paths: Vec<_> =
             self.links.iter().map(|link| world.add_path(client, server, link.clone(), link.clone())).collect();
         let connection = world.connect(client, &self.config, &paths).expect("a session can be started");
-        let start = world.handshake().expect("the handshake succeeds");
-        Pair { world, client, server, paths, connection, start }
+        Pair { world, client, server, paths, connection, start: Duration::ZERO }
     }
 }
 
 impl Pair {
+    /// Shakes hands; the measured run begins.
+    pub(crate) fn begin(&mut self) {
+        self.start = self.world.handshake().expect("the handshake succeeds");
+    }
+
     pub(crate) fn source(&self) -> &Source {
         self.world.app(self.client).expect("the client runs a source")
     }
