@@ -8,6 +8,7 @@ use noq_proto::rustls;
 use crate::{
     congestion::{self, CongestionFactory},
     multipath::{self, PathSchedulerFactory},
+    observe::ObserverFactory,
     schedule::{self, SchedulerFactory},
 };
 
@@ -88,6 +89,8 @@ pub struct SessionConfig {
     pub mtu_discovery: bool,
     /// Makes a qlog trace for each session.
     pub qlog: Option<Arc<dyn noq_proto::QlogFactory>>,
+    /// Makes an observer for each session. Default none, which costs next to nothing.
+    pub observer: Option<ObserverFactory>,
 }
 
 impl Default for SessionConfig {
@@ -103,6 +106,7 @@ impl Default for SessionConfig {
             initial_window_packets: 32,
             mtu_discovery: true,
             qlog: None,
+            observer: None,
         }
     }
 }

@@ -344,7 +344,8 @@ impl Endpoint {
     ) -> SessionId {
         let id = SessionId(self.next_session);
         self.next_session += 1;
-        let mut session = Box::new(Session::new(conn, handle, config, self.epoch, path, steering));
+        let observer = config.observer.as_ref().map(|make| make(id));
+        let mut session = Box::new(Session::new(conn, handle, config, self.epoch, path, steering, observer));
         session.start(now);
         self.sessions.insert(id, Entry { session, stirred: false, alarm: None });
         if self.by_handle.len() <= handle.0 {

@@ -5,7 +5,10 @@ use std::time::Duration;
 use noq_proto::VarInt;
 use thiserror::Error;
 
-use crate::block::{Block, BlockId};
+use crate::{
+    block::{Block, BlockId},
+    multipath::PathId,
+};
 
 /// Why `send` did not take a block.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -65,7 +68,7 @@ pub enum BlockError {
     Fallback,
 }
 
-/// Why a path could not be opened or closed.
+/// Why a path could not be opened, changed or closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum PathError {
     /// Only the client opens paths.
@@ -77,9 +80,15 @@ pub enum PathError {
     /// We or the peer allow no more.
     #[error("no more paths are allowed")]
     TooMany,
+    /// There is a path between these ends already, or one on its way.
+    #[error("{0} is between the same ends already")]
+    AlreadyOpen(PathId),
     /// There is no such path.
     #[error("there is no such path")]
     Unknown,
+    /// A cost is a number, and not less than nothing.
+    #[error("the cost of a path must be finite and not negative")]
+    InvalidCost,
     /// Closing the last path would end the session; close that instead.
     #[error("it is the last path; close the session instead")]
     Last,

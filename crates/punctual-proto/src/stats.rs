@@ -80,4 +80,6 @@ pub struct PathStats {
     pub mtu: u16,
     /// Times it was suspected.
     pub suspected: u64,
+    /// Cost of a byte, as set with [`Session::set_path_cost`](crate::Session::set_path_cost).
+    pub cost: f64,
 }

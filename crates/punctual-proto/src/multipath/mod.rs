@@ -58,7 +58,8 @@ pub struct PathView {
     pub window: u64,
     /// Bytes in flight.
     pub in_flight: u64,
-    /// Cost of a byte, in the application's own unit; 0 unless it was set.
+    /// Cost of a byte, in the application's own unit; 0 unless set with
+    /// [`Session::set_path_cost`](crate::Session::set_path_cost).
     pub cost: f64,
 }
 

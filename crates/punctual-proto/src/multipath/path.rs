@@ -19,7 +19,10 @@ use crate::{
     congestion::steering::{PathReading, Slot, Steering},
     endpoint::NetworkPath,
     frame::TimeEcho,
-    send::{packetize::Contents, recovery::InFlight, store::Store},
+    send::{
+        recovery::{InFlight, Packet},
+        store::Store,
+    },
 };
 
 /// Silence after which a path with data in flight is suspect, in round-trip times.
@@ -62,6 +65,8 @@ pub(crate) struct Path {
     pub(crate) health: PathHealth,
     pub(crate) in_flight: InFlight,
     pub(crate) suspected: u64,
+    /// Cost of a byte, in the application's own unit.
+    pub(crate) cost: f64,
     /// What QUIC and the peer were told of the path.
     status: PathStatus,
     /// The peer has said that it would rather not have the path used.
@@ -122,6 +127,7 @@ impl Path {
             health: PathHealth::Opening,
             in_flight: InFlight::default(),
             suspected: 0,
+            cost: 0.0,
             status: PathStatus::Available,
             peer_distrusts: false,
             last_received: now,
@@ -175,7 +181,7 @@ impl Path {
             loss: self.loss,
             window: reading.window,
             in_flight: reading.in_flight,
-            cost: 0.0,
+            cost: self.cost,
         }
     }
 
@@ -197,7 +203,7 @@ impl Path {
         self.busy_until = self.busy_until.max(at) + Duration::from_secs_f64(f64::from(bytes) / self.rate);
         // The loss of an MTU probe says nothing of the path, and QUIC does not report it.
         if !probe {
-            self.in_flight.on_sent(pn, at, Contents::default());
+            self.in_flight.on_sent(pn, at, bytes);
         }
     }
 
@@ -369,8 +375,6 @@ impl Path {
                     self.in_flight.give_up_urgent(sent_by, due_by, self.id, now, store);
                     self.judged = Some(sent_by);
                 }
-                let age = (self.rtts(reading).0 * FORGOTTEN_RTTS).max(Duration::from_secs(1));
-                self.in_flight.expire(age, self.id, now, store);
                 Alarm::None
             }
             PathHealth::Suspect if self.next_probe.is_some_and(|at| at <= now) => {
@@ -385,6 +389,16 @@ impl Path {
             }
             PathHealth::Opening | PathHealth::Suspect => Alarm::None,
         }
+    }
+
+    /// Gives up the packets that QUIC has forgotten, and returns them.
+    pub(crate) fn expire(&mut self, now: Instant, reading: &PathReading, store: &mut Store) -> Vec<(u64, Packet)> {
+        // On a suspect path everything has been given up already, and late answers are welcome.
+        if self.health != PathHealth::Active {
+            return Vec::new();
+        }
+        let age = (self.rtts(reading).0 * FORGOTTEN_RTTS).max(Duration::from_secs(1));
+        self.in_flight.expire(age, self.id, now, store)
     }
 
     /// How long an answer may take before it is overdue: longer than any lately, or than can be put down to variation.
@@ -539,9 +553,10 @@ impl Paths {
         self.list.iter_mut().find(|path| path.network == network)
     }
 
-    pub(crate) fn add(&mut self, path: Path) {
+    pub(crate) fn add(&mut self, path: Path) -> &mut Path {
         let at = self.list.partition_point(|other| other.id < path.id);
         self.list.insert(at, path);
+        &mut self.list[at]
     }
 
     pub(crate) fn remove(&mut self, id: PathId) -> Option<Path> {

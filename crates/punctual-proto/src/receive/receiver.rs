@@ -77,6 +77,15 @@ struct Totals {
     blocks: u64,
 }
 
+/// What a fragment brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Taken {
+    /// Bytes that were new.
+    pub(crate) new: u64,
+    /// Whether the block is complete by it.
+    pub(crate) completes: bool,
+}
+
 /// Counters.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Tally {
@@ -132,14 +141,14 @@ impl Receiver {
         }
     }
 
-    /// BLOCK_INFO arrived; `begin` is the block's hand-over on the peer's clock.
+    /// BLOCK_INFO arrived; `begin` is the block's hand-over on the peer's clock. Returns whether the block is complete by it.
     pub(crate) fn on_info(
         &mut self,
         frame: &BlockInfo,
         begin: u64,
         now: Micros,
         clocks: &Clocks,
-    ) -> Result<(), ProtocolError> {
+    ) -> Result<bool, ProtocolError> {
         let id = frame.id;
         let info = Info {
             size: frame.size,
@@ -152,10 +161,10 @@ impl Receiver {
             return Err(ProtocolError::BlockSize);
         }
         if self.ended.contains(&id.0) {
-            return Ok(());
+            return Ok(false);
         }
         if let Some(known) = self.blocks.get(&id).and_then(|block| block.info) {
-            return if known == info { Ok(()) } else { Err(ProtocolError::InfoConflict) };
+            return if known == info { Ok(false) } else { Err(ProtocolError::InfoConflict) };
         }
         let mut block = self.take(id).unwrap_or_default();
         if block.bytes.end() > info.size {
@@ -168,8 +177,7 @@ impl Receiver {
         if let Some(place) = info.channel {
             self.channels.place(place, id, limits.channels, max_places)?;
         }
-        self.check_complete(id, now, clocks);
-        Ok(())
+        Ok(self.check_complete(id, now, clocks))
     }
 
     /// A fragment arrived.
@@ -180,11 +188,11 @@ impl Receiver {
         data: Bytes,
         now: Micros,
         clocks: &Clocks,
-    ) -> Result<(), ProtocolError> {
+    ) -> Result<Taken, ProtocolError> {
         let len = data.len() as u64;
         if self.ended.contains(&id.0) {
             self.tally.duplicate_bytes += len;
-            return Ok(());
+            return Ok(Taken { new: 0, completes: false });
         }
         let max_size = self.limits.max_block_size;
         let block = self.block(id)?;
@@ -213,8 +221,8 @@ impl Receiver {
         if self.held > self.limits.receive_bytes.saturating_mul(2) {
             return Err(ProtocolError::Credit);
         }
-        self.check_complete(id, now, clocks);
-        Ok(())
+        // One that is complete already may be waiting for its turn.
+        Ok(Taken { new, completes: new > 0 && self.check_complete(id, now, clocks) })
     }
 
     /// The peer changed a block's deadline and priority.
@@ -433,12 +441,14 @@ impl Receiver {
         Ok(())
     }
 
-    fn check_complete(&mut self, id: BlockId, now: Micros, clocks: &Clocks) {
-        let Some(block) = self.blocks.get(&id).filter(|block| block.is_complete()) else { return };
+    /// Whether a block is complete; if so, it is released as far as its channel's order allows.
+    fn check_complete(&mut self, id: BlockId, now: Micros, clocks: &Clocks) -> bool {
+        let Some(block) = self.blocks.get(&id).filter(|block| block.is_complete()) else { return false };
         match block.info.and_then(|info| info.channel) {
             Some((channel, _)) => self.release_channel(channel, now, clocks),
             None => self.release(id, now, clocks),
         }
+        true
     }
 
     fn release_channel(&mut self, channel: Channel, now: Micros, clocks: &Clocks) {

@@ -13,6 +13,7 @@ use crate::{
     block::BlockId,
     clock::{Micros, wire},
     frame::{BlockInfo, DatagramWriter, TimeEcho, time::wire_duration},
+    observe::FragmentKind,
     schedule::SendContext,
 };
 
@@ -25,6 +26,14 @@ pub(crate) struct Piece {
     pub(crate) id: BlockId,
     pub(crate) range: Range<u64>,
     pub(crate) with_info: bool,
+    pub(crate) kind: FragmentKind,
+}
+
+impl Piece {
+    /// Its bytes of the block; none if only the info had room.
+    pub(crate) fn len(&self) -> u64 {
+        self.range.end - self.range.start
+    }
 }
 
 /// What a packet carries of blocks. Nearly always one piece, which then costs no allocation.
@@ -46,6 +55,13 @@ impl Contents {
         self.first.iter().chain(&self.rest)
     }
 
+    /// The same once more, for another path.
+    pub(crate) fn copy(&self) -> Self {
+        let mut copy = self.clone();
+        copy.first.iter_mut().chain(&mut copy.rest).for_each(|piece| piece.kind = FragmentKind::Copy);
+        copy
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.first.is_none()
     }
@@ -56,10 +72,6 @@ impl Contents {
 pub(crate) struct Filled {
     pub(crate) payload: Bytes,
     pub(crate) contents: Contents,
-    /// Block bytes in it that go for the first time.
-    pub(crate) source_bytes: u64,
-    /// Block bytes in it that were lost before.
-    pub(crate) resent_bytes: u64,
 }
 
 /// The sender's clock, for the stamps in a datagram.
@@ -90,16 +102,15 @@ pub(crate) fn fill(
     if let Some(echo) = echo {
         add_echo(&mut writer, echo);
     }
-    let mut filled = Filled { payload: Bytes::new(), contents: Contents::default(), source_bytes: 0, resent_bytes: 0 };
+    let mut contents = Contents::default();
     let mut next = Some(first);
     while let Some(id) = next {
-        if !add(&mut writer, store, id, stamp, &mut filled) || writer.remaining() < MIN_ROOM {
+        if !add(&mut writer, store, id, stamp, &mut contents) || writer.remaining() < MIN_ROOM {
             break;
         }
         next = recovery::next_worthwhile(store, cx);
     }
-    filled.payload = writer.finish();
-    filled
+    Filled { payload: writer.finish(), contents }
 }
 
 /// Adds the echoes of the least delayed stamp and of the latest, which may be the same.
@@ -111,7 +122,7 @@ pub(crate) fn add_echo(writer: &mut DatagramWriter, (least, latest): (TimeEcho, 
 }
 
 /// Adds what fits of a block. `false` if the datagram is full.
-fn add(writer: &mut DatagramWriter, store: &mut Store, id: BlockId, stamp: Stamp, filled: &mut Filled) -> bool {
+fn add(writer: &mut DatagramWriter, store: &mut Store, id: BlockId, stamp: Stamp, contents: &mut Contents) -> bool {
     let Some(block) = store.get(id) else { return false };
     let with_info = block.info == InfoState::Due;
     if with_info && !writer.block_info(&info(block, stamp)) {
@@ -124,13 +135,9 @@ fn add(writer: &mut DatagramWriter, store: &mut Store, id: BlockId, stamp: Stamp
         return false;
     }
     let range = range.start..range.start + written;
-    if again {
-        filled.resent_bytes += written;
-    } else {
-        filled.source_bytes += written;
-    }
+    let kind = if again { FragmentKind::Resent } else { FragmentKind::Source };
     store.on_sent(id, range.clone(), with_info);
-    filled.contents.push(Piece { id, range, with_info });
+    contents.push(Piece { id, range, with_info, kind });
     written > 0
 }
 

@@ -10,8 +10,9 @@ use crate::{block::BlockId, multipath::PathId, schedule::SendContext};
 
 /// A packet on its way.
 #[derive(Debug)]
-struct Packet {
-    sent: Instant,
+pub(crate) struct Packet {
+    pub(crate) sent: Instant,
+    pub(crate) bytes: u16,
     contents: Contents,
     /// Its fragments have been sent for again already; only an acknowledgement still counts.
     given_up: bool,
@@ -30,8 +31,8 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
-    pub(crate) fn on_sent(&mut self, pn: u64, sent: Instant, contents: Contents) {
-        let packet = Some(Packet { sent, contents, given_up: false });
+    pub(crate) fn on_sent(&mut self, pn: u64, sent: Instant, bytes: u16) {
+        let packet = Some(Packet { sent, bytes, contents: Contents::default(), given_up: false });
         if self.packets.back().is_none_or(|&(last, _)| last < pn) {
             self.packets.push_back((pn, packet));
             return;
@@ -103,19 +104,38 @@ impl InFlight {
         }
     }
 
-    /// Gives up packets that QUIC itself seems to have forgotten: those sent over `age` ago.
-    pub(crate) fn expire(&mut self, age: Duration, path: PathId, now: Instant, store: &mut Store) {
+    /// Gives up packets that QUIC itself seems to have forgotten, those sent over `age` ago, and returns them.
+    pub(crate) fn expire(
+        &mut self,
+        age: Duration,
+        path: PathId,
+        now: Instant,
+        store: &mut Store,
+    ) -> Vec<(u64, Packet)> {
+        let mut expired = Vec::new();
         while let Some((_, Some(oldest))) = self.packets.front() {
             if now.saturating_duration_since(oldest.sent) <= age {
                 break;
             }
-            if let Some((_, Some(packet))) = self.packets.pop_front()
-                && !packet.given_up
-            {
-                lose(&packet.contents, path, now, store);
+            if let Some((pn, Some(packet))) = self.packets.pop_front() {
+                if !packet.given_up {
+                    lose(&packet.contents, path, now, store);
+                }
+                expired.push((pn, packet));
             }
             self.trim();
         }
+        expired
+    }
+
+    /// A packet whose fate is not known yet.
+    pub(crate) fn get(&self, pn: u64) -> Option<&Packet> {
+        self.packets[self.place(pn).ok()?].1.as_ref()
+    }
+
+    /// The packets whose fate is not known yet, with their numbers.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Packet)> {
+        self.packets.iter().filter_map(|(pn, packet)| Some((*pn, packet.as_ref()?)))
     }
 
     /// When the oldest packet of the tail was sent.

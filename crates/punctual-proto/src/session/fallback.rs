@@ -186,7 +186,11 @@ impl Session {
                     }
                     Ok(None) => {
                         let bytes = self.fallback.receiving.remove(&id).unwrap_or_default();
-                        self.receiver.on_stream_block(BlockId(id.index()), bytes.freeze(), now);
+                        let block = BlockId(id.index());
+                        self.receiver.on_stream_block(block, bytes.freeze(), now);
+                        if let Some(observer) = &mut self.observer {
+                            observer.block_complete(now, block);
+                        }
                         break;
                     }
                     Err(noq_proto::ReadError::Reset(_)) => {

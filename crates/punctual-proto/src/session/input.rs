@@ -18,6 +18,7 @@ use crate::{
     event::{Event, PathEvent},
     frame::{ControlFrame, DatagramFrame, DatagramFrames, time, time::wire_duration},
     multipath::{PathHealth, PathId, path::path_number},
+    observe::{self, FragmentArrived, SentPacket},
     receive::receiver::Notice as ReceiverNotice,
     send::store::Notice as StoreNotice,
 };
@@ -95,7 +96,10 @@ impl Session {
         self.log.clear();
         let quic = noq_proto::PathId::ZERO;
         let rtt = self.conn.rtt(quic).unwrap_or(Duration::from_millis(100));
-        self.add_path(now, PathId(0), quic, self.first_path, PathHealth::Active, rtt);
+        let cost = self.first_cost;
+        if let Some(path) = self.add_path(now, PathId(0), quic, self.first_path, PathHealth::Active, rtt) {
+            path.cost = cost;
+        }
         if punctual && self.conn.datagrams().max_size().is_none_or(|size| size < MIN_DATAGRAM) {
             self.fail(now, ProtocolError::Settings);
             return;
@@ -116,6 +120,7 @@ impl Session {
             QuicPathEvent::Abandoned { id: quic, .. } => {
                 let Some(id) = self.paths.by_quic(quic).map(|path| path.id) else { return };
                 let Some(mut path) = self.paths.remove(id) else { return };
+                observe::forget(&mut self.observer, now, id, path.in_flight.iter());
                 path.in_flight.give_up(id, now, &mut self.store);
                 self.clocks.path_closed(id);
                 self.events.push_back(Event::Path { id, event: PathEvent::Closed });
@@ -286,11 +291,25 @@ impl Session {
                 DatagramFrame::BlockInfo(info) => {
                     has_blocks = true;
                     let (_, stamp) = stamp.ok_or(ProtocolError::Malformed)?;
-                    self.receiver.on_info(&info, stamp.saturating_sub(info.age), micros, &self.clocks)?;
+                    let begin = stamp.saturating_sub(info.age);
+                    let completes = self.receiver.on_info(&info, begin, micros, &self.clocks)?;
+                    if completes && let Some(observer) = &mut self.observer {
+                        observer.block_complete(now, info.id);
+                    }
                 }
                 DatagramFrame::Fragment { id, offset, data } => {
                     has_blocks = true;
-                    self.receiver.on_fragment(id, offset, data, micros, &self.clocks)?;
+                    let len = data.len() as u64;
+                    let taken = self.receiver.on_fragment(id, offset, data, micros, &self.clocks)?;
+                    if let Some(observer) = &mut self.observer {
+                        let path = self.paths.on_network(network).map(|path| path.id);
+                        let duplicate = len - taken.new;
+                        let fragment = FragmentArrived { block: id, offset, new: taken.new, duplicate, path };
+                        observer.fragment_arrived(now, &fragment);
+                        if taken.completes {
+                            observer.block_complete(now, id);
+                        }
+                    }
                 }
             }
         }
@@ -318,16 +337,35 @@ impl Session {
             };
             match fate {
                 Fate::Sent { pn, bytes, at, probe, .. } => {
+                    if let Some(observer) = self.observer.as_mut().filter(|_| !probe) {
+                        if let Some(before) = path.in_flight.get(pn) {
+                            // Of another space of QUIC's, during the handshake.
+                            observer.packet_forgotten(at, &SentPacket::new(path.id, pn, before));
+                        }
+                        observer.packet_sent(at, &SentPacket { path: path.id, number: pn, bytes, sent: at });
+                    }
                     path.on_sent(pn, bytes, at, probe);
                     self.output.on_sent(path, pn);
                 }
                 Fate::Acked { pn, sent, .. } => {
+                    if let Some(observer) = &mut self.observer
+                        && let Some(packet) = path.in_flight.get(pn).filter(|packet| packet.sent == sent)
+                    {
+                        observer.packet_acked(now, &SentPacket::new(path.id, pn, packet));
+                    }
                     if let Some(event) = path.on_acked(pn, sent, now, &reading(), &mut self.store) {
                         tracing::debug!(path = %path.id, "recovered");
                         self.events.push_back(Event::Path { id: path.id, event });
                     }
                 }
-                Fate::Lost { pn, .. } => path.on_lost(pn, now, &mut self.store),
+                Fate::Lost { pn, .. } => {
+                    if let Some(observer) = &mut self.observer
+                        && let Some(packet) = path.in_flight.get(pn)
+                    {
+                        observer.packet_lost(now, &SentPacket::new(path.id, pn, packet));
+                    }
+                    path.on_lost(pn, now, &mut self.store);
+                }
             }
         }
         self.log = log;
@@ -335,6 +373,16 @@ impl Session {
             for path in self.paths.iter_mut() {
                 path.follow(now, &self.steering.reading(path.slot));
             }
+            if self.observer.is_some() {
+                self.show_paths(now);
+            }
+        }
+    }
+
+    fn show_paths(&mut self, now: Instant) {
+        self.refresh_views(now);
+        if let Some(observer) = &mut self.observer {
+            self.output.views().iter().for_each(|view| observer.path_sampled(now, view));
         }
     }
 

@@ -35,6 +35,7 @@ use crate::{
         PathHealth, PathId,
         path::{Alarm, Path, Paths},
     },
+    observe::{self, Observer},
     receive::receiver::Receiver,
     send::{packetize::Stamp, store::Store},
     stats::{PathStats, SessionStats},
@@ -58,6 +59,7 @@ enum Phase {
 struct Opening {
     id: PathId,
     network: NetworkPath,
+    cost: f64,
     /// Since when it could have been opened.
     since: Instant,
 }
@@ -74,6 +76,8 @@ pub struct Session {
     punctual: Option<bool>,
     /// Where the first packets go; that path's address on our side is not known to QUIC before the first answer.
     first_path: NetworkPath,
+    /// What its cost will be once it is open.
+    first_cost: f64,
     steering: Arc<Steering>,
     paths: Paths,
     opening: VecDeque<Opening>,
@@ -87,6 +91,7 @@ pub struct Session {
     fallback: Fallback,
     output: Output,
     log: Vec<Fate>,
+    observer: Option<Box<dyn Observer>>,
     events: VecDeque<Event>,
     /// When something came in of which not everything that follows has been done yet.
     unsettled: Option<Instant>,
@@ -102,6 +107,7 @@ impl Session {
         epoch: Instant,
         first_path: NetworkPath,
         steering: Arc<Steering>,
+        observer: Option<Box<dyn Observer>>,
     ) -> Self {
         let limits = config.limits;
         Self {
@@ -111,6 +117,7 @@ impl Session {
             phase: Phase::Handshaking,
             punctual: None,
             first_path,
+            first_cost: 0.0,
             steering,
             paths: Paths::default(),
             opening: VecDeque::new(),
@@ -124,6 +131,7 @@ impl Session {
             fallback: Fallback::default(),
             output: Output::new((config.path_scheduler)()),
             log: Vec::new(),
+            observer,
             events: VecDeque::new(),
             unsettled: None,
             stalled: None,
@@ -141,7 +149,11 @@ impl Session {
         if matches!(self.phase, Phase::Closed(_)) {
             return Err(SendError::Closed);
         }
+        let size = block.data.len() as u64;
         let id = self.store.insert(now, block)?;
+        if let Some(observer) = &mut self.observer {
+            observer.block_accepted(now, id, size);
+        }
         self.settle(now);
         Ok(id)
     }
@@ -169,6 +181,9 @@ impl Session {
     /// The next complete block.
     pub fn recv(&mut self, now: Instant) -> Option<ReceivedBlock> {
         let block = self.receiver.recv()?;
+        if let Some(observer) = &mut self.observer {
+            observer.block_delivered(now, block.id);
+        }
         self.settle(now);
         Some(block)
     }
@@ -205,6 +220,9 @@ impl Session {
     }
 
     /// Opens another path (clients only). [`PathEvent::Opened`] or `Closed` follows.
+    ///
+    /// # Errors
+    /// See [`PathError`]. Two paths between the same ends would share all that happens to them, so the second is refused.
     pub fn open_path(&mut self, now: Instant, network: NetworkPath) -> Result<PathId, PathError> {
         if self.conn.side().is_server() {
             return Err(PathError::NotClient);
@@ -214,15 +232,51 @@ impl Session {
             Phase::Open if !self.conn.is_multipath_negotiated() => return Err(PathError::NotSupported),
             Phase::Open | Phase::Handshaking => {}
         }
+        if let Some(id) = self.path_between(network) {
+            return Err(PathError::AlreadyOpen(id));
+        }
         let max = self.config.limits.paths as usize;
         if self.paths.iter().count().max(1) + self.opening.len() >= max {
             return Err(PathError::TooMany);
         }
         let id = PathId(self.next_path);
         self.next_path += 1;
-        self.opening.push_back(Opening { id, network, since: now });
+        self.opening.push_back(Opening { id, network, cost: 0.0, since: now });
         self.settle(now);
         Ok(id)
+    }
+
+    /// The path with these ends, open or on its way.
+    fn path_between(&self, network: NetworkPath) -> Option<PathId> {
+        // Until the handshake is done, the first path is only on its way, too.
+        let first = (self.phase == Phase::Handshaking).then_some((PathId(0), self.first_path));
+        let opening = self.opening.iter().map(|opening| (opening.id, opening.network));
+        let mut all = self.paths.iter().map(|path| (path.id, path.network)).chain(first).chain(opening);
+        all.find(|&(_, other)| other == network).map(|(id, _)| id)
+    }
+
+    /// Says what a byte costs on a path, for path schedulers to see ([`PathView::cost`](crate::multipath::PathView)), in any unit the
+    /// application likes. At first it is 0. It can be set as soon as the path has an id, the first one's in the handshake.
+    ///
+    /// # Errors
+    /// [`PathError::InvalidCost`] if it is negative, infinite or not a number; [`PathError::Unknown`] if there is no such path.
+    pub fn set_path_cost(&mut self, now: Instant, id: PathId, cost: f64) -> Result<(), PathError> {
+        if !cost.is_finite() || cost < 0.0 {
+            return Err(PathError::InvalidCost);
+        }
+        let place = match self.phase {
+            Phase::Closed(_) => return Err(PathError::Closed),
+            Phase::Handshaking if id == PathId(0) => Some(&mut self.first_cost),
+            Phase::Handshaking | Phase::Open => {
+                let opening = self.opening.iter_mut().find(|opening| opening.id == id);
+                let open = self.paths.get_mut(id).map(|path| &mut path.cost);
+                open.or(opening.map(|opening| &mut opening.cost))
+            }
+        };
+        *place.ok_or(PathError::Unknown)? = cost;
+        // A path scheduler may have waited for a cheaper path.
+        self.settle(now);
+        Ok(())
     }
 
     /// Closes a path; what was in flight on it goes elsewhere.
@@ -337,6 +391,7 @@ impl Session {
                 packets_lost: quic.lost_packets,
                 mtu: quic.current_mtu,
                 suspected: path.suspected,
+                cost: path.cost,
             }
         };
         self.paths.iter().map(stats).collect()
@@ -415,19 +470,23 @@ impl Session {
                     let _ = self.conn.ping_path(path.quic);
                 }
             }
+            let expired = path.expire(now, &reading, &mut self.store);
+            observe::forget(&mut self.observer, now, path.id, expired.iter().map(|(pn, packet)| (*pn, packet)));
         }
     }
 
     /// Tries to open the paths that wait for it.
     fn open_paths(&mut self, now: Instant) {
-        while let Some(Opening { id, network, since }) = self.opening.front() {
-            let (id, network) = (*id, *network);
+        while let Some(Opening { id, network, cost, since }) = self.opening.front() {
+            let (id, network, cost) = (*id, *network, *cost);
             let gives_up = now.saturating_duration_since(*since) >= OPENING_PATIENCE;
             let tuple = network.into();
             match self.conn.open_path(tuple, PathStatus::Available, now) {
                 Ok(quic) => {
                     let rtt = self.conn.rtt(quic).unwrap_or(OPENING_RETRY);
-                    self.add_path(now, id, quic, network, PathHealth::Opening, rtt);
+                    if let Some(path) = self.add_path(now, id, quic, network, PathHealth::Opening, rtt) {
+                        path.cost = cost;
+                    }
                 }
                 Err(NoqPathError::MaxPathIdReached | NoqPathError::RemoteCidsExhausted) if !gives_up => {
                     // The peer grants path ids and connection ids in frames of their own; they are on their way.
@@ -451,12 +510,12 @@ impl Session {
         network: NetworkPath,
         health: PathHealth,
         rtt: Duration,
-    ) {
-        let Some(slot) = self.conn.congestion_state(quic).and_then(Steering::slot_of) else { return };
+    ) -> Option<&mut Path> {
+        let slot = self.conn.congestion_state(quic).and_then(Steering::slot_of)?;
         let reading = self.steering.reading(slot);
         let mut path = Path::new(id, quic, slot, network, now, rtt, &reading);
         path.health = health;
-        self.paths.add(path);
+        Some(self.paths.add(path))
     }
 
     /// A datagram came from an unknown address: QUIC may have taken that for a path whose peer has moved. It begins such a
@@ -469,6 +528,7 @@ impl Session {
             path.network = NetworkPath { local, remote: tuple.remote() };
             if moved && let Some(slot) = self.conn.congestion_state(path.quic).and_then(Steering::slot_of) {
                 tracing::debug!(path = %path.id, to = %path.network.remote, "moved");
+                observe::forget(&mut self.observer, now, path.id, path.in_flight.iter());
                 let event = path.on_moved(now, slot, &self.steering.reading(slot), &mut self.store);
                 self.events.push_back(Event::Path { id: path.id, event });
             }

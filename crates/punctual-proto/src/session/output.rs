@@ -21,6 +21,7 @@ use crate::{
     endpoint::{BASE_PACKET, DATAGRAM_QUEUE, LocalId, NetworkPath, Transmit},
     frame::DatagramWriter,
     multipath::{FragmentView, PathChoice, PathHealth, PathId, PathScheduler, PathSet, PathView, path::Path},
+    observe::{FragmentKind, FragmentSent},
     schedule::SendContext,
     send::{
         packetize::{self, Contents},
@@ -119,6 +120,18 @@ impl Output {
     pub(super) fn on_sent(&mut self, path: &Path, pn: u64) {
         self.last_sent = Some((path.id, pn));
     }
+
+    /// A datagram has left.
+    fn count(&mut self, contents: &Contents) {
+        for piece in contents.iter() {
+            let bytes = match piece.kind {
+                FragmentKind::Source => &mut self.source_bytes,
+                FragmentKind::Resent => &mut self.resent_bytes,
+                FragmentKind::Copy => &mut self.copied_bytes,
+            };
+            *bytes += piece.len();
+        }
+    }
 }
 
 /// What the data pipeline may do now.
@@ -216,7 +229,17 @@ impl Session {
         }
         let Some(datagram) = self.output.queued.take() else { return };
         match self.output.last_sent.and_then(|(path, pn)| Some((self.paths.get_mut(path)?, pn))) {
-            Some((path, pn)) => path.in_flight.set_contents(pn, datagram.contents),
+            Some((path, pn)) => {
+                self.output.count(&datagram.contents);
+                if let Some(observer) = &mut self.observer {
+                    for piece in datagram.contents.iter().filter(|piece| !piece.range.is_empty()) {
+                        let (block, offset, len) = (piece.id, piece.range.start, piece.len());
+                        let fragment = FragmentSent { block, offset, len, kind: piece.kind, path: path.id, packet: pn };
+                        observer.fragment_sent(now, &fragment);
+                    }
+                }
+                path.in_flight.set_contents(pn, datagram.contents);
+            }
             // QUIC threw it away, for the MTU fell, or it left on a path that is gone.
             None => recovery::lose(&datagram.contents, datagram.path, now, &mut self.store),
         }
@@ -254,8 +277,6 @@ impl Session {
         while let Some((copy, payload)) = self.output.copies.pop_front() {
             self.refresh_views(now);
             if self.output.views.iter().any(|view| view.id == copy.path && view.ready) {
-                self.output.copied_bytes +=
-                    copy.contents.iter().map(|piece| piece.range.end - piece.range.start).sum::<u64>();
                 return Some((copy, payload));
             }
         }
@@ -278,10 +299,8 @@ impl Session {
         debug_assert!(!filled.contents.is_empty(), "a block that may be sent has something to send");
         self.output.last_data = Some(now);
         self.steering.keep_quiet_but(None);
-        self.output.source_bytes += filled.source_bytes;
-        self.output.resent_bytes += filled.resent_bytes;
         for path in paths {
-            let copy = Datagram { path, contents: filled.contents.clone() };
+            let copy = Datagram { path, contents: filled.contents.copy() };
             self.output.copies.push_back((copy, filled.payload.clone()));
         }
         Some((Datagram { path: first, contents: filled.contents }, filled.payload))

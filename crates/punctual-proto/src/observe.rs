@@ -1,0 +1,172 @@
+//! What a session does, told as it happens: for measurements.
+
+use std::{sync::Arc, time::Instant};
+
+use crate::{
+    block::BlockId,
+    endpoint::SessionId,
+    multipath::{PathId, PathView},
+    send::recovery::Packet,
+};
+
+/// Sees what a session does with blocks, fragments and packets, at the moment it does it. It cannot change anything.
+///
+/// Every `at` is on the clock the caller of the endpoint goes by. Calls come from within the session's own, so they should be
+/// short: what is seen goes into a buffer or a channel, and whoever reads that keeps its other end.
+///
+/// Of a block one sees, in this order,
+///
+/// ```text
+/// sender     block_accepted ─▶ fragment_sent … ┄▶
+/// receiver                                     ┄▶ fragment_arrived … ─▶ block_complete ─▶ block_delivered
+/// ```
+///
+/// as far as it gets; how it ended is an [`Event`](crate::Event). Of a packet one sees `packet_sent` and then at most one
+/// of `packet_acked`, `packet_lost` and `packet_forgotten`; those without any are in flight, or were when the session ended.
+///
+/// In a session with a peer that does not speak Punctual, QUIC itself cuts blocks into stream frames and sends lost ones again:
+/// there are packets, and blocks accepted, complete and delivered, but no fragments.
+pub trait Observer: Send {
+    /// Sender: [`send`](crate::Session::send) took a block of `size` bytes.
+    fn block_accepted(&mut self, at: Instant, id: BlockId, size: u64) {
+        let _ = (at, id, size);
+    }
+
+    /// Sender: a fragment left.
+    fn fragment_sent(&mut self, at: Instant, fragment: &FragmentSent) {
+        let _ = (at, fragment);
+    }
+
+    /// Receiver: a fragment arrived.
+    fn fragment_arrived(&mut self, at: Instant, fragment: &FragmentArrived) {
+        let _ = (at, fragment);
+    }
+
+    /// Receiver: all of a block is there. In a channel it may still have to wait for those before it.
+    fn block_complete(&mut self, at: Instant, id: BlockId) {
+        let _ = (at, id);
+    }
+
+    /// Receiver: [`recv`](crate::Session::recv) gave a block to the application.
+    fn block_delivered(&mut self, at: Instant, id: BlockId) {
+        let _ = (at, id);
+    }
+
+    /// A packet left.
+    fn packet_sent(&mut self, at: Instant, packet: &SentPacket) {
+        let _ = (at, packet);
+    }
+
+    /// The peer has acknowledged a packet.
+    fn packet_acked(&mut self, at: Instant, packet: &SentPacket) {
+        let _ = (at, packet);
+    }
+
+    /// QUIC's loss detection has given a packet up. (Its fragments may have been sent again before, if their path fell
+    /// silent.)
+    fn packet_lost(&mut self, at: Instant, packet: &SentPacket) {
+        let _ = (at, packet);
+    }
+
+    /// Nothing more will be heard of a packet: its path was closed or moved, or QUIC discarded it with the keys of the
+    /// handshake (RFC 9002, section 6.4).
+    fn packet_forgotten(&mut self, at: Instant, packet: &SentPacket) {
+        let _ = (at, packet);
+    }
+
+    /// A path's window, rate, round trips and the like. All open paths are shown whenever acknowledgements or losses
+    /// may have changed one of them.
+    fn path_sampled(&mut self, at: Instant, path: &PathView) {
+        let _ = (at, path);
+    }
+}
+
+/// Makes the observer of a session, which is named as in [`Endpoint::poll_event`](crate::Endpoint::poll_event).
+pub type ObserverFactory = Arc<dyn Fn(SessionId) -> Box<dyn Observer> + Send + Sync>;
+
+/// Why the bytes of a fragment went out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FragmentKind {
+    /// For the first time.
+    Source,
+    /// Once more, because the packet that carried them was lost or is taken for lost. (Rarely QUIC throws away the first
+    /// packet before it leaves, when the MTU has fallen: that one is not seen at all.)
+    Resent,
+    /// As a copy of a fragment that the path scheduler wanted on several paths.
+    Copy,
+}
+
+/// A fragment that left. Totals by kind are those of [`SessionStats`](crate::SessionStats).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FragmentSent {
+    /// The block it is part of.
+    pub block: BlockId,
+    /// Where in the block it begins, bytes.
+    pub offset: u64,
+    /// Its length, bytes; at least one.
+    pub len: u64,
+    /// Why it was sent.
+    pub kind: FragmentKind,
+    /// The path it left on.
+    pub path: PathId,
+    /// The number of the packet it left in: a [`SentPacket`] seen before.
+    pub packet: u64,
+}
+
+/// A fragment that arrived. Totals are those of [`SessionStats`](crate::SessionStats).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FragmentArrived {
+    /// The block it is part of.
+    pub block: BlockId,
+    /// Where in the block it begins, bytes.
+    pub offset: u64,
+    /// Bytes of it that were new.
+    pub new: u64,
+    /// Bytes of it that had arrived before, or belong to a block that has ended here.
+    pub duplicate: u64,
+    /// The path it came on; `None` if it came from an address that is no path's (yet).
+    pub path: Option<PathId>,
+}
+
+/// A QUIC packet that was sent.
+///
+/// Packets of the handshake, packets that only acknowledge and MTU probes are left out: they carry no blocks and most of them
+/// do not count towards congestion control.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SentPacket {
+    /// The path it left on.
+    pub path: PathId,
+    /// Its number; each path counts for itself.
+    ///
+    /// The last packets of the handshake are counted for themselves, too, so that a number may come twice at the very
+    /// beginning; the first of the two is forgotten.
+    pub number: u64,
+    /// Its size as a QUIC packet, bytes.
+    pub bytes: u16,
+    /// When it left.
+    pub sent: Instant,
+}
+
+impl SentPacket {
+    pub(crate) fn new(path: PathId, number: u64, packet: &Packet) -> Self {
+        Self { path, number, bytes: packet.bytes, sent: packet.sent }
+    }
+}
+
+/// Tells an observer, if there is one, that nothing more will be heard of packets of a path.
+pub(crate) fn forget<'a>(
+    observer: &mut Option<Box<dyn Observer>>,
+    at: Instant,
+    path: PathId,
+    packets: impl IntoIterator<Item = (u64, &'a Packet)>,
+) {
+    if let Some(observer) = observer {
+        for (number, packet) in packets {
+            observer.packet_forgotten(at, &SentPacket::new(path, number, packet));
+        }
+    }
+}
