@@ -11,7 +11,9 @@
 pub mod bound;
 pub mod carry;
 pub mod experiment;
+pub mod files;
 pub mod measure;
+pub mod network;
 pub mod plan;
 pub mod record;
 pub mod report;

@@ -1,1 +1,4 @@
 //! To be written.
+/// stub
+#[derive(Debug, Clone, Default, PartialEq, serde::Deserialize)]
+pub struct MeasureConfig {}

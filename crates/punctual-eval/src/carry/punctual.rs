@@ -1,0 +1,402 @@
+//! Blocks over our own session.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use punctual_proto::{
+    Block, BlockId, Channel, ClientConfig, DropReason, Event, Outcome, PathId, SendError, SessionConfig, SessionId,
+    congestion, multipath, schedule,
+};
+use punctual_sim::{App, AppContext, ConnectionId, HostClock, HostConfig, HostId, PathHandle, World, tls};
+
+use super::{
+    CarryError, Stage,
+    ledger::{Ledger, Scribe, nanos},
+};
+use crate::{
+    experiment::{Contender, SessionSpec},
+    plan::{Bulk, HandOver, Plan},
+    record::{Ending, FlowRow, PathRow, RunRecord},
+};
+
+/// The receiver's clock is this far ahead: nobody may assume that clocks agree.
+const CLOCK_OFFSET: Duration = Duration::from_secs(3 * 3600);
+
+/// Runs a stage with our session.
+pub(super) fn run(stage: &Stage, contender: &Contender, seed: u64) -> Result<RunRecord, CarryError> {
+    let mut world = World::new(seed);
+    let ledger = Ledger::new(stage);
+    let session = contender.session(stage.session.clone());
+    let pair = Pair::add(&mut world, &session, stage.plan.clone(), &ledger)?;
+    let paths = stage.lay_paths(&mut world, pair.client, pair.server);
+    let connection = pair.connect(&mut world, &paths)?;
+    let origin = world.handshake()?;
+    stage.schedule_deaths(&mut world, &paths, origin);
+    for (index, path) in stage.paths.iter().enumerate().filter(|(_, path)| path.cost > 0.0) {
+        let (host, session) = world.client(connection);
+        world.enter(host, |cx| {
+            let now = cx.instant();
+            cx.session(session).map(|session| session.set_path_cost(now, PathId(index as u32), path.cost))
+        });
+    }
+    sample(&mut world, paths[0], &ledger, origin);
+    world.run_until(origin + stage.end);
+    Ok(record(stage, &world, &paths, &ledger, contender))
+}
+
+/// A sender and a receiver.
+struct Pair {
+    client: HostId,
+    server: HostId,
+    config: ClientConfig,
+}
+
+impl Pair {
+    fn add(world: &mut World, spec: &SessionSpec, plan: Plan, ledger: &Ledger) -> Result<Self, CarryError> {
+        let origins: [Arc<Mutex<Option<Instant>>>; 2] = Default::default();
+        let mut session = session_config(spec)?;
+        let observers = [0, 1].map(|end: usize| {
+            let (ledger, origin) = (ledger.clone(), origins[end].clone());
+            let factory: punctual_proto::ObserverFactory =
+                Arc::new(move |_| Box::new(Scribe { ledger: ledger.clone(), origin: origin.clone() }));
+            factory
+        });
+        let [sending, receiving] = observers;
+        let [client_origin, server_origin] = origins;
+        let sink = Sink { ledger: ledger.clone(), origin: server_origin, start: None };
+        let server = tls::server_config().session(SessionConfig { observer: Some(receiving), ..session.clone() });
+        session.observer = Some(sending);
+        let sender = Sender::new(plan, ledger.clone(), client_origin);
+        let client = world.add_host(HostConfig::new().app(sender));
+        let server = world.add_host(HostConfig::new().clock(HostClock::ahead(CLOCK_OFFSET)).server(server).app(sink));
+        Ok(Self { client, server, config: tls::client_config().session(session) })
+    }
+
+    fn connect(&self, world: &mut World, paths: &[PathHandle]) -> Result<ConnectionId, CarryError> {
+        world.connect(self.client, &self.config, paths).map_err(|error| CarryError::Setting(error.to_string()))
+    }
+}
+
+fn session_config(spec: &SessionSpec) -> Result<SessionConfig, CarryError> {
+    let unknown = |error: schedule::SchedulerError| CarryError::Setting(error.to_string());
+    let mut config = SessionConfig {
+        scheduler: schedule::by_name(&spec.scheduler).map_err(unknown)?,
+        path_scheduler: multipath::by_name(&spec.path_scheduler).map_err(unknown)?,
+        congestion: congestion::by_name(&spec.congestion).ok_or_else(|| {
+            let known = congestion::NAMES.join(", ");
+            CarryError::Setting(format!("no controller `{}`; there are: {known}", spec.congestion))
+        })?,
+        ..SessionConfig::default()
+    };
+    if let Some(size) = spec.send_buffer {
+        config.limits.send_bytes = size.0;
+    }
+    Ok(config)
+}
+
+/// Looks at the first path's queue at the end of every bin.
+fn sample(world: &mut World, path: PathHandle, ledger: &Ledger, origin: Duration) {
+    fn look(world: &mut World, path: PathHandle, ledger: Ledger, bin: usize, origin: Duration) {
+        let queued = world.link(world.path_links(path).0[0]).queued_bytes();
+        {
+            let mut entries = ledger.lock();
+            let Some(entry) = entries.queue.get_mut(bin) else { return };
+            *entry = u32::try_from(queued).unwrap_or(u32::MAX);
+        }
+        let next = origin + RunRecord::BIN * (bin as u32 + 2);
+        world.at(next, move |world| look(world, path, ledger, bin + 1, origin));
+    }
+    let ledger = ledger.clone();
+    world.at(origin + RunRecord::BIN, move |world| look(world, path, ledger, 0, origin));
+}
+
+fn record(stage: &Stage, world: &World, paths: &[PathHandle], ledger: &Ledger, contender: &Contender) -> RunRecord {
+    let mut entries = ledger.lock();
+    let block_bytes = entries.path_bytes.clone();
+    let path_row = |((path, &handle), block_bytes): ((&crate::network::Path, &PathHandle), u64)| {
+        let counters = world.counters(world.path_links(handle).0[0]);
+        PathRow {
+            offered_bytes: counters.offered_bytes,
+            offered: counters.offered,
+            lost: counters.lost,
+            overflowed: counters.overflowed,
+            damaged: counters.damaged,
+            block_bytes,
+            queue_max: counters.queue_max,
+            cost: path.cost,
+        }
+    };
+    RunRecord {
+        sources: stage.plan.sources.iter().map(|source| source.name.clone()).collect(),
+        paths: stage.paths.iter().zip(paths).zip(block_bytes).map(path_row).collect(),
+        flows: vec![FlowRow { name: contender.name.clone(), delivered_bytes: entries.compared_bytes }],
+        bulk_bytes: entries.bulk_bytes,
+        blocks: std::mem::take(&mut entries.rows),
+        arrivals: std::mem::take(&mut entries.arrivals),
+        queue: std::mem::take(&mut entries.queue),
+        duration: nanos(stage.duration),
+        events: world.events(),
+    }
+}
+
+/// Zeros to send; contents do not matter.
+fn zeros(len: usize) -> Bytes {
+    static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
+    if len <= ZEROS.len() { Bytes::from_static(&ZEROS[..len]) } else { vec![0; len].into() }
+}
+
+/// Hands the planned blocks over when their time has come.
+struct Sender {
+    plan: Plan,
+    ledger: Ledger,
+    /// The host's clock at the run's beginning, for the scribe.
+    origin: Arc<Mutex<Option<Instant>>>,
+    start: Option<(SessionId, Duration)>,
+    sources: Vec<Source>,
+    /// Ids of the planned blocks that were taken.
+    ids: Vec<Option<BlockId>>,
+}
+
+/// How far a source has come.
+struct Source {
+    hand_over: HandOver,
+    /// Its planned blocks that are still to come, then those that are ready and wait for room.
+    to_come: VecDeque<u32>,
+    waiting: VecDeque<u32>,
+    /// Bytes the transport holds of it.
+    held: u64,
+    /// How much later than planned everything is, because the application had to wait.
+    shift: Duration,
+    /// What its timer is set to.
+    armed: Option<Duration>,
+    bulk: Option<Bulk>,
+    bulk_sent: u64,
+}
+
+impl Source {
+    /// Whether the application waits for room, and makes nothing until there is some.
+    fn is_held_up(&self) -> bool {
+        self.hand_over.blocking && !self.waiting.is_empty()
+    }
+}
+
+impl Sender {
+    fn new(plan: Plan, ledger: Ledger, origin: Arc<Mutex<Option<Instant>>>) -> Self {
+        let mut sources: Vec<Source> = plan
+            .sources
+            .iter()
+            .map(|source| Source {
+                hand_over: source.hand_over,
+                to_come: VecDeque::new(),
+                waiting: VecDeque::new(),
+                held: 0,
+                shift: Duration::ZERO,
+                armed: None,
+                bulk: source.bulk,
+                bulk_sent: 0,
+            })
+            .collect();
+        for (block, index) in plan.blocks.iter().zip(0..) {
+            sources[usize::from(block.source)].to_come.push_back(index);
+        }
+        Self { ids: vec![None; plan.blocks.len()], plan, ledger, origin, start: None, sources }
+    }
+
+    /// Sets the timer for a source's next block, unless it is set.
+    fn arm(&mut self, cx: &mut AppContext<'_>, source: usize) {
+        let Some((_, start)) = self.start else { return };
+        let one = &mut self.sources[source];
+        let Some(&index) = one.to_come.front().filter(|_| !one.is_held_up()) else { return };
+        let due = start + self.plan.blocks[index as usize].at + one.shift;
+        if one.armed != Some(due) {
+            one.armed = Some(due);
+            cx.set_timer(due, source as u64);
+        }
+    }
+
+    /// Makes ready what is due.
+    fn make(&mut self, cx: &AppContext<'_>, source: usize) {
+        let Some((_, start)) = self.start else { return };
+        let since = cx.now() - start;
+        let one = &mut self.sources[source];
+        one.armed = None;
+        while let Some(&index) = one.to_come.front().filter(|_| !one.is_held_up()) {
+            let at = self.plan.blocks[index as usize].at + one.shift;
+            if at > since {
+                return;
+            }
+            one.to_come.pop_front();
+            one.waiting.push_back(index);
+            self.ledger.lock().rows[index as usize].handed_over = nanos(at);
+        }
+    }
+
+    /// Hands over what is ready and has room.
+    fn pump(&mut self, cx: &mut AppContext<'_>, source: usize) {
+        while let Some(&index) = self.sources[source].waiting.front() {
+            if !self.hand_over(cx, source, index) {
+                break;
+            }
+            let waited = cx.now().saturating_sub(self.ready_at(index));
+            let one = &mut self.sources[source];
+            one.waiting.pop_front();
+            if one.hand_over.blocking {
+                // The application was held up, and with it all that it makes.
+                one.shift += waited;
+            }
+        }
+        self.top_up(cx, source);
+        self.arm(cx, source);
+    }
+
+    /// Whether the transport took the block (or it is settled that it never will).
+    fn hand_over(&mut self, cx: &mut AppContext<'_>, source: usize, index: u32) -> bool {
+        let Some((session, _)) = self.start else { return false };
+        let planned = &self.plan.blocks[index as usize];
+        let size = u64::from(planned.size);
+        let Source { hand_over, held, .. } = &self.sources[source];
+        // A block larger than the whole queue goes when that is empty.
+        if hand_over.queue.is_some_and(|queue| *held > 0 && held + size > queue) {
+            return false;
+        }
+        let waited = cx.now() - self.ready_at(index);
+        let mut block = Block::new(zeros(planned.size as usize)).priority(planned.priority);
+        block.deadline = planned.deadline;
+        block.begin = cx.instant().checked_sub(waited);
+        block.channel = planned.ordered.then_some(Channel(u32::from(planned.source)));
+        for &on in &planned.depends_on {
+            match self.ids[on as usize] {
+                Some(id) => block.dependencies.push(id),
+                None => {
+                    self.ledger.lock().rows[index as usize].ending = Ending::DependencyDropped;
+                    return true;
+                }
+            }
+        }
+        match cx.send(session, block) {
+            Ok(id) => {
+                let mut entries = self.ledger.lock();
+                entries.name(id, Some(index));
+                entries.rows[index as usize].ending = Ending::Unfinished;
+                self.ids[index as usize] = Some(id);
+                self.sources[source].held += size;
+                true
+            }
+            Err(SendError::Full { .. }) => false,
+            Err(_) => true,
+        }
+    }
+
+    /// When a block is ready, the application's own waits counted.
+    fn ready_at(&self, index: u32) -> Duration {
+        let start = self.start.map_or(Duration::ZERO, |(_, start)| start);
+        start + Duration::from_nanos(self.ledger.lock().rows[index as usize].handed_over)
+    }
+
+    /// Keeps a bulk transfer's backlog up.
+    fn top_up(&mut self, cx: &mut AppContext<'_>, source: usize) {
+        let (Some((session, start)), Some(bulk)) = (self.start, self.sources[source].bulk) else { return };
+        let now = cx.now() - start;
+        while (bulk.start..bulk.stop).contains(&now) {
+            let Source { held, bulk_sent, .. } = &self.sources[source];
+            let left = bulk.total.map_or(u64::MAX, |total| total.saturating_sub(*bulk_sent));
+            let size = u64::from(bulk.block).min(left);
+            if *held >= bulk.backlog || size == 0 {
+                return;
+            }
+            let Ok(id) = cx.send(session, Block::new(zeros(size as usize)).priority(bulk.priority)) else { return };
+            self.ledger.lock().name(id, None);
+            self.sources[source].held += size;
+            self.sources[source].bulk_sent += size;
+        }
+    }
+
+    fn ended(&mut self, cx: &mut AppContext<'_>, id: BlockId, outcome: &Outcome) {
+        let mut entries = self.ledger.lock();
+        let Some(planned) = entries.planned(id) else { return };
+        if let Some(row) = entries.row(id) {
+            row.ending = ending(outcome);
+        }
+        drop(entries);
+        let source = match planned {
+            Some(index) => {
+                let block = &self.plan.blocks[index as usize];
+                let source = usize::from(block.source);
+                self.sources[source].held -= u64::from(block.size);
+                source
+            }
+            None => {
+                // Bulk blocks of a source are all alike but perhaps the last.
+                let Some(source) = self.sources.iter().position(|source| source.bulk.is_some()) else { return };
+                let size = self.sources[source].bulk.map_or(0, |bulk| u64::from(bulk.block));
+                self.sources[source].held = self.sources[source].held.saturating_sub(size);
+                source
+            }
+        };
+        self.pump(cx, source);
+    }
+}
+
+fn ending(outcome: &Outcome) -> Ending {
+    match outcome {
+        Outcome::Delivered(_) => Ending::Delivered,
+        Outcome::Dropped { reason: DropReason::Expired, .. } => Ending::Expired,
+        Outcome::Dropped { reason: DropReason::DependencyDropped, .. } => Ending::DependencyDropped,
+        Outcome::Dropped { .. } => Ending::Dropped,
+    }
+}
+
+impl App for Sender {
+    fn on_event(&mut self, cx: &mut AppContext<'_>, session: SessionId, event: Event) {
+        match event {
+            Event::Connected { .. } => {
+                self.start = Some((session, cx.now()));
+                *self.origin.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.instant());
+                for source in 0..self.sources.len() {
+                    self.arm(cx, source);
+                    if let Some(bulk) = self.sources[source].bulk {
+                        cx.set_timer(cx.now() + bulk.start, source as u64);
+                    }
+                }
+            }
+            Event::Outcome { id, outcome } => self.ended(cx, id, &outcome),
+            Event::Writable => (0..self.sources.len()).for_each(|source| self.pump(cx, source)),
+            _ => {}
+        }
+    }
+
+    fn on_timer(&mut self, cx: &mut AppContext<'_>, token: u64) {
+        let source = token as usize;
+        self.make(cx, source);
+        self.pump(cx, source);
+    }
+}
+
+/// Takes every block at once.
+struct Sink {
+    ledger: Ledger,
+    origin: Arc<Mutex<Option<Instant>>>,
+    start: Option<Duration>,
+}
+
+impl App for Sink {
+    fn on_event(&mut self, cx: &mut AppContext<'_>, session: SessionId, event: Event) {
+        match event {
+            Event::Connected { .. } => {
+                self.start = Some(cx.now());
+                *self.origin.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.instant());
+            }
+            Event::Readable => {
+                while let Some(block) = cx.recv(session) {
+                    let at = nanos(cx.now() - self.start.unwrap_or_default());
+                    self.ledger.lock().delivered(block.id, at, block.data.len() as u64);
+                }
+            }
+            _ => {}
+        }
+    }
+}
