@@ -5,7 +5,7 @@
 //! ```text
 //! remain_time = deadline − unsent/rate − passed_time − one_way_delay                      (1)
 //! f = remain_time/deadline, if that is positive; else min(−remain_time/deadline, 1) + β   (2)
-//! p = ((1−α)·f + α·priority/255) · unsent/size                                            (3)
+//! p = ((1−α)·f + α·priority/p_max) · unsent/size                                          (3)
 //! ```
 //!
 //! The block with the least p goes next, ties by id. A block whose remain_time is not positive is *late*: with β as large
@@ -13,10 +13,13 @@
 //! because the unsent ratio multiplies β too).
 //!
 //! What the paper leaves open:
+//! - **p_max** is the largest priority number of a block with a deadline since the scheduler was last empty, not the largest
+//!   there could be: of 255, an application's 0, 1 and 2 would be no more than a rounding error beside f. It only grows while there
+//!   are blocks, so it is seldom that all must be judged anew.
 //! - **No deadline**: f = 1, the limit of (2) for a deadline that goes to infinity, and the unsent ratio counts as 1: it
 //!   saves what has been spent on a block from being spent in vain, and such a block's bytes are never in vain. So it stands
 //!   behind every one of its priority that can still make it, before every one that is late, is never late itself, and
-//!   however little of it is left an urgent block overtakes it.
+//!   however little of it is left an urgent block overtakes it. A priority beyond p_max counts as 1 and a little more.
 //! - **α = 1** (DTP-P): (3) is taken at its word. (1−α)·f is 0 whatever f is, so being late changes nothing. That is
 //!   what the paper measured: "DTP will choose to give up old blocks but DTP-P [..] will stick to them" (V-A).
 //!   Late blocks go once the deadline itself has passed.
@@ -27,9 +30,9 @@
 //! each of three phases,
 //!
 //! ```text
-//! fresh,        τ < turn:             α·priority/255·ratio            + (1−α)·ratio/deadline · (turn − τ)
-//! late, turn ≤ τ < turn + deadline:  (α·priority/255 + (1−α)·β)·ratio + (1−α)·ratio/deadline · (τ − turn)
-//! worn out,     afterwards:          (α·priority/255 + (1−α)·(1+β))·ratio
+//! fresh,        τ < turn:             α·priority/p_max·ratio            + (1−α)·ratio/deadline · (turn − τ)
+//! late, turn ≤ τ < turn + deadline:  (α·priority/p_max + (1−α)·β)·ratio + (1−α)·ratio/deadline · (τ − turn)
+//! worn out,     afterwards:          (α·priority/p_max + (1−α)·(1+β))·ratio
 //! ```
 //!
 //! and a change of the one-way delay only shifts τ. [`Lanes`] finds the least of these lines; two heaps hold the
@@ -76,15 +79,21 @@ pub(super) const ALPHA: Parameter = Parameter {
 
 /// What a late block is set back by. Default: "the lowest priority value" (DTP, section V).
 pub(super) const BETA: Parameter =
-    Parameter { name: "beta", about: "how far late blocks are set back", default: P_MAX, min: 0.0, max: 1e6 };
+    Parameter { name: "beta", about: "how far late blocks are set back", default: LOWEST, min: 0.0, max: 1e6 };
 
 /// What is left of the block; all of it, always, for one without a deadline.
 fn ratio(view: &BlockView) -> f64 {
     if view.deadline.is_none() { 1.0 } else { view.unsent as f64 / view.size as f64 }
 }
 
-/// The least important priority.
-const P_MAX: f64 = 255.0;
+/// The least important priority there can be.
+const LOWEST: f64 = 255.0;
+
+/// A block's priority on a scale from 0, the most important, to 1, the least important of those with a deadline.
+fn importance(view: &BlockView, p_max: u8) -> f64 {
+    let beyond = view.priority.saturating_sub(p_max);
+    f64::from(view.priority - beyond) / f64::from(p_max.max(1)) + f64::from(beyond) / LOWEST
+}
 
 /// How far the rate may move before turns are looked at. A congestion controller's own estimate is no better.
 const RATE_TOLERANCE: f64 = 0.02;
@@ -110,6 +119,8 @@ pub(super) struct Ads {
     time: f64,
     /// The rate blocks are judged by now, infinite until the first decision.
     rate: f64,
+    /// The largest priority number of a block with a deadline since there were none.
+    p_max: u8,
     blocks: Slab<Judged>,
     slots: HashMap<BlockId, u32>,
     lanes: Lanes,
@@ -156,6 +167,7 @@ impl Ads {
             origin: None,
             time: f64::NEG_INFINITY,
             rate: f64::INFINITY,
+            p_max: 0,
             blocks: Slab::new(),
             slots: HashMap::new(),
             lanes: Lanes::default(),
@@ -188,7 +200,7 @@ impl Ads {
     fn phase(&self, view: &BlockView) -> Phase {
         let ratio = ratio(view);
         let urgency = 1.0 - self.alpha;
-        let base = self.alpha * f64::from(view.priority) / P_MAX;
+        let base = self.alpha * importance(view, self.p_max);
         let forever = |p| Phase { line: Line { base: p * ratio, slope: 0.0, turn: 0.0 }, since: None, until: None };
         let Some(deadline) = view.deadline.filter(|_| urgency > 0.0) else { return forever(base + urgency) };
         let deadline = deadline.max(Duration::from_nanos(1)).as_secs_f64();
@@ -201,6 +213,18 @@ impl Ads {
             Phase { line, since: Some(turn), until: Some(turn + deadline) }
         } else {
             Phase { since: Some(turn + deadline), ..forever(base + urgency * (1.0 + self.beta)) }
+        }
+    }
+
+    /// Notes a priority; if it is the largest so far, all blocks stand otherwise.
+    fn follow_priority(&mut self, block: &BlockView) {
+        if block.deadline.is_none() || block.priority <= self.p_max {
+            return;
+        }
+        self.p_max = block.priority;
+        if self.alpha > 0.0 {
+            let slots: Vec<u32> = self.blocks.iter().map(|(slot, _)| slot as u32).collect();
+            slots.into_iter().for_each(|slot| self.place(slot));
         }
     }
 
@@ -260,7 +284,9 @@ impl BlockScheduler for Ads {
         if self.slots.is_empty() {
             // Counting anew keeps the numbers small, and so exact, however long the session lives.
             (self.origin, self.time) = (Some(block.begin), f64::NEG_INFINITY);
+            self.p_max = 0;
         }
+        self.follow_priority(block);
         if let Some(&slot) = self.slots.get(&block.id) {
             if self.blocks[slot as usize].view != *block {
                 self.blocks[slot as usize].view = *block;
@@ -331,11 +357,11 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     fn ads() -> Ads {
-        Ads::new("ads", 0.5, P_MAX)
+        Ads::new("ads", 0.5, LOWEST)
     }
 
     /// Equations 1 to 3 as they stand, with remain_time moved by `shift` seconds.
-    fn formula(view: &BlockView, cx: &SendContext<'_>, alpha: f64, beta: f64, shift: f64) -> f64 {
+    fn formula(view: &BlockView, cx: &SendContext<'_>, alpha: f64, beta: f64, p_max: u8, shift: f64) -> f64 {
         let f = view.deadline.map_or(1.0, |deadline| {
             let deadline = deadline.as_secs_f64();
             let passed = (cx.now - view.begin).as_secs_f64();
@@ -343,15 +369,32 @@ mod tests {
             if remain > 0.0 { remain / deadline } else { (-remain / deadline).min(1.0) + beta }
         });
         let ratio = super::ratio(view);
-        ((1.0 - alpha) * f + alpha * f64::from(view.priority) / P_MAX) * ratio
+        ((1.0 - alpha) * f + alpha * super::importance(view, p_max)) * ratio
+    }
+
+    /// The largest priority number of a block with a deadline since there were none.
+    struct PMax(u8);
+
+    impl PMax {
+        fn follow(&mut self, before: &BTreeMap<BlockId, BlockView>, step: &Step) {
+            if before.is_empty() {
+                self.0 = 0;
+            }
+            if let Step::Insert(block) = step
+                && block.deadline.is_some()
+            {
+                self.0 = self.0.max(block.priority);
+            }
+        }
     }
 
     /// Runs the steps and compares each decision with the formula: how many times the least p the chosen one is, at most.
     fn worst(steps: &[Step], alpha: f64, beta: f64) -> f64 {
         let mut ads = Ads::new("ads", alpha, beta);
         let mut blocks: BTreeMap<BlockId, BlockView> = BTreeMap::new();
-        let mut worst = 1.0f64;
+        let (mut worst, mut p_max) = (1.0f64, PMax(0));
         for step in steps {
+            p_max.follow(&blocks, step);
             model(&mut ads, &mut blocks, step);
             let Step::Decide { .. } = step else { continue };
             let cx = step.context();
@@ -359,7 +402,7 @@ mod tests {
             assert_eq!(chosen.is_some(), !blocks.is_empty());
             let Some(chosen) = chosen else { continue };
             // Whether remain_time is 0 or 1e-10 is a matter of rounding, but one that p jumps at.
-            let p = |view: &BlockView, shift| formula(view, &cx, alpha, beta, shift);
+            let p = |view: &BlockView, shift| formula(view, &cx, alpha, beta, p_max.0, shift);
             let either = |view: &BlockView| (p(view, -1e-8), p(view, 1e-8));
             let (a, b) = either(&blocks[&chosen]);
             let least = blocks.values().map(|view| either(view).0.max(either(view).1)).fold(f64::INFINITY, f64::min);
@@ -370,7 +413,7 @@ mod tests {
     }
 
     fn weights() -> impl Strategy<Value = (f64, f64)> {
-        (prop_oneof![Just(0.0), Just(0.5), Just(1.0), 0.0..1.0], prop_oneof![Just(P_MAX), 0.0..2.0])
+        (prop_oneof![Just(0.0), Just(0.5), Just(1.0), 0.0..1.0], prop_oneof![Just(LOWEST), 0.0..2.0])
     }
 
     proptest! {
@@ -389,7 +432,9 @@ mod tests {
         fn it_follows_the_rate(steps in steps(&[20, 50, 100, 200, 1000], 1e4..1e7)) {
             let mut ads = ads();
             let mut blocks = BTreeMap::new();
+            let mut p_max = PMax(0);
             for step in steps {
+                p_max.follow(&blocks, &step);
                 model(&mut ads, &mut blocks, &step);
                 let Step::Decide { .. } = step else { continue };
                 let cx = step.context();
@@ -404,10 +449,10 @@ mod tests {
                     let [near, far] = [-1.1, 1.1].map(|k| {
                         let shift = k * TURN_TOLERANCE * view.deadline.unwrap_or_default().as_secs_f64();
                         let rate = cx.rate * (1.0 + k * RATE_TOLERANCE);
-                        formula(view, &SendContext { rate, ..cx }, 0.5, P_MAX, shift)
+                        formula(view, &SendContext { rate, ..cx }, 0.5, LOWEST, p_max.0, shift)
                     });
-                    let jumps = near - far > 0.25 * P_MAX * ratio;
-                    let lowest = if jumps { 0.5 * f64::from(view.priority) / P_MAX * ratio } else { near };
+                    let jumps = near - far > 0.25 * LOWEST * ratio;
+                    let lowest = if jumps { 0.5 * super::importance(view, p_max.0) * ratio } else { near };
                     (lowest.min(far), near.max(far))
                 };
                 for view in blocks.values() {
@@ -462,6 +507,18 @@ mod tests {
     }
 
     #[test]
+    fn a_few_small_priorities_count_as_much_as_a_few_large_ones() {
+        for priorities in [[0, 1, 2], [0, 100, 200]] {
+            let mut ads = ads();
+            // The least important is due first by a little, the most important last.
+            for (priority, id) in priorities.into_iter().rev().zip(0..) {
+                ads.insert(&BlockView { deadline: Some((90 + 10 * id as u32) * MS), priority, ..block(id) });
+            }
+            assert_eq!(ads.next(&context(0)), Some(BlockId(2)));
+        }
+    }
+
+    #[test]
     fn a_block_nearly_sent_is_finished_first() {
         let mut ads = ads();
         ads.insert(&BlockView { deadline: Some(100 * MS), priority: 200, unsent: 100, ..block(0) });
@@ -497,7 +554,7 @@ mod tests {
         let urgent = BlockView { deadline: Some(100 * MS), priority: 255, ..block(0) };
         let important = BlockView { deadline: Some(200 * MS), priority: 0, ..block(1) };
         for (alpha, expected) in [(0.0, 0), (1.0, 1)] {
-            let mut ads = Ads::new("", alpha, P_MAX);
+            let mut ads = Ads::new("", alpha, LOWEST);
             ads.insert(&urgent);
             ads.insert(&important);
             assert_eq!(ads.next(&context(20)), Some(BlockId(expected)));
