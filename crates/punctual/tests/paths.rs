@@ -53,10 +53,17 @@ async fn a_socket_can_be_added_while_a_session_lives() {
 #[tokio::test]
 async fn an_interface_is_a_local_end() {
     let server = server();
-    let client = Endpoint::client().trust(server.fingerprint).bind(bind("lo")).build().expect("loopback by name");
+    let client = Endpoint::client()
+        .trust(server.fingerprint)
+        .bind(bind("127.0.0.2"))
+        .bind(bind("lo"))
+        .build()
+        .expect("loopback by name");
     let (ours, _theirs) = within(pair(&server, &client)).await;
     let local = client.local(&bind("lo"), server.address).expect("it has an IPv4 address");
-    within(ours.open_path(local, server.address)).await.expect("a second path over the same socket");
+    let path = within(ours.open_path(local, server.address)).await.expect("validated");
+    let error = within(ours.open_path(local, server.address)).await.expect_err("there is one already");
+    assert!(matches!(error, OpenPathError::Path(PathError::AlreadyOpen(id)) if id == path.id()), "{error:?}");
 }
 
 #[tokio::test]

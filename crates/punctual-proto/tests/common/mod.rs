@@ -1,4 +1,5 @@
-//! A small world in virtual time: endpoints, and peers that speak bare QUIC, joined by a network that loses nothing.
+//! A small world in virtual time: endpoints, and peers that speak bare QUIC, joined by a network that loses nothing unless
+//! it is told to.
 //!
 //! Time stands still while anything is left to do, and then jumps to the next packet or alarm.
 
@@ -80,12 +81,17 @@ pub(crate) type HostId = usize;
 
 /// Where a host can be reached.
 pub(crate) fn address(host: HostId) -> SocketAddr {
-    (Ipv4Addr::new(10, 0, 0, host as u8 + 1), 4433).into()
+    address_at(host, 0)
 }
 
-fn host_at(address: SocketAddr) -> HostId {
+/// The address of an end of a host, by its [`LocalId`].
+pub(crate) fn address_at(host: HostId, local: u32) -> SocketAddr {
+    (Ipv4Addr::new(10, 0, local as u8, host as u8 + 1), 4433).into()
+}
+
+fn end_at(address: SocketAddr) -> (HostId, LocalId) {
     match address {
-        SocketAddr::V4(v4) => usize::from(v4.ip().octets()[3]) - 1,
+        SocketAddr::V4(v4) => (usize::from(v4.ip().octets()[3]) - 1, LocalId(v4.ip().octets()[2].into())),
         SocketAddr::V6(_) => panic!("{address} is nobody's"),
     }
 }
@@ -97,8 +103,8 @@ enum Host {
 
 /// A UDP datagram on its way.
 struct Packet {
-    from: HostId,
-    to: HostId,
+    from: SocketAddr,
+    to: SocketAddr,
     ecn: Option<EcnCodepoint>,
     data: Vec<u8>,
 }
@@ -118,6 +124,10 @@ pub(crate) struct World {
     pub(crate) most_events: usize,
     /// How much longer the next packet of this host takes.
     delay: Option<(HostId, Duration)>,
+    /// Of the packets of this host every so manieth is lost.
+    pub(crate) lose_every: Option<(HostId, u64)>,
+    /// What this address sends is lost, and what is sent to it.
+    pub(crate) cut: Option<SocketAddr>,
 }
 
 impl World {
@@ -133,6 +143,8 @@ impl World {
             packets_sent: Vec::new(),
             most_events: 0,
             delay: None,
+            lose_every: None,
+            cut: None,
         }
     }
 
@@ -237,12 +249,12 @@ impl World {
         while let Some(packet) = self.wire.first_entry().filter(|packet| packet.key().0 <= now) {
             let Packet { from, to, ecn, data } = packet.remove();
             let data = BytesMut::from(&data[..]);
-            match &mut self.hosts[to] {
+            let (host, local) = end_at(to);
+            match &mut self.hosts[host] {
                 Host::Punctual(endpoint) => {
-                    let path = NetworkPath { local: LocalId(0), remote: address(from) };
-                    endpoint.handle_datagram(now, path, ecn, data);
+                    endpoint.handle_datagram(now, NetworkPath { local, remote: from }, ecn, data);
                 }
-                Host::Raw(raw) => raw.handle_datagram(now, address(from), ecn, data),
+                Host::Raw(raw) => raw.handle_datagram(now, from, ecn, data),
             }
             self.drain();
         }
@@ -262,17 +274,25 @@ impl World {
                 let mut data = Vec::new();
                 let sent = match &mut self.hosts[id] {
                     Host::Punctual(endpoint) => {
-                        endpoint.poll_transmit(now, &mut data).map(|t| (t.path.remote, t.size, t.ecn))
+                        endpoint.poll_transmit(now, &mut data).map(|t| (t.path.local, t.path.remote, t.size, t.ecn))
                     }
-                    Host::Raw(raw) => raw.poll_transmit(now, &mut data),
+                    Host::Raw(raw) => {
+                        raw.poll_transmit(now, &mut data).map(|(to, size, ecn)| (LocalId(0), to, size, ecn))
+                    }
                 };
-                let Some((remote, size, ecn)) = sent else { break };
+                let Some((local, to, size, ecn)) = sent else { break };
+                let from = address_at(id, local.0);
                 data.truncate(size);
                 self.sequence += 1;
                 self.packets_sent[id] += 1;
+                let unlucky = |&(host, nth): &(HostId, u64)| host == id && self.packets_sent[id].is_multiple_of(nth);
+                if self.lose_every.as_ref().is_some_and(unlucky) || self.cut.is_some_and(|end| end == from || end == to)
+                {
+                    continue;
+                }
                 let extra = self.delay.take_if(|(host, _)| *host == id).map_or(Duration::ZERO, |(_, extra)| extra);
                 let key = (now + self.one_way_delay + extra, self.sequence);
-                self.wire.insert(key, Packet { from: id, to: host_at(remote), ecn, data });
+                self.wire.insert(key, Packet { from, to, ecn, data });
             }
             if let Host::Punctual(endpoint) = &mut self.hosts[id] {
                 let before = self.events[id].len();

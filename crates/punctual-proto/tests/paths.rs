@@ -1,0 +1,141 @@
+//! What an application says of its paths: where they lead, what they cost.
+
+mod common;
+
+use std::{sync::Arc, time::Instant};
+
+use common::{End, World, address, client_config, ms, server_config};
+use punctual_proto::{
+    Block, LocalId, NetworkPath, PathError, PathId, SessionConfig,
+    multipath::{FragmentView, PathChoice, PathScheduler, PathSet, PathView},
+};
+
+const FIRST: PathId = PathId(0);
+
+/// The cheapest path with room.
+struct Cheapest;
+
+impl PathScheduler for Cheapest {
+    fn name(&self) -> &'static str {
+        "cheapest"
+    }
+
+    fn choose(&mut self, _: &FragmentView, paths: &[PathView], _: Instant) -> PathChoice {
+        match paths.iter().min_by(|a, b| a.cost.total_cmp(&b.cost)) {
+            Some(path) if path.ready => PathChoice::Send(PathSet::one(path.id)),
+            _ => PathChoice::Wait,
+        }
+    }
+}
+
+/// A client that has been told to connect, and the server.
+fn connecting() -> (World, End, End) {
+    let config = SessionConfig { path_scheduler: Arc::new(|| Box::new(Cheapest)), ..SessionConfig::default() };
+    let mut world = World::new(ms(10));
+    let server = world.add_endpoint(Some(server_config(SessionConfig::default())));
+    let host = world.add_endpoint(None);
+    let session = world.connect(host, &client_config(config), server);
+    (world, End { host, session }, End { host: server, session })
+}
+
+fn path(world: &mut World, end: End, local: u32, server: End) -> Result<PathId, PathError> {
+    let (now, path) = (world.now, NetworkPath { local: LocalId(local), remote: address(server.host) });
+    world.session(end.host, end.session).open_path(now, path)
+}
+
+fn set_cost(world: &mut World, end: End, path: PathId, cost: f64) -> Result<(), PathError> {
+    let now = world.now;
+    let set = world.session(end.host, end.session).set_path_cost(now, path, cost);
+    world.drain();
+    set
+}
+
+/// Costs, and bytes sent, of the paths of an end.
+fn paths(world: &mut World, end: End) -> Vec<(PathId, f64, u64)> {
+    let now = world.now;
+    let stats = world.session(end.host, end.session).path_stats(now);
+    world.drain();
+    stats.iter().map(|path| (path.id, path.cost, path.bytes_sent)).collect()
+}
+
+#[test]
+fn the_cheapest_path_can_be_told() {
+    let (mut world, client, mut server) = connecting();
+    // Both before there is any path.
+    set_cost(&mut world, client, FIRST, 2.5).expect("it has an id");
+    let second = path(&mut world, client, 1, server).expect("it can be opened");
+    set_cost(&mut world, client, second, 1e9).expect("it has an id");
+    server.session = world.accept(server.host);
+    world.run(ms(300));
+    let costs = |world: &mut World| paths(world, client).iter().map(|&(id, cost, _)| (id, cost)).collect::<Vec<_>>();
+    assert_eq!(costs(&mut world), [(FIRST, 2.5), (second, 1e9)]);
+    for (first, other) in [(0.5, 0.25), (0.0, 0.25)] {
+        set_cost(&mut world, client, FIRST, first).expect("it is open");
+        set_cost(&mut world, client, second, other).expect("it is open");
+        assert_eq!(costs(&mut world), [(FIRST, first), (second, other)]);
+        let before = paths(&mut world, client);
+        world.send(client, Block::new(vec![1; 50_000]));
+        world.run(ms(300));
+        world.recv(server).expect("it came");
+        for (before, after) in before.iter().zip(paths(&mut world, client)) {
+            let cheap = (after.0 == FIRST) == (first < other);
+            assert_eq!(after.2 - before.2 > 50_000, cheap, "{}: {} bytes", after.0, after.2 - before.2);
+        }
+    }
+    // Each end has costs of its own.
+    assert!(paths(&mut world, server).iter().all(|&(_, cost, _)| cost == 0.0));
+    set_cost(&mut world, server, second, 3.0).expect("servers have costs, too");
+    assert_eq!(paths(&mut world, server)[1].1, 3.0);
+}
+
+#[test]
+fn a_path_that_becomes_cheap_ends_the_wait_for_it() {
+    let (mut world, client, mut server) = connecting();
+    server.session = world.accept(server.host);
+    let second = path(&mut world, client, 1, server).expect("it can be opened");
+    world.run(ms(300));
+    // Nothing comes back on the first, whose window fills.
+    set_cost(&mut world, client, second, 1.0).expect("it is open");
+    world.cut = Some(common::address_at(client.host, 0));
+    world.send(client, Block::new(vec![1; 200_000]));
+    world.run(ms(15));
+    let before = paths(&mut world, client)[1].2;
+    set_cost(&mut world, client, second, 0.0).expect("it is open");
+    set_cost(&mut world, client, FIRST, 1.0).expect("it is open");
+    assert!(paths(&mut world, client)[1].2 > before + 1_000, "at once, and not when something comes in");
+}
+
+#[test]
+fn a_cost_that_is_none_is_refused() {
+    let (mut world, client, server) = connecting();
+    world.accept(server.host);
+    for cost in [-1e-9, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+        assert_eq!(set_cost(&mut world, client, FIRST, cost), Err(PathError::InvalidCost), "{cost}");
+    }
+    assert_eq!(set_cost(&mut world, client, PathId(1), 1.0), Err(PathError::Unknown));
+    assert_eq!(paths(&mut world, client)[0].1, 0.0);
+    let now = world.now;
+    world.session(client.host, client.session).close(now, 0, "");
+    assert_eq!(set_cost(&mut world, client, FIRST, 1.0), Err(PathError::Closed));
+}
+
+#[test]
+fn no_path_is_opened_twice() {
+    let (mut world, client, mut server) = connecting();
+    let first = Err(PathError::AlreadyOpen(FIRST));
+    assert_eq!(path(&mut world, client, 0, server), first, "in the handshake");
+    let second = path(&mut world, client, 1, server).expect("it can be opened");
+    assert_eq!(path(&mut world, client, 1, server), Err(PathError::AlreadyOpen(second)), "on its way");
+    server.session = world.accept(server.host);
+    world.run(ms(300));
+    assert_eq!(path(&mut world, client, 0, server), first);
+    assert_eq!(path(&mut world, client, 1, server), Err(PathError::AlreadyOpen(second)));
+    assert_eq!(paths(&mut world, client).len(), 2);
+    // Once it is closed, its ends are free again.
+    let now = world.now;
+    world.session(client.host, client.session).close_path(now, second).expect("it is not the last");
+    let again = path(&mut world, client, 1, server).expect("it can be opened again");
+    assert_ne!(again, second);
+    world.run(ms(1_000));
+    assert_eq!(paths(&mut world, client).len(), 2);
+}
