@@ -1,7 +1,7 @@
 //! A link of known rate and delay, driven packet by packet, to see how many blocks each scheduler gets there in time.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
 
@@ -13,7 +13,7 @@ const FRAGMENT: u64 = 1150;
 const PACKET: u64 = 1200;
 
 /// Time on the way of all packets.
-const ONE_WAY: Duration = Duration::from_micros(2500);
+pub(super) const ONE_WAY: Duration = Duration::from_micros(2500);
 
 /// A block to be handed over.
 #[derive(Debug, Clone, Copy)]
@@ -34,17 +34,29 @@ pub(super) struct Tally {
     pub(super) wasted: u64,
 }
 
-/// Sends what is offered (sorted by time) over a link of `rate` bytes per second of which the scheduler is told
-/// `forecast(time)`.
+impl Tally {
+    pub(super) fn total(&self) -> usize {
+        self.on_time.iter().sum()
+    }
+}
+
+/// When the last of so many bytes is out, headers counted.
+pub(super) fn finish(begin: Duration, bytes: u64, rate: f64) -> Duration {
+    let headers = bytes.div_ceil(FRAGMENT) * (PACKET - FRAGMENT);
+    begin + Duration::from_secs_f64((bytes + headers) as f64 / rate)
+}
+
+/// Sends what is offered (sorted by time) over a link of `rate(time)` bytes per second, of which the scheduler is
+/// told `forecast(time)`.
 pub(super) fn drive(
     scheduler: &mut dyn BlockScheduler,
     offers: &[Offer],
-    rate: f64,
+    rate: impl Fn(Duration) -> f64,
     mut forecast: impl FnMut(Duration) -> f64,
 ) -> Tally {
     let mut tally = Tally::default();
     let mut live: BTreeMap<BlockId, BlockView> = BTreeMap::new();
-    let mut dues: BTreeMap<(Instant, BlockId), ()> = BTreeMap::new();
+    let mut dues: BTreeSet<(Instant, BlockId)> = BTreeSet::new();
     let mut coming = offers.iter().zip(0..).peekable();
     let mut now = Duration::ZERO;
     loop {
@@ -59,11 +71,11 @@ pub(super) fn drive(
             };
             live.insert(view.id, view);
             if let Some(due) = view.due() {
-                dues.insert((due, view.id), ());
+                dues.insert((due, view.id));
             }
             scheduler.insert(&view);
         }
-        while let Some((&(due, id), ())) = dues.first_key_value()
+        while let Some(&(due, id)) = dues.first()
             && due < start() + now
             && scheduler.drops_stale()
         {
@@ -83,7 +95,7 @@ pub(super) fn drive(
         };
         let view = live.get_mut(&id).expect("a live block");
         let bytes = view.unsent.min(FRAGMENT);
-        now += Duration::from_secs_f64((bytes + PACKET - FRAGMENT) as f64 / rate);
+        now = finish(now, bytes, rate(now));
         view.unsent -= bytes;
         if view.unsent > 0 {
             scheduler.insert(view);

@@ -117,10 +117,6 @@ impl Queue {
         self.nodes.len()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.nodes.is_empty()
-    }
-
     /// Sets the seconds a byte takes, for entry and for staying. Goes through all blocks.
     pub(super) fn set_paces(&mut self, paces: [f64; 2]) {
         self.paces = paces;
@@ -361,5 +357,94 @@ impl Queue {
             }
         }
         self.late_below(node.right, pace, after, bytes, time)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Whom each question is about, found by going through all.
+    struct Naive(Vec<Job>);
+
+    impl Naive {
+        fn late(&self, pace: f64, time: f64) -> impl Iterator<Item = Turn> {
+            let late = self.0.iter().scan(0, move |bytes, job| {
+                *bytes += job.unsent;
+                Some((job.turn.due - pace * (*bytes as f64) < time).then_some(job.turn))
+            });
+            late.flatten()
+        }
+
+        fn with(&self, job: Job) -> Self {
+            let mut jobs = self.0.clone();
+            jobs.push(job);
+            jobs.sort_by_key(|job| job.turn);
+            Self(jobs)
+        }
+    }
+
+    proptest! {
+        // Paces and times are sums of few powers of two, so that nothing is rounded.
+        #[test]
+        fn it_answers_like_a_list(
+            steps in prop::collection::vec((0u8..6, 0u64..40, 0u32..64, 0u8..3, 1u64..100), 1..120),
+            paces in (1u32..8, 1u32..8),
+            time in 0u32..64,
+        ) {
+            let paces = [f64::from(paces.0) / 64.0, f64::from(paces.1) / 64.0];
+            let time = f64::from(time);
+            let mut queue = Queue::new();
+            queue.set_paces(paces);
+            let mut naive = Naive(Vec::new());
+            for (kind, id, due, priority, unsent) in steps {
+                let job = Job { turn: Turn { due: f64::from(due), priority, id: BlockId(id) }, unsent };
+                match naive.0.iter().position(|other| other.turn.id == job.turn.id) {
+                    None => {
+                        for pace in [Pace::Entry, Pace::Stay] {
+                            let seconds = paces[pace as usize];
+                            let late = naive.with(job).late(seconds, time).find(|&turn| turn >= job.turn);
+                            prop_assert_eq!(queue.first_late_with(pace, time, &job), late);
+                            let ignored = |other: &Job| other.turn.priority > priority;
+                            let rest = Naive(naive.0.iter().copied().filter(|other| !ignored(other)).collect());
+                            let fits = rest.with(job).late(seconds, time).all(|turn| turn < job.turn);
+                            prop_assert_eq!(queue.fits_without(pace, time, &job, ignored), fits);
+                        }
+                        queue.insert(job);
+                        naive = naive.with(job);
+                    }
+                    Some(at) if kind < 3 => {
+                        queue.remove(naive.0[at].turn);
+                        naive.0.remove(at);
+                    }
+                    Some(at) if kind < 5 => {
+                        queue.set_unsent(naive.0[at].turn, unsent);
+                        naive.0[at].unsent = unsent;
+                    }
+                    Some(_) => queue.set_paces(paces),
+                }
+                prop_assert_eq!(queue.len(), naive.0.len());
+                prop_assert_eq!(queue.first(), naive.0.first().map(|job| job.turn.id));
+                for pace in [Pace::Entry, Pace::Stay] {
+                    prop_assert_eq!(queue.first_late(pace, time), naive.late(paces[pace as usize], time).next());
+                }
+                let until = naive.0.iter().filter(|other| other.turn <= job.turn);
+                prop_assert_eq!(queue.weakest(job.turn), until.copied().max_by_key(Job::weakness));
+            }
+        }
+    }
+
+    #[test]
+    fn it_stays_shallow() {
+        let mut queue = Queue::new();
+        for id in 0..10_000 {
+            queue.insert(Job { turn: Turn { due: id as f64, priority: 0, id: BlockId(id) }, unsent: 1 });
+        }
+        fn depth(queue: &Queue, at: u32) -> usize {
+            queue.nodes.get(at as usize).map_or(0, |node| 1 + depth(queue, node.left).max(depth(queue, node.right)))
+        }
+        assert!(depth(&queue, queue.root) < 50);
     }
 }
