@@ -100,6 +100,12 @@ pub const REGISTRY: &[Entry<SchedulerFactory>] = &[
         make: |values| ads::Ads::factory("ads", values[0], values[1]),
     },
     Entry {
+        name: "admission",
+        about: "those that can all make it, chosen by priority, earliest deadline first; the rest gets what is left over",
+        parameters: &[],
+        make: |_| of(admission::new),
+    },
+    Entry {
         name: "dtp-d",
         about: "ADS with eyes for deadlines only (alpha 0)",
         parameters: &[ads::BETA],
@@ -160,13 +166,17 @@ pub(crate) mod registry;
 
 pub use registry::{Entry, Parameter, SchedulerError};
 
+mod admission;
 mod ads;
 mod edf;
 mod fcfs;
 mod heap;
 mod lanes;
+mod slack;
 mod sorted;
 mod strict;
 
+#[cfg(test)]
+mod link;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,826 @@
+//! Admission control: what is begun gets there.
+//!
+//! When more is due than the link can carry, somebody loses. Who loses is decided here before bytes are spent on it:
+//! the scheduler keeps a set of blocks that can *all* still make it at the forecast rate, sends that set in order of due
+//! time, and gives everything else what is left over.
+//!
+//! # Who is admitted
+//!
+//! A set can make it exactly if, sent earliest due first, each block arrives in time:
+//!
+//! ```text
+//! now + one_way_delay + Σ unsent_j/rate over all j due no later than k  ≤  due_k      for each k in the set
+//! ```
+//!
+//! ([`slack`](super::slack) answers that in logarithmic time.) Of all such sets we want the one with the most blocks of
+//! the highest priority, then the most of the next, and so on. For one priority, with those above it settled, Moore
+//! and Hodgson's rule (1968) finds it: where a block would be late, of those due until then the one with most left to send
+//! gives way. The same set results if candidates are taken in order of what they have left to send, so it can be kept up to date
+//! block by block: a candidate that does not fit may displace *weaker* blocks, those of lower priority or of its own
+//! with more left to send, weakest first, if that makes it fit. What is displaced or not admitted stays a candidate
+//! and is tried again, most important first, then with the least left to send. A block in the midst of being sent has little left,
+//! so what was spent on it is rarely in vain.
+//!
+//! # In what order
+//!
+//! - The admitted, earliest due first; ties by priority, then in order of hand-over.
+//! - Candidates that could make it alone but were not (yet) admitted, by priority, then the least left to send.
+//! - Blocks without a deadline, by priority, then in order of hand-over. They get what is left over even if they are of
+//!   higher priority: to wait until the admitted are through costs them little, and there is time for both.
+//! - Late blocks, which cannot make it at the forecast rate even alone. They are sent when there is nothing else, since the forecast may
+//!   be wrong: at the start of a session it is far too low, and nothing but sending mends it.
+//! - Those whose time is up already. The session drops them.
+//!
+//! # When the forecast is noisy
+//!
+//! The rate is averaged over [`SMOOTHING`]; to be admitted takes a rate [`ENTRY_MARGIN`] lower than the forecast, to be
+//! given up one that is [`STAY_MARGIN`] higher, and the forecast itself is kept until it has moved by [`RATE_TOLERANCE`]. The margins
+//! are shares of the time that remains, so whether a block can make it is decided early where that is clear, and
+//! later where it is not. They are narrow on purpose. In the simulations of this module's tests, wider ones
+//! (10 % and 20 %) lose more than the noise does, up to ±20 % of it.
+//!
+//! # What it costs
+//!
+//! A decision goes through O(log blocks) for the changes since the last, and tries [`LOOKS`] candidates, one after
+//! another in a circle. A try that displaces several blocks in vain is paid for by later decisions that try none. A
+//! new rate goes through all blocks, so it is taken up only once in every 1/[`RATE_SHARE`] as many decisions as there are blocks.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    ops::Bound,
+    time::Instant,
+};
+
+use super::{
+    BlockScheduler, BlockView, SendContext,
+    slack::{Job, Pace, Queue, Turn},
+};
+use crate::block::BlockId;
+
+/// Bytes on the wire for each byte of a block: of a packet of 1,200 bytes about 50 are headers, QUIC's and ours.
+const WIRE_BYTES: f64 = 1.04;
+
+/// How far the rate may move before blocks are judged by the new one. A congestion controller's own estimate is no better.
+const RATE_TOLERANCE: f64 = 0.02;
+
+/// Seconds over which the rate is averaged. Shorter than the round-trip times after which a rate is known to have changed.
+const SMOOTHING: f64 = 0.01;
+
+/// What must be left of the rate when a block is admitted.
+const ENTRY_MARGIN: f64 = 0.01;
+
+/// How much the rate would have to be exceeded before a block is given up.
+const STAY_MARGIN: f64 = 0.03;
+
+/// Seconds a block may seem late before it is given up: the grain of one-way delays. Near its end, when there is almost no
+/// time for [`STAY_MARGIN`] to be a share of, a block is not given up for that.
+const STAY_TIME: f64 = 0.0005;
+
+/// Candidates tried in each decision.
+const LOOKS: usize = 2;
+
+/// Candidates tried, from the first, in the decision after room was made.
+const LOOKS_AT_ROOM: usize = 8;
+
+/// Blocks displaced on trial before it is asked whether displacing all could help, which takes a look at all.
+const TRIALS: usize = 8;
+
+/// Blocks looked at in the time that one is displaced and admitted again.
+const LOOKED_AT: usize = 16;
+
+/// Blocks, for each decision, that may be judged by a new rate.
+const RATE_SHARE: usize = 32;
+
+/// More bytes than a packet's: a block with so much left has not ended by being sent, so its time is free for others.
+const ROOM: u64 = 1500;
+
+/// How much in doubt a forecast is taken to be.
+#[derive(Debug, Clone, Copy)]
+struct Margins {
+    rate: f64,
+    smoothing: f64,
+    entry: f64,
+    stay: f64,
+    stay_time: f64,
+}
+
+const MARGINS: Margins = Margins {
+    rate: RATE_TOLERANCE,
+    smoothing: SMOOTHING,
+    entry: ENTRY_MARGIN,
+    stay: STAY_MARGIN,
+    stay_time: STAY_TIME,
+};
+
+/// The scheduler.
+pub(super) struct Admission {
+    margins: Margins,
+    /// What times in seconds are counted from.
+    origin: Option<Instant>,
+    /// Now and the one-way delay: when something sent now arrives.
+    time: f64,
+    /// The average forecast, and the rate that blocks are judged by. Infinite until the first decision.
+    forecast: f64,
+    rate: f64,
+    blocks: HashMap<BlockId, Block>,
+    admitted: Queue,
+    /// Those that are not admitted, in the order in which they would be sent.
+    others: BTreeSet<Place>,
+    /// Not tried yet.
+    fresh: Vec<BlockId>,
+    /// Removed while admitted, since time last moved.
+    absent: BTreeSet<BlockId>,
+    /// The candidate that was tried last.
+    tried: Option<Place>,
+    /// Room was made: the first candidates may fit now.
+    room: bool,
+    /// Decisions since the rate was taken up.
+    since_rate: usize,
+    /// Tries that must be left out to make up for costly ones.
+    debt: usize,
+}
+
+#[derive(Debug)]
+struct Block {
+    view: BlockView,
+    /// Seconds since the origin.
+    due: Option<f64>,
+    /// `None` if admitted.
+    hope: Option<Hope>,
+}
+
+/// What a block that is not admitted may hope for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Hope {
+    /// Alone it could make it.
+    Candidate,
+    NoDeadline,
+    /// Not at this rate.
+    Late,
+    /// At no rate.
+    Over,
+}
+
+/// By hope, priority, then what is left to send.
+type Place = (Hope, u8, u64, BlockId);
+
+/// The scheduler, as applications get it.
+pub(super) fn new() -> Admission {
+    Admission::new(MARGINS)
+}
+
+impl Block {
+    fn place(&self, hope: Hope) -> Place {
+        let unsent = if hope == Hope::NoDeadline { 0 } else { self.view.unsent };
+        (hope, self.view.priority, unsent, self.view.id)
+    }
+
+    /// `None` without a deadline.
+    fn job(&self) -> Option<Job> {
+        let turn = Turn { due: self.due?, priority: self.view.priority, id: self.view.id };
+        Some(Job { turn, unsent: self.view.unsent })
+    }
+}
+
+impl Admission {
+    fn new(margins: Margins) -> Self {
+        Self {
+            margins,
+            origin: None,
+            time: f64::NEG_INFINITY,
+            forecast: f64::INFINITY,
+            rate: f64::INFINITY,
+            blocks: HashMap::new(),
+            admitted: Queue::new(),
+            others: BTreeSet::new(),
+            fresh: Vec::new(),
+            absent: BTreeSet::new(),
+            tried: None,
+            room: false,
+            since_rate: 0,
+            debt: 0,
+        }
+    }
+
+    fn seconds(&self, at: Instant) -> f64 {
+        let origin = self.origin.unwrap_or(at);
+        match at.checked_duration_since(origin) {
+            Some(after) => after.as_secs_f64(),
+            None => -origin.duration_since(at).as_secs_f64(),
+        }
+    }
+
+    /// When sending begins, for those that are admitted.
+    fn stay_time(&self) -> f64 {
+        self.time - self.margins.stay_time
+    }
+
+    /// What an excluded block with a deadline may hope for now.
+    fn hope(&self, job: &Job) -> Hope {
+        let seconds = job.unsent as f64 * WIRE_BYTES / (self.rate * (1.0 + self.margins.stay));
+        if job.turn.due - seconds >= self.stay_time() {
+            Hope::Candidate
+        } else if job.turn.due > self.time {
+            Hope::Late
+        } else {
+            Hope::Over
+        }
+    }
+
+    /// Puts a block where its hope belongs, if it was admitted, too.
+    fn exclude(&mut self, id: BlockId, hope: Hope) {
+        let Some(block) = self.blocks.get_mut(&id) else { return };
+        match block.hope.replace(hope) {
+            Some(old) => {
+                self.others.remove(&block.place(old));
+            }
+            None => {
+                if let Some(job) = block.job() {
+                    self.admitted.remove(job.turn);
+                }
+            }
+        }
+        self.others.insert(block.place(hope));
+    }
+
+    fn admit(&mut self, id: BlockId) {
+        let Some(block) = self.blocks.get_mut(&id) else { return };
+        if let (Some(job), Some(hope)) = (block.job(), block.hope) {
+            self.others.remove(&block.place(hope));
+            self.admitted.insert(job);
+            block.hope = None;
+        }
+    }
+
+    fn displace(&mut self, job: &Job) {
+        self.exclude(job.turn.id, self.hope(job));
+    }
+
+    /// Takes up the rate if it has changed, `seconds` after the last decision.
+    fn follow_rate(&mut self, rate: f64, seconds: f64) {
+        self.since_rate += 1;
+        if self.forecast.is_infinite() {
+            self.forecast = rate;
+        }
+        self.forecast += (rate - self.forecast) * (seconds / self.margins.smoothing).clamp(0.0, 1.0);
+        let rate = self.forecast;
+        if (rate - self.rate).abs() <= self.margins.rate * rate || self.since_rate < self.blocks.len() / RATE_SHARE {
+            return;
+        }
+        let faster = rate > self.rate;
+        self.since_rate = 0;
+        self.rate = rate;
+        let pace = WIRE_BYTES / rate;
+        self.admitted.set_paces([pace / (1.0 - self.margins.entry), pace / (1.0 + self.margins.stay)]);
+        if faster {
+            self.room = true;
+            let first = |hope| (hope, 0, 0, BlockId(0));
+            let late: Vec<_> = self.others.range(first(Hope::Late)..first(Hope::Over)).map(|place| place.3).collect();
+            late.into_iter().for_each(|id| drop(self.judge(id)));
+        }
+    }
+
+    /// Whether a block that is not admitted is a candidate now; puts it where it belongs.
+    fn judge(&mut self, id: BlockId) -> bool {
+        let Some(block) = self.blocks.get(&id) else { return false };
+        let (Some(job), Some(hope)) = (block.job(), block.hope) else { return false };
+        let now = self.hope(&job);
+        if now != hope {
+            self.exclude(id, now);
+        }
+        now == Hope::Candidate
+    }
+
+    /// Gives up the weakest until the rest can make it.
+    fn shed(&mut self) {
+        let mut displaced = Vec::new();
+        while let Some(late) = self.admitted.first_late(Pace::Stay, self.stay_time()) {
+            let Some(weakest) = self.admitted.weakest(late) else { break };
+            self.displace(&weakest);
+            displaced.push(weakest);
+        }
+        self.take_back(displaced);
+    }
+
+    /// Admits again those that need not have gone after all, since one displaced after them made more room.
+    fn take_back(&mut self, mut displaced: Vec<Job>) {
+        let Some(_last) = displaced.pop() else { return };
+        self.room = true;
+        displaced.sort_unstable_by_key(|job| (job.turn.priority, job.unsent, job.turn.id));
+        for job in displaced {
+            if self.admitted.first_late_with(Pace::Stay, self.stay_time(), &job).is_none() {
+                self.admit(job.turn.id);
+            }
+        }
+    }
+
+    /// Admits a block if it fits, if need be in place of weaker ones.
+    fn try_to_admit(&mut self, id: BlockId) {
+        let Some(job) = self.blocks.get(&id).filter(|block| block.hope.is_some()).and_then(Block::job) else { return };
+        let mut displaced: Vec<Job> = Vec::new();
+        let fits = loop {
+            let Some(late) = self.admitted.first_late_with(Pace::Entry, self.time, &job) else { break true };
+            let Some(mut weakest) = self.admitted.weakest(late) else { break false };
+            if weakest.turn.priority > job.turn.priority {
+                // The risk is that one's, not ours. So both may try, unless it is clear that one has to go.
+                let Some(late) = self.admitted.first_late_with(Pace::Stay, self.stay_time(), &job) else { break true };
+                weakest = self.admitted.weakest(late).unwrap_or(weakest);
+            }
+            // One for one is a bargain; two of the same priority for one is not.
+            let traded = displaced.last().is_some_and(|last| last.turn.priority == job.turn.priority);
+            if traded || !yields(&weakest, &job) {
+                break false;
+            }
+            if displaced.len() == TRIALS {
+                self.debt += self.admitted.len() / LOOKED_AT;
+                if !self.admitted.fits_without(Pace::Entry, self.time, &job, |other| yields(other, &job)) {
+                    break false;
+                }
+            }
+            self.displace(&weakest);
+            displaced.push(weakest);
+        };
+        self.debt += displaced.len();
+        if fits {
+            self.admit(id);
+            self.take_back(displaced);
+        } else {
+            displaced.iter().for_each(|job| self.admit(job.turn.id));
+        }
+    }
+
+    /// Tries some of the candidates again.
+    fn look(&mut self) {
+        if !self.absent.is_empty() {
+            return; // Their time is not free yet.
+        }
+        if std::mem::take(&mut self.room) {
+            self.look_on(None, LOOKS_AT_ROOM);
+        }
+        if self.debt < LOOKS {
+            self.tried = self.look_on(self.tried, LOOKS);
+        }
+        self.debt = self.debt.saturating_sub(LOOKS);
+    }
+
+    /// Tries so many candidates that come after one; the last of them, or `None` if there are no more.
+    fn look_on(&mut self, mut after: Option<Place>, candidates: usize) -> Option<Place> {
+        for _ in 0..candidates {
+            let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+            let next = self.others.range((from, Bound::Unbounded)).next().copied();
+            after = next.filter(|place| place.0 == Hope::Candidate);
+            let id = after?.3;
+            if self.judge(id) {
+                self.try_to_admit(id);
+            }
+        }
+        after
+    }
+
+    /// Tries the new ones.
+    fn welcome(&mut self) {
+        let mut fresh = std::mem::take(&mut self.fresh);
+        fresh.sort_by_key(|id| self.blocks.get(id).map(|block| (block.view.priority, block.view.unsent)));
+        for id in fresh.drain(..) {
+            if self.judge(id) {
+                self.try_to_admit(id);
+            }
+        }
+        self.fresh = fresh;
+    }
+
+    /// Bytes of a block were sent, or lost.
+    fn progress(&mut self, view: &BlockView) {
+        let Some(block) = self.blocks.get_mut(&view.id) else { return };
+        let before = block.view.unsent;
+        let old = block.hope.map(|hope| block.place(hope));
+        block.view = *view;
+        match (block.hope, block.job()) {
+            (Some(hope), _) => {
+                let new = block.place(hope);
+                if let Some(old) = old.filter(|old| *old != new) {
+                    self.others.remove(&old);
+                    self.others.insert(new);
+                }
+            }
+            (None, Some(job)) => {
+                self.room |= view.unsent + ROOM < before;
+                self.admitted.set_unsent(job.turn, job.unsent);
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// Who gets what is left over.
+    fn first_other(&mut self) -> Option<BlockId> {
+        loop {
+            let &(hope, .., id) = self.others.first()?;
+            let block = self.blocks.get(&id)?;
+            let Some(job) = block.job() else { return Some(id) };
+            if self.judge(id) {
+                if self.absent.is_empty() {
+                    self.try_to_admit(id);
+                }
+                return Some(id);
+            }
+            if self.hope(&job) == hope {
+                return Some(id);
+            }
+        }
+    }
+}
+
+/// Whether one block gives way to another, should there be no room for both.
+fn yields(weak: &Job, strong: &Job) -> bool {
+    (strong.turn.priority, strong.unsent) < (weak.turn.priority, weak.unsent)
+}
+
+impl BlockScheduler for Admission {
+    fn name(&self) -> &'static str {
+        "admission"
+    }
+
+    fn insert(&mut self, view: &BlockView) {
+        debug_assert!(1 <= view.unsent && view.unsent <= view.size, "{view:?}");
+        if self.blocks.is_empty() {
+            // Counting anew keeps the numbers small, and so exact, however long the session lives.
+            self.origin = Some(view.begin);
+            self.fresh.clear();
+            self.absent.clear();
+            self.time = f64::NEG_INFINITY;
+        }
+        match self.blocks.get(&view.id).map(|block| block.view) {
+            Some(old) if old == *view => return,
+            Some(old) if (old.due(), old.priority) == (view.due(), view.priority) => return self.progress(view),
+            Some(_) => self.remove(view.id),
+            None => {}
+        }
+        let due = view.due().map(|due| self.seconds(due));
+        let hope = if due.is_some() { Hope::Candidate } else { Hope::NoDeadline };
+        let block = Block { view: *view, due, hope: Some(hope) };
+        self.others.insert(block.place(hope));
+        self.blocks.insert(view.id, block);
+        if self.absent.remove(&view.id) {
+            self.admit(view.id); // The session only made it wait for a better path.
+        } else if due.is_some() {
+            self.fresh.push(view.id);
+        }
+    }
+
+    fn remove(&mut self, id: BlockId) {
+        let Some(block) = self.blocks.remove(&id) else { return };
+        match (block.hope, block.job()) {
+            (Some(hope), _) => {
+                self.others.remove(&block.place(hope));
+            }
+            (None, Some(job)) => {
+                self.room |= job.unsent > ROOM;
+                self.admitted.remove(job.turn);
+                self.absent.insert(id);
+            }
+            (None, None) => {}
+        }
+    }
+
+    fn next(&mut self, cx: &SendContext<'_>) -> Option<BlockId> {
+        let time = self.seconds(cx.now) + cx.one_way_delay.as_secs_f64();
+        if time > self.time {
+            self.absent.clear();
+        }
+        self.follow_rate(cx.rate, time - self.time);
+        self.time = time;
+        self.shed();
+        self.welcome();
+        self.look();
+        self.admitted.first().or_else(|| self.first_other())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, time::Duration};
+
+    use proptest::prelude::*;
+
+    use super::{
+        super::{
+            by_name,
+            link::{ONE_WAY, Offer, drive, finish},
+            names,
+            tests::{Step, block, context, drain, model, start, steps},
+        },
+        *,
+    };
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// None, so that every decision follows from the forecast alone.
+    const EXACT: Margins = Margins { rate: 0.0, smoothing: f64::MIN_POSITIVE, entry: 0.0, stay: 0.0, stay_time: 0.0 };
+
+    fn exact() -> Admission {
+        Admission::new(EXACT)
+    }
+
+    /// At 1 MB/s and 10 ms one way, a block that takes `millis` alone, due (from the start) after `due` ms.
+    fn long(id: u64, priority: u8, millis: u64, due: u64) -> BlockView {
+        let size = (millis as f64 * 1000.0 / WIRE_BYTES) as u64;
+        BlockView { size, unsent: size, deadline: Some(due as u32 * MS), priority, ..block(id) }
+    }
+
+    fn admitted(admission: &Admission) -> Vec<u64> {
+        let mut ids: Vec<_> = admission.blocks.values().filter(|b| b.hope.is_none()).map(|b| b.view.id.0).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// Inserts them and decides until nothing changes any more.
+    fn settle(admission: &mut Admission, views: &[BlockView], cx: &SendContext<'_>) -> Vec<u64> {
+        views.iter().for_each(|view| admission.insert(view));
+        for _ in 0..20 {
+            admission.next(cx);
+        }
+        admitted(admission)
+    }
+
+    #[test]
+    fn all_are_admitted_if_all_can_make_it() {
+        let mut admission = exact();
+        let views = [long(0, 2, 30, 100), long(1, 0, 30, 50), long(2, 1, 29, 101)];
+        assert_eq!(settle(&mut admission, &views, &context(0)), [0, 1, 2]);
+        assert_eq!(drain(&mut admission), [1, 0, 2], "by due time");
+    }
+
+    #[test]
+    fn equally_urgent_ones_go_by_priority_and_then_by_age() {
+        let mut admission = exact();
+        settle(&mut admission, &[long(0, 2, 10, 100), long(1, 1, 10, 100), long(2, 1, 10, 100)], &context(0));
+        assert_eq!(drain(&mut admission), [1, 2, 0]);
+    }
+
+    #[test]
+    fn the_less_important_gives_way() {
+        let mut admission = exact();
+        assert_eq!(settle(&mut admission, &[long(0, 1, 50, 100)], &context(0)), [0]);
+        assert_eq!(settle(&mut admission, &[long(1, 0, 60, 120)], &context(0)), [0, 1]);
+        assert_eq!(settle(&mut admission, &[long(2, 0, 20, 110)], &context(0)), [1, 2], "130 ms of work in 110");
+        assert_eq!(admission.next(&context(0)), Some(BlockId(2)));
+    }
+
+    #[test]
+    fn the_more_important_never_gives_way() {
+        let mut admission = exact();
+        let views = [long(0, 0, 80, 100), long(1, 1, 20, 100), long(2, 1, 20, 50), long(3, 255, 20, 90)];
+        assert_eq!(settle(&mut admission, &views, &context(0)), [0]);
+    }
+
+    #[test]
+    fn of_equals_the_longest_gives_way() {
+        let mut admission = exact();
+        let views = [long(0, 1, 40, 100), long(1, 1, 60, 120), long(2, 1, 30, 130)];
+        assert_eq!(settle(&mut admission, &views, &context(0)), [0, 2]);
+    }
+
+    #[test]
+    fn only_what_is_due_before_can_make_room() {
+        let mut admission = exact();
+        let views = [long(0, 1, 20, 50), long(1, 9, 80, 300), long(2, 0, 25, 50)];
+        assert_eq!(settle(&mut admission, &views, &context(0)), [1, 2]);
+    }
+
+    #[test]
+    fn what_is_begun_is_finished() {
+        let mut admission = exact();
+        let begun = BlockView { unsent: 30_000, ..long(0, 1, 60, 100) };
+        assert_eq!(settle(&mut admission, &[begun, long(1, 1, 70, 101)], &context(0)), [0]);
+        assert_eq!(settle(&mut admission, &[long(2, 1, 40, 100)], &context(0)), [0, 2]);
+        assert_eq!(settle(&mut admission, &[long(3, 1, 35, 100)], &context(0)), [0, 3]);
+    }
+
+    #[test]
+    fn nobody_goes_in_vain() {
+        let mut admission = exact();
+        // Even without the twenty of lower priority, 60 + 40 ms do not fit into 90.
+        let mut views: Vec<_> = (0..20).map(|id| long(id, 2, 1, 60)).collect();
+        views.push(long(20, 0, 60, 100));
+        let before = settle(&mut admission, &views, &context(0));
+        assert_eq!(settle(&mut admission, &[long(21, 1, 40, 100)], &context(0)), before);
+        // 30 ms do, and only ten of the others have to go.
+        assert_eq!(settle(&mut admission, &[long(22, 1, 20, 100)], &context(0)).len(), 2 + 10);
+    }
+
+    #[test]
+    fn room_is_filled_again() {
+        let mut admission = exact();
+        let views = [long(0, 0, 60, 100), long(1, 1, 60, 100), long(2, 1, 35, 100), long(3, 2, 10, 100)];
+        assert_eq!(settle(&mut admission, &views, &context(0)), [0, 3]);
+        admission.remove(BlockId(0));
+        admission.next(&context(1));
+        assert_eq!(admitted(&admission), [2, 3], "the shorter of the two");
+        assert_eq!(settle(&mut admission, &[], &SendContext { rate: 2e6, ..context(2) }), [1, 2, 3]);
+    }
+
+    #[test]
+    fn the_rest_gets_what_is_left_over() {
+        let mut admission = Admission::new(Margins { entry: 0.1, ..EXACT });
+        admission.insert(&BlockView { deadline: None, priority: 1, ..block(0) });
+        admission.insert(&BlockView { deadline: None, priority: 0, ..block(1) });
+        admission.insert(&long(2, 0, 150, 100)); // late
+        admission.insert(&long(3, 0, 1, 5)); // over, with 10 ms one way
+        admission.insert(&long(4, 9, 89, 100)); // with no margin
+        admission.insert(&long(5, 9, 10, 99)); // admitted
+        assert_eq!(admission.next(&context(0)), Some(BlockId(5)));
+        assert_eq!(admitted(&admission), [5]);
+        assert_eq!(drain(&mut admission), [5, 4, 1, 0, 2, 3]);
+    }
+
+    #[test]
+    fn a_late_block_is_admitted_when_the_rate_has_risen() {
+        let mut admission = new();
+        admission.insert(&long(0, 0, 150, 100));
+        admission.insert(&BlockView { deadline: None, ..block(1) });
+        assert_eq!(admission.next(&context(0)), Some(BlockId(1)));
+        assert_eq!(admission.next(&SendContext { rate: 2e6, ..context(10) }), Some(BlockId(0)));
+        assert_eq!(admitted(&admission), [0]);
+    }
+
+    #[test]
+    fn noise_changes_nothing_and_a_loss_of_rate_does_at_once() {
+        let mut admission = new();
+        let views = [long(0, 0, 30, 100), long(1, 1, 29, 100), long(2, 1, 28, 100)];
+        assert_eq!(settle(&mut admission, &views, &context(0)), [0, 1, 2]);
+        for (millis, rate) in [(0, 0.97e6), (0, 1.02e6), (1, 0.99e6), (2, 1.03e6), (3, 0.99e6)] {
+            admission.next(&SendContext { rate, ..context(millis) });
+            assert_eq!(admitted(&admission), [0, 1, 2], "{rate}");
+        }
+        // The average is down by 4 % already: no need to wait and see.
+        admission.next(&SendContext { rate: 0.8e6, ..context(5) });
+        assert_eq!(admitted(&admission), [0, 2]);
+        admission.next(&SendContext { rate: 0.82e6, ..context(6) });
+        assert_eq!(admitted(&admission), [0, 2]);
+    }
+
+    #[test]
+    fn who_had_to_wait_for_a_path_keeps_the_place() {
+        let mut admission = exact();
+        assert_eq!(settle(&mut admission, &[long(0, 1, 50, 100), long(1, 1, 50, 101)], &context(0)), [0]);
+        admission.remove(BlockId(0));
+        assert_eq!(admission.next(&context(0)), Some(BlockId(1)));
+        admission.insert(&long(0, 1, 50, 100));
+        assert_eq!(admission.next(&context(1)), Some(BlockId(0)));
+        admission.remove(BlockId(0));
+        assert_eq!(admission.next(&context(2)), Some(BlockId(1)));
+        admission.insert(&long(0, 1, 50, 100));
+        assert_eq!(admission.next(&context(3)), Some(BlockId(1)), "time has gone on");
+    }
+
+    /// Whether those can all make it, in whole microseconds: sizes are in µs at this rate, due times half a µs off.
+    fn feasible(views: &[&BlockView]) -> bool {
+        let mut views = views.to_vec();
+        views.sort_by_key(|view| view.due());
+        let mut out = start();
+        views.iter().all(|view| {
+            out += Duration::from_micros(view.unsent);
+            view.due().is_some_and(|due| out <= due)
+        })
+    }
+
+    proptest! {
+        /// Moore and Hodgson's promise, priority by priority, against all subsets.
+        #[test]
+        fn no_set_is_better(properties in prop::collection::vec((1u64..60_000, 1u64..150_000, 0u8..3), 1..9)) {
+            let views: Vec<_> = properties.into_iter().zip(0..).map(|((size, due, priority), id)| {
+                let deadline = Some(Duration::from_nanos(due * 1000 + 500));
+                BlockView { size, unsent: size, deadline, priority, ..block(id) }
+            }).collect();
+            let mut admission = exact();
+            let cx = SendContext { rate: 1e6 * WIRE_BYTES, one_way_delay: Duration::ZERO, ..context(0) };
+            let chosen = settle(&mut admission, &views, &cx);
+            let of = |priority| views.iter().filter(move |view| view.priority == priority);
+            let mut kept: Vec<&BlockView> = Vec::new();
+            for priority in 0..3 {
+                let all: Vec<_> = of(priority).collect();
+                let most = (0u32..1 << all.len()).filter(|set| {
+                    let some = all.iter().enumerate().filter(|(n, _)| set >> n & 1 == 1).map(|(_, view)| *view);
+                    feasible(&kept.iter().copied().chain(some).collect::<Vec<_>>())
+                }).map(u32::count_ones).max();
+                let those: Vec<_> = all.into_iter().filter(|view| chosen.contains(&view.id.0)).collect();
+                prop_assert_eq!(Some(those.len() as u32), most, "priority {} of {:?}: {:?}", priority, views, chosen);
+                kept.extend(those);
+            }
+            prop_assert!(feasible(&kept));
+        }
+
+        #[test]
+        fn the_admitted_can_make_it(steps in steps(&[], 1e4..1e7), noisy in any::<bool>()) {
+            let mut admission = if noisy { new() } else { exact() };
+            let mut blocks = BTreeMap::new();
+            for step in &steps {
+                model(&mut admission, &mut blocks, step);
+                prop_assert_eq!(admission.blocks.len(), blocks.len());
+                prop_assert_eq!(admission.admitted.len() + admission.others.len(), blocks.len());
+                let Step::Decide { .. } = step else { continue };
+                let cx = step.context();
+                let chosen = admission.next(&cx);
+                let ids = admitted(&admission);
+                prop_assert_eq!(ids.len(), admission.admitted.len());
+                let mut kept: Vec<_> = ids.into_iter().map(|id| blocks[&BlockId(id)]).collect();
+                kept.sort_by_key(|view| (view.due(), view.priority, view.id));
+                if let Some(first) = kept.first() {
+                    prop_assert_eq!(chosen, Some(first.id));
+                }
+                let mut bytes = 0;
+                for view in kept {
+                    bytes += view.unsent;
+                    let rate = admission.rate * (1.0 + admission.margins.stay) / WIRE_BYTES;
+                    let arrival = cx.now + cx.one_way_delay + Duration::from_secs_f64(bytes as f64 / rate);
+                    let grace = Duration::from_secs_f64(admission.margins.stay_time + 1e-6);
+                    prop_assert!(view.due().is_some_and(|due| arrival <= due + grace));
+                }
+            }
+        }
+    }
+
+    /// Every 100 ms a block of 200 KB of each of three priorities, due after 200 ms.
+    fn three_blocks(rounds: u32) -> Vec<Offer> {
+        let offer =
+            |n: u32| Offer { at: n / 3 * 100 * MS, size: 200_000, deadline: Some(200 * MS), priority: n as u8 % 3 };
+        (0..3 * rounds).map(offer).collect()
+    }
+
+    /// As many as a sender who knows the future gets there: of equal blocks, whoever would be late is left out.
+    fn most_of_equals(offers: &[Offer], rate: f64) -> usize {
+        let mut free = Duration::ZERO;
+        let on_time = offers.iter().filter(|offer| {
+            let end = finish(free.max(offer.at), offer.size, rate);
+            let makes_it = offer.deadline.is_some_and(|deadline| end + ONE_WAY <= offer.at + deadline);
+            free = if makes_it { end } else { free };
+            makes_it
+        });
+        on_time.count()
+    }
+
+    /// A forecast that is off by up to `share` either way, anew every 10 ms.
+    fn noisy(rate: f64, share: f64) -> impl Fn(Duration) -> f64 {
+        move |at| rate * (1.0 + share * (2.0 * random(at.as_millis() as u64 / 10) - 1.0))
+    }
+
+    fn random(seed: u64) -> f64 {
+        let mixed = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        ((mixed ^ (mixed >> 32)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    #[test]
+    fn equal_blocks_arrive_as_well_as_can_be() {
+        let offers = three_blocks(20);
+        for rate in (1..=10).map(|rate| f64::from(rate) * 1e6) {
+            let most = most_of_equals(&offers, rate);
+            let run = |name| drive(&mut *by_name(name).unwrap()(), &offers, |_| rate, |_| rate);
+            let ours = run("admission");
+            assert!(ours.total() as f64 >= 0.98 * most as f64, "{rate}: {ours:?} of {most}");
+            for name in names().filter(|&name| name != "fcfs") {
+                let theirs = run(name);
+                assert!(
+                    ours.total() >= theirs.total() && ours.on_time[0] >= theirs.on_time[0],
+                    "{rate}, {name}: {theirs:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn noise_costs_little() {
+        let offers = three_blocks(20);
+        for rate in (2..=6).map(|rate| f64::from(rate) * 1e6) {
+            let most = most_of_equals(&offers, rate) as f64;
+            for (share, aim) in [(0.05, 0.95), (0.2, 0.9)] {
+                let ours = drive(&mut new(), &offers, |_| rate, noisy(rate, share));
+                assert!(ours.total() as f64 >= aim * most, "{rate} ± {share}: {ours:?} of {most}");
+            }
+        }
+    }
+
+    /// Sizes, deadlines and priorities at random, twice as much as fits, on a link whose rate changes every 400 ms and is known
+    /// 30 ms later, ± 5 %.
+    #[test]
+    fn overload_of_all_kinds() {
+        let rate = |at: Duration| 4e6 * (0.5 + random(at.as_millis() as u64 / 400));
+        let forecast = |at: Duration| noisy(rate(at.saturating_sub(30 * MS)), 0.05)(at);
+        let kinds =
+            [(160, 100), (4_000, 200), (20_000, 50), (45_000, 200), (20_000, 400), (200_000, 1000), (100_000, 100)];
+        let mut at = 0.0;
+        let offers = (0..800).map(|n| {
+            at -= random(3 * n).ln() * 0.007; // 7 ms between blocks of 55 KB
+            let (size, deadline) = kinds[(random(3 * n + 1) * kinds.len() as f64) as usize];
+            let priority = (random(3 * n + 2) * 3.0) as u8;
+            Offer { at: Duration::from_secs_f64(at), size, deadline: Some(deadline * MS), priority }
+        });
+        let offers: Vec<_> = offers.collect();
+        let run = |name| drive(&mut *by_name(name).unwrap()(), &offers, rate, forecast);
+        let ours = run("admission");
+        for name in names().filter(|&name| name != "fcfs" && name != "admission") {
+            let theirs = run(name);
+            assert!(ours.total() as f64 > 1.2 * theirs.total() as f64, "{ours:?}, {name}: {theirs:?}");
+            assert!(ours.on_time[0] as f64 >= 0.98 * theirs.on_time[0] as f64, "{ours:?}, {name}: {theirs:?}");
+        }
+    }
+}
