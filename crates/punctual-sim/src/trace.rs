@@ -56,6 +56,11 @@ impl Opportunities {
         Ok(Self { times: times.into(), period })
     }
 
+    /// When opportunities come within one period, in ascending order. The last is at its end.
+    pub fn times(&self) -> &[Duration] {
+        &self.times
+    }
+
     /// How long until it repeats.
     pub fn period(&self) -> Duration {
         self.period

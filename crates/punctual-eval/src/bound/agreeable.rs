@@ -1,0 +1,75 @@
+//! Windows in which what comes first is due first: the most tasks on time, exactly.
+
+use super::machine::Task;
+
+/// Looks at a task, at most, before it is left to other bounds.
+const MOST_STEPS: usize = 20_000_000;
+
+/// Tasks with windows widened until they agree: as they are, if they did. `tasks` are in order of release.
+///
+/// Either due dates rise to the latest so far, or releases fall to the earliest of what is not due before.
+pub(super) fn widened(tasks: &[Task]) -> [Vec<Task>; 2] {
+    let mut later = tasks.to_vec();
+    let mut latest = i64::MIN;
+    for task in &mut later {
+        latest = latest.max(task.due);
+        task.due = latest;
+    }
+    let mut earlier = tasks.to_vec();
+    earlier.sort_unstable_by_key(|task| (task.due, task.release));
+    let mut earliest = i64::MAX;
+    for task in earlier.iter_mut().rev() {
+        earliest = earliest.min(task.release);
+        task.release = earliest;
+    }
+    [later, earlier]
+}
+
+/// Whether no task has its window inside another's. `tasks` are in order of release, then due date.
+pub(super) fn agree(tasks: &[Task]) -> bool {
+    tasks.is_sorted_by_key(|task| task.due)
+}
+
+/// The most tasks on time, if releases and due dates are in the same order (Kise, Ibaraki and Mine 1978): one after the other,
+/// and whenever one is late, that is left out without which the last is done earliest. `None` if it takes too long.
+pub(super) fn most(tasks: &[Task]) -> Option<u64> {
+    /// A task that is kept, and when it begins.
+    struct Kept {
+        release: i64,
+        work: i64,
+        begin: i64,
+    }
+    let mut kept: Vec<Kept> = Vec::with_capacity(tasks.len());
+    let mut steps = 0;
+    for task in tasks {
+        let free = kept.last().map_or(i64::MIN, |last| last.begin + last.work);
+        let begin = task.release.max(free);
+        kept.push(Kept { release: task.release, work: task.work, begin });
+        if begin + task.work <= task.due {
+            continue;
+        }
+        // Without one, those behind it move up, each as far as its release lets it.
+        let (mut worst, mut gain, mut room) = (kept.len() - 1, 0, i64::MAX);
+        for (index, one) in kept.iter().enumerate().rev() {
+            steps += 1;
+            if one.work.min(room) > gain {
+                (worst, gain) = (index, one.work.min(room));
+            }
+            room = room.min(one.begin - one.release);
+            if room <= gain {
+                break;
+            }
+        }
+        kept.remove(worst);
+        let mut free = worst.checked_sub(1).map_or(i64::MIN, |before| kept[before].begin + kept[before].work);
+        for one in &mut kept[worst..] {
+            one.begin = one.release.max(free);
+            free = one.begin + one.work;
+            steps += 1;
+        }
+        if steps > MOST_STEPS {
+            return None;
+        }
+    }
+    Some(kept.len() as u64)
+}

@@ -1,0 +1,249 @@
+//! What a link can carry at most: the bytes of blocks that can have left it by a time, and the latest departure that still
+//! arrives in time.
+
+use std::time::Duration;
+
+use punctual_sim::{LinkSpec, Rate, Schedule, trace::Opportunities};
+
+/// Bytes of work are counted in units of 1/1024, so that all that follows is exact arithmetic on whole numbers. Capacity is
+/// rounded in the sender's favour.
+pub(super) const UNITS_PER_BYTE: i64 = 1024;
+
+/// Far beyond any run, and far from overflow.
+pub(super) const MOST: i64 = i64::MAX / 8;
+
+/// The least of a QUIC packet that is not an application's: a short header's flags, an 8-byte connection id (what noq, and with
+/// it Punctual, gives out), a 1-byte packet number and a 16-byte authentication tag (RFC 9001, 5.3: all cipher suites), then a
+/// frame's type and one byte to say which stream or block its bytes are of.
+const QUIC_OVERHEAD: u32 = 1 + 8 + 1 + 16 + 1 + 1;
+
+/// One path, as the best of senders could use it.
+#[derive(Debug)]
+pub(super) struct Path {
+    /// `None`: as much as one likes, at once.
+    work: Option<Work>,
+    /// Of an MTU's bytes, those that can be a block's.
+    payload: u128,
+    mtu: u128,
+    delay: Delay,
+}
+
+impl Path {
+    /// `None` if its packets have no room for data, or nothing ever moves.
+    pub(super) fn new(spec: &LinkSpec) -> Option<Self> {
+        let payload = spec.mtu.saturating_sub(spec.overhead).saturating_sub(QUIC_OVERHEAD);
+        let work = match &spec.rate {
+            Rate::Unlimited => None,
+            Rate::Steps(schedule) if schedule.values().all(|rate| *rate == 0) => return None,
+            Rate::Steps(schedule) => Some(Work::Steps(Steps::new(schedule))),
+            Rate::Trace(trace) => Some(Work::Trace(trace.clone())),
+        };
+        (payload > 0).then(|| Self {
+            work,
+            payload: payload.into(),
+            mtu: spec.mtu.into(),
+            delay: Delay::new(&spec.delay),
+        })
+    }
+
+    /// Whether packets take no time to send.
+    pub(super) fn is_unlimited(&self) -> bool {
+        self.work.is_none()
+    }
+
+    /// The shortest its wire ever is, nanoseconds.
+    pub(super) fn least_delay(&self) -> u64 {
+        self.delay.least
+    }
+
+    /// The last moment a packet can leave and be there by `due`, nanoseconds. Jitter, packets held back and packets that may not
+    /// overtake only make it earlier.
+    pub(super) fn latest_departure(&self, due: u64) -> Option<u64> {
+        self.delay.latest_departure(due)
+    }
+
+    /// At least the units of block data in packets that have left by `time`.
+    pub(super) fn by(&self, time: i128) -> i64 {
+        let Ok(time) = u128::try_from(time) else { return 0 };
+        let (work, per_byte) = self.carried(time);
+        self.units(work, per_byte, true)
+    }
+
+    /// At most the units that were gone for good before a packet that was ready at `time`.
+    ///
+    /// The simulator's links send without gaps: a packet can begin in the nanosecond before it is ready, if the one before left
+    /// part of that unused. Hence one nanosecond earlier.
+    pub(super) fn before(&self, time: i128) -> i64 {
+        let Ok(time) = u128::try_from(time - 1) else { return 0 };
+        let (work, per_byte) = self.carried(time);
+        self.units(work, per_byte, false)
+    }
+
+    fn carried(&self, time: u128) -> (u128, u128) {
+        match &self.work {
+            None => (0, 1),
+            Some(Work::Steps(steps)) => (steps.by(time), 8 * NANOS),
+            Some(Work::Trace(trace)) => (opportunities_by(trace, time).saturating_mul(Opportunities::BYTES.into()), 1),
+        }
+    }
+
+    fn units(&self, work: u128, per_byte: u128, up: bool) -> i64 {
+        // Payload comes in whole units per MTU; a product this size cannot overflow before `MOST` is reached many times over.
+        let numerator = work.saturating_mul(self.payload * UNITS_PER_BYTE as u128);
+        let denominator = per_byte * self.mtu;
+        let units = if up { numerator.div_ceil(denominator) } else { numerator / denominator };
+        i64::try_from(units).unwrap_or(MOST).min(MOST)
+    }
+}
+
+const NANOS: u128 = 1_000_000_000;
+
+#[derive(Debug)]
+enum Work {
+    Steps(Steps),
+    Trace(Opportunities),
+}
+
+/// A rate that changes in steps, summed up.
+#[derive(Debug)]
+struct Steps {
+    /// From when (nanoseconds), what was done by then (bits · 10⁹), and the rate from there on.
+    steps: Vec<(u128, u128, u128)>,
+    /// Its length, and what is done in one.
+    period: Option<(u128, u128)>,
+}
+
+impl Steps {
+    fn new(schedule: &Schedule<u64>) -> Self {
+        let period = schedule.period().map(|period| period.as_nanos());
+        let (mut steps, mut work, mut last) = (Vec::new(), 0, (0, 0));
+        for (at, rate) in within_period(schedule) {
+            let (at, rate) = (at.as_nanos(), u128::from(*rate));
+            work += (at - last.0) * last.1;
+            steps.push((at, work, rate));
+            last = (at, rate);
+        }
+        let period = period.map(|period| (period, work + (period - last.0) * last.1));
+        Self { steps, period }
+    }
+
+    fn by(&self, time: u128) -> u128 {
+        let (before, phase) = match self.period {
+            None => (0, time),
+            Some((period, work)) => ((time / period).saturating_mul(work), time % period),
+        };
+        let (at, work, rate) = self.steps[self.steps.partition_point(|step| step.0 <= phase) - 1];
+        before.saturating_add(work).saturating_add((phase - at).saturating_mul(rate))
+    }
+}
+
+/// Opportunities at or before `time`.
+fn opportunities_by(trace: &Opportunities, time: u128) -> u128 {
+    let (times, period) = (trace.times(), trace.period().as_nanos());
+    let phase = time % period;
+    (time / period) * times.len() as u128 + times.partition_point(|at| at.as_nanos() <= phase) as u128
+}
+
+/// How long the wire is over time, nanoseconds.
+#[derive(Debug)]
+struct Delay {
+    /// From when, and how long.
+    steps: Vec<(u64, u64)>,
+    period: Option<u64>,
+    least: u64,
+}
+
+impl Delay {
+    fn new(schedule: &Schedule<Duration>) -> Self {
+        let steps: Vec<_> = within_period(schedule).map(|(at, delay)| (nanos(at), nanos(*delay))).collect();
+        let least = steps.iter().map(|step| step.1).min().unwrap_or(0);
+        Self { steps, period: schedule.period().map(nanos), least }
+    }
+
+    fn latest_departure(&self, due: u64) -> Option<u64> {
+        let mut time = due.checked_sub(self.least)?;
+        // Backwards over the steps in which a packet would be too late whenever it left.
+        loop {
+            let (begin, phase) = self.period.map_or((0, time), |period| (time - time % period, time % period));
+            let (at, delay) = self.steps[self.steps.partition_point(|step| step.0 <= phase) - 1];
+            if let Some(latest) = due.checked_sub(delay).filter(|latest| *latest >= begin + at) {
+                return Some(latest.min(time));
+            }
+            time = (begin + at).checked_sub(1)?;
+        }
+    }
+}
+
+/// The steps of a schedule, or of one repetition of it.
+fn within_period<T>(schedule: &Schedule<T>) -> impl Iterator<Item = (Duration, &T)> {
+    let next =
+        |at: &Duration| schedule.next_change(*at).filter(|at| schedule.period().is_none_or(|period| *at < period));
+    std::iter::successors(Some(Duration::ZERO), next).map(|at| (at, schedule.at(at)))
+}
+
+/// Nanoseconds; five hundred years at most.
+pub(super) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    fn nanos_ms(millis: u64) -> i128 {
+        i128::from(millis) * 1_000_000
+    }
+
+    #[test]
+    fn capacity_adds_up_over_steps_and_periods() {
+        let schedule = Schedule::fixed(8_000).then(ms(100), 0).then(ms(300), 16_000).repeat_every(ms(400));
+        let steps = Steps::new(&schedule);
+        let bytes: Vec<_> =
+            [0, 50, 100, 299, 400, 500, 1_200].map(|at| steps.by(nanos_ms(at) as u128) / (8 * NANOS)).into();
+        assert_eq!(bytes, [0, 50, 100, 100, 300, 400, 900]);
+    }
+
+    #[test]
+    fn opportunities_count_at_both_ends_of_a_window() {
+        let spec = LinkSpec::default().rate(Rate::Trace(Opportunities::parse("0\n5\n10\n").unwrap()));
+        let path = Path::new(&spec).unwrap();
+        // Of 1,500 bytes on the wire, 1,500 - 28 - 28 are a block's.
+        let each = |n: i64| n * 1504 * 1444 * UNITS_PER_BYTE / 1500;
+        for (at, n) in [(0, 1), (4, 1), (5, 2), (9, 2), (10, 4), (15, 5), (20, 7)] {
+            assert!((0..=1).contains(&(path.by(nanos_ms(at)) - each(n))), "{at} ms");
+        }
+        assert_eq!(path.before(0), 0);
+        assert_eq!(path.before(nanos_ms(5)), each(1));
+        assert_eq!(path.before(nanos_ms(5) + 1), each(2));
+    }
+
+    #[test]
+    fn the_latest_departure_looks_back_over_steps() {
+        let delay = |schedule: Schedule<Duration>| Delay::new(&schedule);
+        let at = |delay: &Delay, due| delay.latest_departure(nanos(ms(due))).map(Duration::from_nanos);
+        let fixed = delay(Schedule::fixed(ms(20)));
+        assert_eq!(at(&fixed, 19), None);
+        assert_eq!(at(&fixed, 50), Some(ms(30)));
+        // 50 ms long from 100 ms on: what leaves just before arrives sooner than what leaves later.
+        let jump = delay(Schedule::fixed(ms(20)).then(ms(100), ms(50)));
+        assert_eq!(at(&jump, 110), Some(ms(90)));
+        assert_eq!(at(&jump, 149), Some(ms(100) - Duration::from_nanos(1)));
+        assert_eq!(at(&jump, 150), Some(ms(100)));
+        let repeats = delay(Schedule::fixed(ms(500)).then(ms(50), ms(1)).repeat_every(ms(100)));
+        assert_eq!(at(&repeats, 40), None);
+        assert_eq!(at(&repeats, 51), Some(ms(50)));
+        assert_eq!(at(&repeats, 230), Some(ms(200) - Duration::from_nanos(1)));
+        assert_eq!(at(&repeats, 252), Some(ms(251)));
+    }
+
+    #[test]
+    fn what_cannot_carry_is_no_path() {
+        assert!(Path::new(&LinkSpec::new(1.0, ms(1)).mtu(56)).is_none());
+        assert!(Path::new(&LinkSpec::new(0.0, ms(1))).is_none());
+        assert!(Path::new(&LinkSpec::unlimited(ms(1))).unwrap().is_unlimited());
+    }
+}

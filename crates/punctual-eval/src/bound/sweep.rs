@@ -1,0 +1,145 @@
+//! Any windows: a sweep over the releases that remembers, for each number of tasks kept, how much could still be waiting.
+
+use super::machine::Task;
+
+/// What [`most`] finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Swept {
+    /// No more tasks can be on time.
+    pub(super) most: u64,
+    /// And so many can.
+    pub(super) exact: bool,
+}
+
+/// How much [`most`] may remember.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Width {
+    /// Different backlogs for each number of tasks.
+    pub(super) backlogs: usize,
+    /// Different numbers of tasks.
+    pub(super) counts: usize,
+}
+
+/// Some way to have kept `count` tasks, or what is at least as good as several such ways.
+#[derive(Debug, Clone)]
+struct State {
+    count: u64,
+    /// When those that are due by each date in sight are done if nothing more comes. Never falls from one date to the next.
+    done: Vec<i64>,
+}
+
+impl State {
+    /// Whether it is as good as `other` in every way.
+    fn dominates(&self, other: &Self) -> bool {
+        // The whole backlog first: there they differ most.
+        self.count >= other.count && self.done.iter().zip(&other.done).rev().all(|(own, other)| own <= other)
+    }
+
+    /// Becomes as good as both.
+    fn relax(&mut self, other: &Self) {
+        self.count = self.count.max(other.count);
+        self.done.iter_mut().zip(&other.done).for_each(|(own, other)| *own = (*own).min(*other));
+    }
+
+    /// How different two are.
+    fn distance(&self, other: &Self) -> i64 {
+        self.done.iter().zip(&other.done).map(|(own, other)| (own - other).abs()).fold(0, i64::saturating_add)
+    }
+}
+
+/// The most of `tasks` (by release) on time.
+///
+/// A relaxed decision diagram (Andersen et al. 2007): each task is kept or not; what can come of either depends only on how many are kept and
+/// when the work due by each date is done, and less of that is always better. States that are no better than another are
+/// forgotten; where there are more than `width` allows, two become one that is as good as both. Without that it is exact.
+pub(super) fn most(tasks: &[Task], width: Width) -> Swept {
+    let mut dues: Vec<i64> = tasks.iter().map(|task| task.due).collect();
+    dues.sort_unstable();
+    dues.dedup();
+    let mut exact = true;
+    let mut states = vec![State { count: 0, done: Vec::new() }];
+    // Dates in sight: `dues[first..][..states[_].done.len()]`.
+    let mut first = 0;
+    for task in tasks {
+        let past = dues[first..].partition_point(|due| *due <= task.release).min(states[0].done.len());
+        let rank = dues.partition_point(|due| *due < task.due);
+        let first_seen = first + past;
+        // Dates nobody is due at yet, if all in sight have passed.
+        let first_now =
+            if past == states[0].done.len() { dues.partition_point(|due| *due <= task.release) } else { first_seen };
+        let seen = (rank + 1).saturating_sub(first_now);
+        for state in &mut states {
+            state.done.drain(..past);
+            state.done.iter_mut().for_each(|done| *done = (*done).max(task.release));
+            let last = state.done.last().copied().unwrap_or(task.release);
+            if state.done.len() < seen {
+                state.done.resize(seen, last);
+            }
+        }
+        first = first_now;
+        let dates = &dues[first..];
+        let kept: Vec<State> = states
+            .iter()
+            .filter_map(|state| {
+                let mut kept = State { count: state.count + 1, done: state.done.clone() };
+                let late = &mut kept.done[rank - first..];
+                late.iter_mut().for_each(|done| *done += task.work);
+                late.iter().zip(&dates[rank - first..]).all(|(done, due)| done <= due).then_some(kept)
+            })
+            .collect();
+        (states, exact) = reduce(kept, states, width, exact);
+    }
+    Swept { most: states[0].count, exact }
+}
+
+/// The best of two lists of states, each by falling count.
+fn reduce(kept: Vec<State>, left: Vec<State>, width: Width, mut exact: bool) -> (Vec<State>, bool) {
+    let mut states: Vec<State> = Vec::with_capacity(kept.len() + left.len());
+    let (mut kept, mut left) = (kept.into_iter().peekable(), left.into_iter().peekable());
+    let mut same = 0;
+    let mut counts = 0;
+    loop {
+        let next = match (kept.peek(), left.peek()) {
+            (Some(a), Some(b)) if a.count >= b.count => kept.next(),
+            (Some(_), None) => kept.next(),
+            (_, Some(_)) => left.next(),
+            (None, None) => break,
+        };
+        let Some(next) = next else { break };
+        if states.iter().any(|state| state.dominates(&next)) {
+            continue;
+        }
+        let count = next.count;
+        if states.last().is_none_or(|last| last.count != count) {
+            if counts == width.counts {
+                // Fewer still: all of them are taken for as many as the last.
+                exact = false;
+                if let Some(last) = states.last_mut() {
+                    last.relax(&next);
+                }
+                continue;
+            }
+            (counts, same) = (counts + 1, 0);
+        }
+        let group = states.len() - same;
+        // What this one is better than.
+        let mut index = group;
+        while index < states.len() {
+            if next.dominates(&states[index]) {
+                states.swap_remove(index);
+            } else {
+                index += 1;
+            }
+        }
+        if states.len() - group >= width.backlogs {
+            exact = false;
+            if let Some(nearest) = states[group..].iter_mut().min_by_key(|state| state.distance(&next)) {
+                nearest.relax(&next);
+            }
+        } else {
+            states.push(next);
+        }
+        same = states.len() - group;
+    }
+    (states, exact)
+}
