@@ -1,0 +1,101 @@
+//! Shares of blocks, and what comes of them.
+
+use super::{Run, of_bound, ratio};
+use crate::record::BlockRow;
+
+fn count(run: &Run<'_>, which: impl Fn(&BlockRow) -> bool) -> f64 {
+    run.record.blocks.iter().filter(|block| which(block)).count() as f64
+}
+
+fn planned(run: &Run<'_>) -> f64 {
+    run.record.blocks.len() as f64
+}
+
+pub(super) fn on_time(run: &Run<'_>) -> Option<f64> {
+    ratio(count(run, BlockRow::on_time), planned(run))
+}
+
+pub(super) fn delivered(run: &Run<'_>) -> Option<f64> {
+    ratio(count(run, |block| block.delivered.is_some()), planned(run))
+}
+
+pub(super) fn bound(run: &Run<'_>) -> Option<f64> {
+    ratio(run.bound.on_time as f64, planned(run))
+}
+
+pub(super) fn share_of_bound(run: &Run<'_>) -> Option<f64> {
+    Some(of_bound(count(run, BlockRow::on_time), run.bound.on_time as f64))
+}
+
+pub(super) fn score(run: &Run<'_>) -> Option<f64> {
+    // Counted by priority first: the sum must not depend on the order of blocks, and this is also quicker.
+    let mut on_time = [0_u64; 256];
+    for block in run.record.blocks.iter().filter(|block| block.on_time()) {
+        on_time[usize::from(block.priority)] += 1;
+    }
+    Some((0..=u8::MAX).zip(on_time).map(|(priority, blocks)| run.config.weights.of(priority) * blocks as f64).sum())
+}
+
+pub(super) fn score_share_of_bound(run: &Run<'_>) -> Option<f64> {
+    Some(of_bound(score(run)?, run.bound.weighted))
+}
+
+pub(super) fn jain(run: &Run<'_>) -> Option<f64> {
+    let flows = &run.record.flows;
+    let sum: f64 = flows.iter().map(|flow| flow.delivered_bytes as f64).sum();
+    let squares: f64 = flows.iter().map(|flow| (flow.delivered_bytes as f64).powi(2)).sum();
+    ratio(sum * sum, flows.len() as f64 * squares)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{BoundFigures, MeasureConfig, testing::*};
+    use crate::record::{BlockRow, FlowRow, RunRecord};
+
+    fn four() -> RunRecord {
+        let no_deadline = BlockRow { deadline: None, ..block(30, 900) };
+        of_blocks(vec![block(0, 100), block(10, 101), lost(20), no_deadline])
+    }
+
+    #[test]
+    fn late_and_lost_blocks_are_not_on_time() {
+        assert_close(value("on_time", &four()), 0.5);
+        assert_close(value("delivered", &four()), 0.75);
+        assert_close(value("on_time", &of_blocks(vec![lost(0)])), 0.0);
+        assert_eq!(value("on_time", &record()), None);
+        assert_eq!(value("delivered", &record()), None);
+    }
+
+    #[test]
+    fn shares_of_the_bound() {
+        let bound = BoundFigures { on_time: 3, weighted: 2.5, ..BoundFigures::default() };
+        let with = |key| value_with(key, &four(), &bound, &MeasureConfig::default());
+        assert_close(with("bound"), 0.75);
+        assert_close(with("share_of_bound"), 2.0 / 3.0);
+        assert_close(with("score_share_of_bound"), 2.0 / 2.5);
+        assert_close(value("share_of_bound", &of_blocks(vec![lost(0)])), 1.0);
+    }
+
+    #[test]
+    fn blocks_score_by_priority_if_on_time() {
+        let of = |priority, latency| BlockRow { priority, ..block(0, latency) };
+        let record = of_blocks(vec![of(0, 50), of(1, 50), of(2, 50), of(7, 50), of(0, 200), lost(0)]);
+        assert_close(value("score", &record), 1.0 + 2.0 / 3.0 + 1.0 / 3.0 + 1.0 / 3.0);
+        let config = MeasureConfig { weights: vec![1.0, 0.0].try_into().unwrap(), ..MeasureConfig::default() };
+        assert_close(value_with("score", &record, &BoundFigures::default(), &config), 1.0);
+    }
+
+    #[test]
+    fn jain_is_one_for_equals_and_one_nth_for_a_monopoly() {
+        let with = |bytes: &[u64]| {
+            let flow = |&delivered_bytes| FlowRow { name: String::new(), delivered_bytes };
+            value("jain", &RunRecord { flows: bytes.iter().map(flow).collect(), ..record() })
+        };
+        assert_close(with(&[5, 5, 5]), 1.0);
+        assert_close(with(&[9, 0, 0]), 1.0 / 3.0);
+        assert_close(with(&[3, 1]), 0.8);
+        assert_close(with(&[7]), 1.0);
+        assert_eq!(with(&[]), None);
+        assert_eq!(with(&[0, 0]), None);
+    }
+}
