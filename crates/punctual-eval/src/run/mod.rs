@@ -1,1 +1,298 @@
-//! To be written.
+//! Running experiments: every cell, every seed, on all cores.
+//!
+//! A run depends on its cell and its seed only, so runs may be done in any order. Each goes into a [journal](journal) as it is
+//! finished. When all are there they are read back in the experiment's order, and from them come the files and the
+//! [`Results`]: the same to the byte, whatever the order was, and however often the experiment was interrupted.
+
+use std::{
+    fs::{self, File},
+    hash::Hasher,
+    io::{self, BufWriter},
+    path::{Path, PathBuf},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use siphasher::sip::SipHasher13;
+use thiserror::Error;
+
+use crate::{
+    bound::{self, Job},
+    carry::{self, CarryError, Stage},
+    experiment::{CellPlan, Experiment, ExperimentError},
+    files::Files,
+    measure::{BoundFigures, CellBuilder, MeasureConfig},
+    record::RunRecord,
+    results::Results,
+};
+
+pub mod journal;
+pub mod parquet;
+
+use journal::{Journal, RunKey};
+use parquet::{BlocksFile, RunLabel, RunsFile};
+
+/// Why an experiment came to no end.
+#[derive(Debug, Error)]
+pub enum RunError {
+    /// It makes no sense, or lacks files.
+    #[error(transparent)]
+    Experiment(#[from] ExperimentError),
+    /// A run did not come about.
+    #[error("{place}, seed {seed}: {error}")]
+    Carry {
+        /// Parameters and contender.
+        place: String,
+        /// The run's seed.
+        seed: u32,
+        /// Why.
+        error: CarryError,
+    },
+    /// A file could not be written, or read back.
+    #[error("{}: {error}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// It was told to stop; what is done is kept.
+    #[error("interrupted; the same command goes on where it stopped")]
+    Interrupted,
+}
+
+/// How an experiment is run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where results go.
+    pub directory: PathBuf,
+    /// Where recorded networks and workloads are looked for.
+    pub files: Files,
+    /// How many runs go on at once.
+    pub threads: usize,
+    /// Whether to begin anew though there are runs of an earlier time.
+    pub fresh: bool,
+    /// The command that makes this again, for the report.
+    pub command: String,
+    /// Whether to write a row for each block, which for long experiments is a large file.
+    pub blocks: bool,
+}
+
+impl Options {
+    /// Into this directory, on all cores.
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
+        Self {
+            directory: directory.into(),
+            files: Files::default(),
+            threads: thread::available_parallelism().map_or(1, usize::from),
+            fresh: false,
+            command: String::new(),
+            blocks: true,
+        }
+    }
+}
+
+/// How far an experiment has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Runs done, those of an earlier time included.
+    pub done: usize,
+    /// Runs in all.
+    pub total: usize,
+}
+
+/// Names of the files of an experiment's directory.
+pub const FILES: [&str; 4] = ["report.html", "results.json", "runs.parquet", "blocks.parquet"];
+
+/// A run that is to be done.
+struct Job1<'a> {
+    key: RunKey,
+    plan: &'a CellPlan,
+}
+
+/// Runs what is left of an experiment, and gathers the results; `runs.parquet` and `blocks.parquet` are then in the directory.
+///
+/// `stop` interrupts it between runs.
+///
+/// # Errors
+/// See [`RunError`]. Runs that were done are kept.
+pub fn run(
+    experiment: &Experiment,
+    options: &Options,
+    stop: &AtomicBool,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<Results, RunError> {
+    let cells = experiment.cells()?;
+    fs::create_dir_all(&options.directory).map_err(at(&options.directory))?;
+    let path = options.directory.join("journal");
+    if options.fresh && path.exists() {
+        fs::remove_file(&path).map_err(at(&path))?;
+    }
+    let (journal, done) = Journal::open(&path, fingerprint(&cells)).map_err(at(&path))?;
+    let seeds = experiment.head.seeds;
+    let all = (0u32..).zip(&cells).flat_map(|(cell, plan)| (1..=seeds).map(move |seed| (RunKey { cell, seed }, plan)));
+    let known: std::collections::BTreeSet<RunKey> = done.into_iter().collect();
+    let jobs: Vec<Job1<'_>> =
+        all.filter(|(key, _)| !known.contains(key)).map(|(key, plan)| Job1 { key, plan }).collect();
+    let total = cells.len() * seeds as usize;
+    let journal = Mutex::new(journal);
+    work(&jobs, options, total, &journal, stop, progress)?;
+    let mut journal = journal.into_inner().unwrap_or_else(PoisonError::into_inner);
+    gather(experiment, &cells, options, &mut journal)
+}
+
+/// Does the jobs, in order of their numbers, on several threads.
+fn work(
+    jobs: &[Job1<'_>],
+    options: &Options,
+    total: usize,
+    journal: &Mutex<Journal>,
+    stop: &AtomicBool,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<(), RunError> {
+    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(total - jobs.len()));
+    let failure: Mutex<Option<RunError>> = Mutex::new(None);
+    progress(Progress { done: total - jobs.len(), total });
+    thread::scope(|scope| {
+        for _ in 0..options.threads.clamp(1, jobs.len().max(1)) {
+            scope.spawn(|| {
+                while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if stop.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    let result = one(job, &options.files).and_then(|(record, bound)| {
+                        let mut journal = journal.lock().unwrap_or_else(PoisonError::into_inner);
+                        journal.append(job.key, &record, &bound).map_err(at(&options.directory.join("journal")))
+                    });
+                    if let Err(error) = result {
+                        failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                        next.store(jobs.len(), Ordering::Relaxed);
+                        return;
+                    }
+                    progress(Progress { done: done.fetch_add(1, Ordering::Relaxed) + 1, total });
+                }
+            });
+        }
+    });
+    match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        Some(error) => Err(error),
+        None if done.load(Ordering::Relaxed) < total => Err(RunError::Interrupted),
+        None => Ok(()),
+    }
+}
+
+fn one(job: &Job1<'_>, files: &Files) -> Result<(RunRecord, BoundFigures), RunError> {
+    let setup = &job.plan.setup;
+    let stage = Stage::new(setup, files, job.key.seed.into())?;
+    let record = carry::run(&stage, &job.plan.contender, job.key.seed.into()).map_err(|error| RunError::Carry {
+        place: place(job.plan),
+        seed: job.key.seed,
+        error,
+    })?;
+    let bound = bound_figures(&stage, &record, &setup.measure);
+    Ok((record, bound))
+}
+
+fn bound_figures(stage: &Stage, record: &RunRecord, measure: &MeasureConfig) -> BoundFigures {
+    let links: Vec<_> = stage.paths.iter().map(|path| path.forward.clone()).collect();
+    let nanos = std::time::Duration::from_nanos;
+    let jobs = record.blocks.iter().map(|block| Job {
+        handed_over: nanos(block.handed_over),
+        deadline: block.deadline.map(nanos),
+        size: block.size,
+        priority: block.priority,
+        weight: measure.weights.of(block.priority),
+    });
+    let bound = bound::bound(&links, &jobs.collect::<Vec<_>>(), stage.end);
+    BoundFigures {
+        on_time: bound.on_time,
+        up_to_priority: bound.up_to_priority,
+        weighted: bound.weighted,
+        bytes_on_time: bound.bytes_on_time,
+    }
+}
+
+/// Reads all runs back in order: files and results.
+fn gather(
+    experiment: &Experiment,
+    cells: &[CellPlan],
+    options: &Options,
+    journal: &mut Journal,
+) -> Result<Results, RunError> {
+    let axes: Vec<String> = experiment.head.axes.iter().map(|axis| axis.name.clone()).collect();
+    let create = |name: &str| {
+        let path = options.directory.join(name);
+        File::create(&path).map(BufWriter::new).map_err(at(&path))
+    };
+    let (runs_path, blocks_path) = (options.directory.join("runs.parquet"), options.directory.join("blocks.parquet"));
+    let mut runs = RunsFile::new(create("runs.parquet")?, &axes).map_err(at(&runs_path))?;
+    let mut blocks = match options.blocks {
+        true => Some(BlocksFile::new(create("blocks.parquet")?, &axes).map_err(at(&blocks_path))?),
+        false => None,
+    };
+    let mut results = Vec::new();
+    for (cell, plan) in (0u32..).zip(cells) {
+        let params: Vec<(String, String)> =
+            axes.iter().cloned().zip(plan.points.iter().map(|point| point.label.clone())).collect();
+        let numbers = plan.points.iter().map(|point| point.number).collect();
+        let contender = &plan.contender.name;
+        let mut builder = CellBuilder::new(params.clone(), numbers, contender.clone(), plan.setup.measure.clone());
+        for seed in 1..=experiment.head.seeds {
+            let journal_path = options.directory.join("journal");
+            let lost = || io::Error::new(io::ErrorKind::NotFound, "a run is not in the journal any more");
+            let read = journal.read(RunKey { cell, seed }).and_then(|run| run.ok_or_else(lost));
+            let (record, bound) = read.map_err(at(&journal_path))?;
+            let values = builder.add(&record, &bound);
+            let label = RunLabel { params: &params, contender, seed: seed.into() };
+            runs.push(&label, &values, &record, &bound).map_err(at(&runs_path))?;
+            if let Some(blocks) = &mut blocks {
+                blocks.push(&label, &record).map_err(at(&blocks_path))?;
+            }
+        }
+        results.push(builder.finish());
+    }
+    runs.finish().map_err(at(&runs_path))?;
+    if let Some(blocks) = blocks {
+        blocks.finish().map_err(at(&blocks_path))?;
+    }
+    let head = &experiment.head;
+    let mut results = Results {
+        name: experiment.name.clone(),
+        title: head.title.clone(),
+        about: head.about.clone(),
+        source: head.source.clone(),
+        axes: head.axes.iter().map(|axis| (axis.name.clone(), axis.unit.clone())).collect(),
+        contenders: experiment.contenders.iter().map(|contender| contender.name.clone()).collect(),
+        cells: results,
+        verdicts: Vec::new(),
+        command: options.command.clone(),
+        setup: experiment.text(),
+        figures: head.figures.clone(),
+    };
+    results.verdicts = head.musts.iter().map(|must| must.judge(&results)).collect();
+    Ok(results)
+}
+
+/// What a journal must have been made by to be gone on with: the same cells and the same program.
+fn fingerprint(cells: &[CellPlan]) -> u64 {
+    let mut hasher = SipHasher13::new();
+    // All that a run depends on; neither how many seeds there are nor what is made of the results.
+    hasher.write(format!("{cells:?}").as_bytes());
+    if let Some(program) = std::env::current_exe().ok().and_then(|path| fs::read(path).ok()) {
+        hasher.write(&program);
+    }
+    hasher.finish()
+}
+
+fn place(plan: &CellPlan) -> String {
+    let points = plan.points.iter().map(|point| point.label.as_str());
+    points.chain([plan.contender.name.as_str()]).collect::<Vec<_>>().join(", ")
+}
+
+fn at(path: &Path) -> impl Fn(io::Error) -> RunError + use<> {
+    let path = path.to_path_buf();
+    move |error| RunError::File { path: path.clone(), error }
+}
