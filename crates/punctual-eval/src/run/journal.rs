@@ -1,0 +1,364 @@
+//! Finished runs, kept as they come: an experiment that was interrupted goes on where it stopped.
+//!
+//! The file is a header and then frames, all numbers little-endian:
+//!
+//! ```text
+//! header  "pnctjrnl"  version u32  fingerprint u64
+//! frame   length u32  crc32 u32    cell u32  seed u32  postcard(RunRecord, BoundFigures)
+//!                                  └──────────── `length` bytes, under the CRC ────────┘
+//! ```
+//!
+//! A frame is appended with a single write. What an interruption tore, or a disk damaged, fails its CRC when the journal is next
+//! opened; the file is cut there, and those runs are made again. They come out the same, so nothing is lost but time. For that
+//! reason, too, nothing is synced to the disk.
+
+use std::{
+    collections::HashMap,
+    fs::{File, OpenOptions},
+    io::{self, BufReader, Read, Seek, SeekFrom, Write},
+    path::Path,
+};
+
+use crate::{measure::BoundFigures, record::RunRecord};
+
+const MAGIC: &[u8; 8] = b"pnctjrnl";
+
+/// Counts up with every change of the frames, [`RunRecord`] and [`BoundFigures`] included: postcard does not describe itself.
+const VERSION: u32 = 1;
+
+const HEADER_LEN: u64 = 20;
+
+/// Of a frame, what comes before the bytes under the CRC.
+const PREFIX_LEN: u64 = 8;
+
+const KEY_LEN: usize = 8;
+
+/// Which run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RunKey {
+    /// Number of the cell, in the experiment's order.
+    pub cell: u32,
+    /// The seed.
+    pub seed: u32,
+}
+
+impl RunKey {
+    fn to_bytes(self) -> [u8; KEY_LEN] {
+        let mut bytes = [0; KEY_LEN];
+        bytes[..4].copy_from_slice(&self.cell.to_le_bytes());
+        bytes[4..].copy_from_slice(&self.seed.to_le_bytes());
+        bytes
+    }
+
+    fn from_bytes([a, b, c, d, rest @ ..]: [u8; KEY_LEN]) -> Self {
+        Self { cell: u32::from_le_bytes([a, b, c, d]), seed: u32::from_le_bytes(rest) }
+    }
+}
+
+/// Where a frame is.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    /// Of its first byte.
+    offset: u64,
+    /// As the frame has it.
+    length: u32,
+}
+
+/// An open journal. One process at a time may have it.
+#[derive(Debug)]
+pub struct Journal {
+    file: File,
+    /// Where the next frame goes; the file ends here.
+    end: u64,
+    places: HashMap<RunKey, Place>,
+}
+
+impl Journal {
+    /// Opens the journal at `path`, or begins one. Also returns the runs it has, in the order in which they were appended.
+    ///
+    /// `fingerprint` stands for all that the runs depend on: the experiment's text and the program. A journal with another one is
+    /// of no use and is begun anew. The whole file is read once, for the CRCs, in small pieces.
+    ///
+    /// # Errors
+    ///
+    /// Those of the file system; and [`InvalidData`](io::ErrorKind::InvalidData) if there is a file at `path` that is not a
+    /// journal, which is left alone.
+    pub fn open(path: &Path, fingerprint: u64) -> io::Result<(Self, Vec<RunKey>)> {
+        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let mut header = MAGIC.to_vec();
+        header.extend(VERSION.to_le_bytes());
+        header.extend(fingerprint.to_le_bytes());
+
+        let mut found = Vec::new();
+        (&mut file).take(HEADER_LEN).read_to_end(&mut found)?;
+        let magic = &found[..found.len().min(MAGIC.len())];
+        if !MAGIC.starts_with(magic) {
+            let message = format!("{} is not a journal of runs; move it away", path.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+        }
+        if found != header {
+            file.set_len(0)?;
+            file.rewind()?;
+            file.write_all(&header)?;
+        }
+        let mut journal = Self { file, end: HEADER_LEN, places: HashMap::new() };
+        let keys = journal.scan()?;
+        journal.file.set_len(journal.end)?;
+        Ok((journal, keys))
+    }
+
+    /// Goes through the frames up to the first that is not whole; `end` is where that begins.
+    fn scan(&mut self) -> io::Result<Vec<RunKey>> {
+        let file_len = self.file.metadata()?.len();
+        let mut keys = Vec::new();
+        let mut reader = BufReader::with_capacity(1 << 16, &self.file);
+        reader.seek(SeekFrom::Start(self.end))?;
+        while let Some((key, length)) = scan_frame(&mut reader, file_len - self.end)? {
+            if self.places.insert(key, Place { offset: self.end, length }).is_none() {
+                keys.push(key);
+            }
+            self.end += PREFIX_LEN + u64::from(length);
+        }
+        Ok(keys)
+    }
+
+    /// Appends a run. Of several with the same key, the last one counts.
+    ///
+    /// # Errors
+    ///
+    /// Those of the file system; the journal is then as it was before, and more can be tried.
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if the record is larger than 4 GB.
+    pub fn append(&mut self, key: RunKey, record: &RunRecord, bound: &BoundFigures) -> io::Result<()> {
+        let mut frame = vec![0; PREFIX_LEN as usize];
+        frame.extend(key.to_bytes());
+        let mut frame = postcard::to_extend(&(record, bound), frame).map_err(io::Error::other)?;
+        let body = &frame[PREFIX_LEN as usize..];
+        let length = u32::try_from(body.len())
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "the record of a run is larger than 4 GB"))?;
+        let prefix = prefix_of(body);
+        frame[..PREFIX_LEN as usize].copy_from_slice(&prefix);
+
+        self.file.seek(SeekFrom::Start(self.end))?;
+        if let Err(error) = self.file.write_all(&frame) {
+            // Best effort: if this fails too, the next frame overwrites the torn one, or opening drops it.
+            let _ = self.file.set_len(self.end);
+            return Err(error);
+        }
+        self.places.insert(key, Place { offset: self.end, length });
+        self.end += frame.len() as u64;
+        Ok(())
+    }
+
+    /// Reads a run; `None` if the journal does not have it.
+    ///
+    /// # Errors
+    ///
+    /// Those of the file system; and [`InvalidData`](io::ErrorKind::InvalidData) if the file was changed since it was opened, or
+    /// written by another version of the program under the same fingerprint: such a journal is to be deleted.
+    pub fn read(&mut self, key: RunKey) -> io::Result<Option<(RunRecord, BoundFigures)>> {
+        let Some(&Place { offset, length }) = self.places.get(&key) else { return Ok(None) };
+        self.file.seek(SeekFrom::Start(offset))?;
+        let mut prefix = [0; PREFIX_LEN as usize];
+        self.file.read_exact(&mut prefix)?;
+        // The length was checked against the file's when it was opened, so this is no more than is there.
+        let mut body = vec![0; length as usize];
+        self.file.read_exact(&mut body)?;
+        let unreadable = || {
+            let message = format!("the run of cell {}, seed {} cannot be read; delete the journal", key.cell, key.seed);
+            io::Error::new(io::ErrorKind::InvalidData, message)
+        };
+        let body = (prefix == prefix_of(&body)).then_some(body).ok_or_else(unreadable)?;
+        let record = body.get(KEY_LEN..).and_then(|record| postcard::from_bytes(record).ok());
+        record.map(Some).ok_or_else(unreadable)
+    }
+}
+
+/// What comes before these bytes, fewer than 4 GB.
+fn prefix_of(body: &[u8]) -> [u8; PREFIX_LEN as usize] {
+    let mut prefix = [0; PREFIX_LEN as usize];
+    prefix[..4].copy_from_slice(&(body.len() as u32).to_le_bytes());
+    prefix[4..].copy_from_slice(&crc32fast::hash(body).to_le_bytes());
+    prefix
+}
+
+/// Checks the next frame, of which there can be at most `left` bytes. `None` if it is not whole.
+fn scan_frame(reader: &mut impl Read, left: u64) -> io::Result<Option<(RunKey, u32)>> {
+    if left < PREFIX_LEN + KEY_LEN as u64 {
+        return Ok(None);
+    }
+    let (mut length, mut crc, mut key) = ([0; 4], [0; 4], [0; KEY_LEN]);
+    reader.read_exact(&mut length)?;
+    reader.read_exact(&mut crc)?;
+    reader.read_exact(&mut key)?;
+    let length = u32::from_le_bytes(length);
+    let Some(mut unread) = u64::from(length).checked_sub(KEY_LEN as u64) else { return Ok(None) };
+    if u64::from(length) > left - PREFIX_LEN {
+        return Ok(None);
+    }
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&key);
+    let mut piece = [0; 1 << 13];
+    while unread > 0 {
+        let piece = &mut piece[..usize::try_from(unread).unwrap_or(usize::MAX).min(1 << 13)];
+        reader.read_exact(piece)?;
+        hasher.update(piece);
+        unread -= piece.len() as u64;
+    }
+    Ok((hasher.finalize() == u32::from_le_bytes(crc)).then(|| (RunKey::from_bytes(key), length)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::PathBuf};
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::record::BlockRow;
+
+    const KEYS: [RunKey; 3] = [RunKey { cell: 0, seed: 1 }, RunKey { cell: 0, seed: 2 }, RunKey { cell: 7, seed: 1 }];
+
+    /// The run that is kept under a key.
+    fn run(key: RunKey) -> (RunRecord, BoundFigures) {
+        let block = BlockRow { size: key.seed, delivered: Some(1 << 40), ..BlockRow::default() };
+        let record = RunRecord { blocks: vec![block; 50], events: key.cell.into(), ..RunRecord::default() };
+        (record, BoundFigures { on_time: key.cell.into(), up_to_priority: vec![(0, 3)], ..BoundFigures::default() })
+    }
+
+    fn append(journal: &mut Journal, key: RunKey) {
+        let (record, bound) = run(key);
+        journal.append(key, &record, &bound).unwrap();
+    }
+
+    /// A closed journal with the three runs.
+    fn journal() -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal");
+        let (mut journal, keys) = Journal::open(&path, 5).unwrap();
+        assert!(keys.is_empty());
+        KEYS.into_iter().for_each(|key| append(&mut journal, key));
+        (dir, path)
+    }
+
+    #[test]
+    fn what_was_appended_is_there_again() {
+        let (_dir, path) = journal();
+        let (mut journal, keys) = Journal::open(&path, 5).unwrap();
+        assert_eq!(keys, KEYS);
+        for key in KEYS.into_iter().rev() {
+            assert_eq!(journal.read(key).unwrap(), Some(run(key)));
+        }
+        assert_eq!(journal.read(RunKey { cell: 9, seed: 9 }).unwrap(), None);
+    }
+
+    #[test]
+    fn reading_and_appending_mix() {
+        let (_dir, path) = journal();
+        let (mut journal, _) = Journal::open(&path, 5).unwrap();
+        assert!(journal.read(KEYS[0]).unwrap().is_some());
+        let new = RunKey { cell: 8, seed: 8 };
+        append(&mut journal, new);
+        assert_eq!(journal.read(new).unwrap(), Some(run(new)));
+        let (mut journal, keys) = Journal::open(&path, 5).unwrap();
+        assert_eq!(keys.len(), 4);
+        assert_eq!(journal.read(new).unwrap(), Some(run(new)));
+    }
+
+    #[test]
+    fn of_two_with_one_key_the_last_counts() {
+        let (_dir, path) = journal();
+        let (mut journal, _) = Journal::open(&path, 5).unwrap();
+        let (record, bound) = run(KEYS[2]);
+        journal.append(KEYS[0], &record, &bound).unwrap();
+        let (mut journal, keys) = Journal::open(&path, 5).unwrap();
+        assert_eq!(keys, KEYS);
+        assert_eq!(journal.read(KEYS[0]).unwrap(), Some((record, bound)));
+    }
+
+    #[test]
+    fn another_fingerprint_begins_anew() {
+        let (_dir, path) = journal();
+        let (mut journal, keys) = Journal::open(&path, 6).unwrap();
+        assert!(keys.is_empty());
+        assert_eq!(fs::metadata(&path).unwrap().len(), HEADER_LEN);
+        append(&mut journal, KEYS[1]);
+        assert_eq!(Journal::open(&path, 6).unwrap().1, [KEYS[1]]);
+    }
+
+    #[test]
+    fn a_torn_tail_is_dropped_wherever_it_tore() {
+        let (_dir, path) = journal();
+        let whole = fs::read(&path).unwrap();
+        let frame = (whole.len() - HEADER_LEN as usize) / 3;
+        for len in (0..whole.len()).filter(|len| len % frame < 60 || len % 50 == 0) {
+            fs::write(&path, &whole[..len]).unwrap();
+            let (mut journal, keys) = Journal::open(&path, 5).unwrap();
+            assert_eq!(keys, KEYS[..len.saturating_sub(HEADER_LEN as usize) / frame], "{len}");
+            append(&mut journal, KEYS[2]);
+            let (mut journal, again) = Journal::open(&path, 5).unwrap();
+            assert_eq!(again.len(), keys.len() + 1, "{len}");
+            assert_eq!(journal.read(KEYS[2]).unwrap(), Some(run(KEYS[2])), "{len}");
+        }
+    }
+
+    #[test]
+    fn another_file_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal");
+        for content in ["Dear diary, today I", "p", "pnct?"] {
+            fs::write(&path, content).unwrap();
+            let opened = Journal::open(&path, 5);
+            if content == "p" {
+                // The beginning of a header: it was torn while the journal was made.
+                assert!(opened.is_ok());
+            } else {
+                let error = opened.unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+                assert!(error.to_string().contains("not a journal"));
+                assert_eq!(fs::read_to_string(&path).unwrap(), content);
+            }
+        }
+    }
+
+    #[test]
+    fn a_valid_frame_of_something_else_is_an_error() {
+        let (_dir, path) = journal();
+        let body = [&KEYS[0].to_bytes()[..], &[0xff; 40]].concat();
+        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+        file.write_all(&[&prefix_of(&body)[..], &body].concat()).unwrap();
+        let (mut journal, keys) = Journal::open(&path, 5).unwrap();
+        assert_eq!(keys, KEYS);
+        assert_eq!(journal.read(KEYS[0]).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert!(journal.read(KEYS[1]).unwrap().is_some());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// A changed byte never goes unseen, and what is before it stays.
+        #[test]
+        fn damage_costs_only_what_follows(place in 0.0..1.0_f64, flip in 1_u8..) {
+            let (_dir, path) = journal();
+            let mut bytes = fs::read(&path).unwrap();
+            let place = HEADER_LEN as usize + (place * (bytes.len() - HEADER_LEN as usize) as f64) as usize;
+            bytes[place] ^= flip;
+            fs::write(&path, &bytes).unwrap();
+            let (mut journal, keys) = Journal::open(&path, 5).unwrap();
+            let frame = (bytes.len() - HEADER_LEN as usize).div_ceil(3);
+            prop_assert_eq!(keys.len(), (place - HEADER_LEN as usize) / frame);
+            for key in keys {
+                prop_assert_eq!(journal.read(key).unwrap(), Some(run(key)));
+            }
+        }
+
+        /// Whatever follows the header, opening and reading end without a panic.
+        #[test]
+        fn any_content_is_survived(content in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let (_dir, path) = journal();
+            let header = fs::read(&path).unwrap()[..HEADER_LEN as usize].to_vec();
+            fs::write(&path, [header, content].concat()).unwrap();
+            let (mut journal, keys) = Journal::open(&path, 5).unwrap();
+            keys.into_iter().for_each(|key| drop(journal.read(key)));
+        }
+    }
+}
