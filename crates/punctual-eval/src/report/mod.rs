@@ -1,1 +1,92 @@
-//! To be written.
+//! An experiment's results as one HTML page that needs nothing else: no scripts, no network, light and dark, on paper as well.
+
+mod cast;
+mod figure;
+mod headline;
+mod plot;
+mod select;
+mod table;
+mod words;
+
+use std::collections::BTreeSet;
+
+use cast::Cast;
+use figure::Scene;
+use plot::svg::escape;
+use words::measure;
+
+use crate::results::{Figure, Results};
+
+/// The page: the result in a sentence, the thresholds, the figures, all results as tables, the set-up and the command. The same
+/// results give the same page.
+pub fn page(results: &Results) -> String {
+    let cast = Cast::of(results);
+    let scene = Scene { results, cast: &cast };
+    let figures = if results.figures.is_empty() { default_figures(results) } else { results.figures.clone() };
+    let drawn: String = figures.iter().zip(1..).map(|(figure, n)| scene.figure(figure, n)).collect();
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>{name}</title>\n<style>\n{style}{cast_style}</style>\n</head>\n<body>\n{switches}\
+         <p class=\"eyebrow\"><b>{name}</b> {title}</p>\n<h1>{headline}</h1>\n{lead}{verdicts}{drawn}\
+         <section><h2>All results</h2>\n{tables}</section>\n\
+         <section><h2>What the words mean</h2>\n{definitions}</section>\n\
+         {setup}</body>\n</html>\n",
+        name = escape(&results.name),
+        title = escape(&results.title),
+        style = include_str!("style.css"),
+        cast_style = cast.style(),
+        switches = cast.switches(),
+        headline = escape(&headline::sentence(results, &cast)),
+        lead = lead(results, &cast),
+        verdicts = headline::verdicts(&results.verdicts),
+        tables = table::results(&scene),
+        definitions = definitions(results, &figures),
+        setup = setup(results),
+    )
+}
+
+/// What an experiment that asks for no figures shows.
+fn default_figures(results: &Results) -> Vec<Figure> {
+    if results.cells.is_empty() {
+        return Vec::new();
+    }
+    vec![Figure { title: "Blocks on time".into(), measure: "on_time".into(), ..Figure::default() }]
+}
+
+fn lead(results: &Results, cast: &Cast) -> String {
+    let paragraph = |class: &str, text: &str| match text.trim() {
+        "" => String::new(),
+        text => format!("<p class=\"{class}\">{}</p>\n", escape(text)),
+    };
+    let source = if results.source.is_empty() { String::new() } else { format!("After {}.", results.source) };
+    let worst = headline::worst(results, cast).unwrap_or_default();
+    paragraph("lead", &results.about) + &paragraph("note", format!("{worst} {source}").trim())
+}
+
+/// The measures the page shows, and the bound if it is drawn.
+fn definitions(results: &Results, figures: &[Figure]) -> String {
+    let mut keys: Vec<&str> = table::columns(results).iter().map(|of| of.key).collect();
+    keys.extend(figures.iter().map(|figure| figure.measure.as_str()));
+    let mut seen = BTreeSet::new();
+    let known = keys.into_iter().filter(|key| seen.insert(*key)).map(measure).filter(|of| !of.meaning.is_empty());
+    let list: String =
+        known.map(|of| format!("<dt>{}</dt><dd>{}</dd>\n", escape(&of.title), escape(&of.meaning))).collect();
+    format!(
+        "<dl>{list}<dt>±</dt><dd>Half the width of the 95 % confidence interval of the mean over the seeds (Student's t).</dd></dl>"
+    )
+}
+
+fn setup(results: &Results) -> String {
+    let mut html = String::new();
+    if !results.command.is_empty() {
+        html.push_str(&format!("<section><h2>Do it again</h2>\n<pre>{}</pre></section>\n", escape(&results.command)));
+    }
+    if !results.setup.is_empty() {
+        html.push_str(&format!("<section><h2>The set-up</h2>\n<pre>{}</pre></section>\n", escape(&results.setup)));
+    }
+    html
+}
+
+#[cfg(test)]
+mod tests;

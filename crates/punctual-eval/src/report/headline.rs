@@ -1,0 +1,161 @@
+//! The result in a sentence, and whether it is what it must be.
+
+use std::fmt::Write as _;
+
+use super::{
+    cast::Cast,
+    plot::svg::escape,
+    select::title,
+    words::{Measure, measure},
+};
+use crate::results::{Cell, FigureKind, Results, Verdict};
+
+/// Contenders named in the sentence: so many of ours, and so many others.
+const OURS: usize = 2;
+const OTHERS: usize = 1;
+
+/// The result in one sentence: what the first contenders reached of the measure the experiment is about, beside a reference.
+pub(super) fn sentence(results: &Results, cast: &Cast) -> String {
+    let Some(of) = subject(results) else {
+        return if results.title.is_empty() { results.name.clone() } else { results.title.clone() };
+    };
+    let of = measure(&of);
+    let said = |ours: bool| {
+        cast.all().filter(move |(_, look)| look.ours == ours).filter_map(|(name, _)| clause(results, &of, name))
+    };
+    let all: Vec<String> = said(true).take(OURS).chain(said(false).take(OTHERS)).collect();
+    match of.key {
+        "share_of_bound" => all.join("; "),
+        _ => {
+            let mut heading = of.title.to_string();
+            if let Some(first) = heading.get_mut(..1) {
+                first.make_ascii_uppercase();
+            }
+            format!("{heading}: {}", all.join("; "))
+        }
+    }
+}
+
+/// The measure the experiment is about: its first figure's, but the share of the bound rather than what it is a share of.
+fn subject(results: &Results) -> Option<String> {
+    let has = |key: &str| {
+        let of = measure(key);
+        results.cells.iter().any(|cell| of.of(cell).is_some())
+    };
+    let plotted = |kind| matches!(kind, FigureKind::Lines | FigureKind::Bars | FigureKind::Table);
+    let first = results.figures.iter().find(|figure| plotted(figure.kind)).map(|figure| figure.measure.as_str());
+    let first = first.filter(|key| !key.is_empty() && *key != "on_time");
+    [first.unwrap_or("share_of_bound"), "share_of_bound", "on_time"].into_iter().find(|key| has(key)).map(str::to_owned)
+}
+
+/// A contender's mean over all parameter sets, and its worst.
+fn clause(results: &Results, of: &Measure<'_>, name: &str) -> Option<String> {
+    let cells = results.cells.iter().filter(|cell| cell.contender == name);
+    let values: Vec<(f64, &Cell)> = cells.filter_map(|cell| Some((of.of(cell)?.mean, cell))).collect();
+    let finite: Vec<f64> = values.iter().map(|value| value.0).filter(|value| value.is_finite()).collect();
+    let what = if of.key == "share_of_bound" { " of the bound" } else { "" };
+    if finite.is_empty() {
+        return (!values.is_empty()).then(|| format!("{name} never"));
+    }
+    let mean = of.value(finite.iter().sum::<f64>() / finite.len() as f64);
+    if values.len() == 1 {
+        return Some(format!("{name}: {mean}{what}"));
+    }
+    let worst = match of.higher {
+        Some(true) => values.iter().min_by(|a, b| a.0.total_cmp(&b.0)),
+        Some(false) => values.iter().max_by(|a, b| a.0.total_cmp(&b.0)),
+        None => None,
+    };
+    let never = values.len() - finite.len();
+    let tail = match worst {
+        _ if never > 0 => format!(", never in {never} of {} cases", values.len()),
+        Some((worst, _)) => format!(", worst {}", of.value(*worst)),
+        None => String::new(),
+    };
+    Some(format!("{name}: {mean}{what} on average{tail}"))
+}
+
+/// The thresholds, each with what was measured.
+pub(super) fn verdicts(verdicts: &[Verdict]) -> String {
+    if verdicts.is_empty() {
+        return String::new();
+    }
+    let held = verdicts.iter().filter(|verdict| verdict.holds).count();
+    let summary = match (held, verdicts.len()) {
+        (1, 1) => "The threshold holds".to_owned(),
+        (0, 1) => "The threshold is missed".to_owned(),
+        (held, all) if held == all => format!("All {all} thresholds hold"),
+        (held, all) => format!("{} of {all} thresholds missed", all - held),
+    };
+    let class = if held == verdicts.len() { "holds" } else { "fails" };
+    let mut html = format!("<section><h2 class=\"{class}\">{summary}</h2>\n<ul class=\"verdicts\">\n");
+    for verdict in verdicts {
+        let (class, mark, word) = if verdict.holds { ("holds", "✔", "holds") } else { ("fails", "✘", "missed") };
+        let (value, threshold) = values(verdict);
+        let worst = if verdict.worst.is_empty() {
+            String::new()
+        } else {
+            format!("<span class=\"note\">{}</span>", escape(&verdict.worst))
+        };
+        let _ = writeln!(
+            html,
+            "<li class=\"{class}\"><span class=\"mark-{class}\" role=\"img\" aria-label=\"{word}\">{mark}</span>\
+             <span class=\"must\">{}</span> <span class=\"measured\">{value} <small>threshold {threshold}</small></span> {worst}</li>",
+            escape(&verdict.must)
+        );
+    }
+    html + "</ul></section>\n"
+}
+
+/// A verdict's value and threshold, to as many digits as tell them apart.
+fn values(verdict: &Verdict) -> (String, String) {
+    use super::plot::scale::number;
+    let (value, threshold) = (number(verdict.value), number(verdict.threshold));
+    if value == threshold && verdict.value != verdict.threshold {
+        return (format!("{:.6}", verdict.value), threshold);
+    }
+    (if verdict.value.is_nan() { "nothing measured".into() } else { value }, threshold)
+}
+
+/// A note on where a contender is worst, by the share of the bound.
+pub(super) fn worst(results: &Results, cast: &Cast) -> Option<String> {
+    let of = measure("share_of_bound");
+    let (name, _) = cast.all().find(|(_, look)| look.ours)?;
+    let cells = results.cells.iter().filter(|cell| cell.contender == name);
+    let (share, cell) = cells.filter_map(|cell| Some((of.of(cell)?.mean, cell))).min_by(|a, b| a.0.total_cmp(&b.0))?;
+    let axes: Vec<usize> = (0..results.axes.len()).collect();
+    let at = title(results, cell, &axes);
+    (!at.is_empty()).then(|| format!("{name} is farthest from the bound at {at}: {}.", of.value(share)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::Stat;
+
+    fn cell(contender: &str, share: f64) -> Cell {
+        let stat = Stat { mean: share, n: 10, ..Stat::default() };
+        Cell { contender: contender.into(), stats: [("share_of_bound".into(), stat)].into(), ..Cell::default() }
+    }
+
+    #[test]
+    fn the_sentence_says_average_and_worst() {
+        let cells = vec![cell("quic", 0.5), cell("quic", 0.3), cell("ads", 0.99), cell("ads", 0.95)];
+        let results = Results { cells, ..Results::default() };
+        let cast = Cast::of(&results);
+        let sentence = sentence(&results, &cast);
+        assert_eq!(
+            sentence,
+            "ads: 97.0 % of the bound on average, worst 95.0 %; quic: 40.0 % of the bound on average, worst 30.0 %"
+        );
+    }
+
+    #[test]
+    fn verdicts_are_counted() {
+        let verdict =
+            |holds| Verdict { must: "a < b".into(), worst: String::new(), value: f64::NAN, threshold: 1.0, holds };
+        assert!(verdicts(&[verdict(true), verdict(false)]).contains("1 of 2 thresholds missed"));
+        assert!(verdicts(&[verdict(false)]).contains("nothing measured"));
+        assert!(verdicts(&[]).is_empty());
+    }
+}
