@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::{
     config::{Settings, parse_deadline},
+    eval::EvalArgs,
     exit::EXIT_CODES,
 };
 
@@ -22,6 +23,8 @@ pub(crate) enum Command {
     /// Show what it does: one video clip over one bad network, as plain QUIC, as multipath QUIC, and as Punctual.
     #[command(after_help = DEMO_HELP)]
     Demo(DemoArgs),
+    /// Run experiments in virtual time: schedulers, controllers and baselines over any network, against the clairvoyant bound.
+    Eval(EvalArgs),
     /// Receive blocks: wait for a sender, and write what it sends to a file, a directory or standard output.
     #[command(after_help = RECV_HELP)]
     Recv(RecvArgs),

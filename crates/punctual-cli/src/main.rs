@@ -3,6 +3,7 @@
 mod cli;
 mod config;
 mod demo;
+mod eval;
 mod exit;
 mod h264;
 mod recv;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
     let done = runtime.block_on(async {
         match &cli.command {
             Command::Demo(args) => demo::run(args).await,
+            Command::Eval(args) => eval::run(args).await,
             Command::Recv(args) => recv::run(args).await,
             Command::Send(args) => send::run(args).await,
         }

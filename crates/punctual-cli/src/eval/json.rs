@@ -1,0 +1,57 @@
+//! What machines read: one object a line.
+
+use punctual_eval::{
+    experiment::Experiment,
+    measure::MEASURES,
+    results::{Cell, Results},
+};
+use serde_json::{Map, Value, json};
+
+/// A number; `null` if it is none, or infinite.
+pub(super) fn number(value: Option<f64>) -> Value {
+    value.and_then(serde_json::Number::from_f64).map_or(Value::Null, Value::Number)
+}
+
+pub(super) fn list(experiments: &[Experiment]) {
+    for experiment in experiments {
+        let head = &experiment.head;
+        println!("{}", json!({ "name": experiment.name, "title": head.title, "source": head.source, "seeds": head.seeds }));
+    }
+}
+
+pub(super) fn cells(results: &Results) {
+    results.cells.iter().for_each(|cell| println!("{}", object(&results.name, cell)));
+}
+
+pub(super) fn verdicts(results: &Results) {
+    for verdict in &results.verdicts {
+        println!(
+            "{}",
+            json!({
+                "experiment": results.name, "must": verdict.must, "holds": verdict.holds,
+                "value": number(Some(verdict.value)), "threshold": number(Some(verdict.threshold)), "where": verdict.worst,
+            })
+        );
+    }
+}
+
+fn object(experiment: &str, cell: &Cell) -> Value {
+    let params = cell.params.iter().zip(&cell.numbers).map(|((name, label), value)| {
+        (name.clone(), value.map_or_else(|| Value::String(label.clone()), |value| number(Some(value))))
+    });
+    let mut object = Map::new();
+    let mut put = |key: &str, value: Value| drop(object.insert(key.to_owned(), value));
+    put("experiment", experiment.into());
+    put("scheduler", cell.contender.as_str().into());
+    put("params", Value::Object(params.collect()));
+    put("seeds", cell.seeds.into());
+    put("on_time", number(cell.mean("on_time")));
+    put("on_time_95", number(cell.stats.get("on_time").map(|stat| stat.half_width)));
+    put("on_time_by_priority", cell.priorities.iter().map(|of| number(Some(of.on_time.mean))).collect());
+    put("share_of_bound_by_priority", cell.priorities.iter().map(|of| number(Some(of.share_of_bound_up_to.mean))).collect());
+    for measure in MEASURES.iter().filter(|measure| measure.key != "on_time") {
+        put(measure.key, number(cell.mean(measure.key)));
+    }
+    put("path_shares", cell.path_shares.iter().map(|share| number(Some(*share))).collect());
+    Value::Object(object)
+}

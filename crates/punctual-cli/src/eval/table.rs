@@ -1,0 +1,93 @@
+//! What people read.
+
+use comfy_table::{CellAlignment, Table, presets};
+use punctual_eval::{
+    experiment::Experiment,
+    measure::{Better, Measure},
+    results::{Cell, Results, Stat},
+};
+
+/// Measures of the table of results, if any cell has a value.
+const COLUMNS: &[&str] = &[
+    "on_time", "bound", "share_of_bound", "p50_ms", "p99_ms", "p999_ms", "goodput_mbps", "waste_ratio", "redundancy_ratio",
+    "score_share_of_bound", "jain", "rebuffers",
+];
+
+fn table() -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL_CONDENSED);
+    table
+}
+
+pub(super) fn list(experiments: &[Experiment]) -> String {
+    let mut table = table();
+    table.set_header(["name", "what it is", "from"]);
+    for experiment in experiments {
+        table.add_row([&experiment.name, &experiment.head.title, &experiment.head.source]);
+    }
+    table.to_string()
+}
+
+/// A row for each cell.
+pub(super) fn results(results: &Results) -> String {
+    let has = |key: &&&str| results.cells.iter().any(|cell| cell.mean(key).is_some());
+    let columns: Vec<&str> = COLUMNS.iter().filter(has).copied().collect();
+    let axes = results.axes.iter().map(|(name, unit)| if unit.is_empty() { name.clone() } else { format!("{name}, {unit}") });
+    let titles = columns.iter().map(|key| Measure::find(key).map_or((*key).to_owned(), |measure| measure.title.to_owned()));
+    let mut table = table();
+    table.set_header(axes.chain(["contender".to_owned()]).chain(titles));
+    for cell in &results.cells {
+        table.add_row(row(cell, &columns));
+    }
+    for column in table.column_iter_mut().skip(results.axes.len() + 1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    format!("{}: {}\n{table}", results.name, results.title)
+}
+
+fn row(cell: &Cell, columns: &[&str]) -> Vec<String> {
+    let params = cell.params.iter().map(|(_, value)| value.clone());
+    let values = columns.iter().map(|key| match cell.stats.get(*key) {
+        Some(stat) if stat.n > 0 => figure(key, stat),
+        _ => String::new(),
+    });
+    params.chain([cell.contender.clone()]).chain(values).collect()
+}
+
+/// A figure as people write it, with its interval where that is worth showing.
+pub(super) fn figure(key: &str, stat: &Stat) -> String {
+    if stat.mean.is_infinite() {
+        return "∞".into();
+    }
+    let share = Measure::find(key).is_some_and(|measure| measure.unit == "share");
+    match (share, key) {
+        (true, "on_time") => format!("{:.1} ± {:.1} %", stat.mean * 100.0, stat.half_width * 100.0),
+        (true, _) => format!("{:.1} %", stat.mean * 100.0),
+        _ if stat.mean.abs() >= 100.0 => format!("{:.0}", stat.mean),
+        _ if stat.mean.abs() >= 10.0 => format!("{:.1}", stat.mean),
+        _ => format!("{:.3}", stat.mean),
+    }
+}
+
+/// A row for each threshold.
+pub(super) fn verdicts(results: &Results) -> String {
+    let mut table = table();
+    table.set_header(["", "must", "measured", "threshold", "where"]);
+    for verdict in &results.verdicts {
+        let mark = if verdict.holds { "yes" } else { "NO" };
+        let [value, threshold] = [verdict.value, verdict.threshold].map(|value| format!("{value:.4}"));
+        table.add_row([mark, &verdict.must, &value, &threshold, &verdict.worst]);
+    }
+    let held = results.verdicts.iter().filter(|verdict| verdict.holds).count();
+    format!("{}: {held} of {} thresholds hold\n{table}", results.name, results.verdicts.len())
+}
+
+/// Whether a change from one value to another is for the better; `None` if the measure does not rank or nothing changed.
+pub(super) fn better(key: &str, a: f64, b: f64) -> Option<bool> {
+    let up = match Measure::find(key)?.better {
+        Better::Up => true,
+        Better::Down => false,
+        Better::Neither => return None,
+    };
+    (a != b).then_some((b > a) == up)
+}
