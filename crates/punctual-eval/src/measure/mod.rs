@@ -234,7 +234,10 @@ fn of_bound(part: f64, bound: f64) -> f64 {
 mod tests {
     use std::collections::BTreeSet;
 
+    use proptest::prelude::*;
+
     use super::{testing::*, *};
+    use crate::record::BlockRow;
 
     #[test]
     fn keys_are_unique_and_found() {
@@ -276,5 +279,41 @@ mod tests {
     fn the_bound_up_to_a_priority_includes_the_higher_ones() {
         let bound = BoundFigures { up_to_priority: vec![(1, 5), (3, 9)], ..Default::default() };
         assert_eq!([0, 1, 2, 3, 4].map(|p| bound.up_to(p)), [None, Some(5), Some(5), Some(9), Some(9)]);
+    }
+
+    /// Blocks of any fate, in order of hand-over.
+    fn any_record() -> impl Strategy<Value = RunRecord> {
+        let fate = (0..3000_u64, prop::option::of(0..300_u64), 0..3_u8, any::<bool>(), 0..=1000_u32, 0..500_u32);
+        let block = fate.prop_map(|(at, latency, priority, deadline, arrived, extra)| {
+            let block = latency.map_or_else(|| lost(at), |latency| block(at, latency));
+            let arrived = if latency.is_some() { 1000 } else { arrived };
+            let deadline = block.deadline.filter(|_| deadline);
+            let good_bytes = if block.on_time() { arrived } else { arrived / 2 };
+            let sent = BlockRow { source_bytes: arrived, resent_bytes: extra, repair_bytes: extra, ..block };
+            BlockRow { priority, deadline, good_bytes, arrived_bytes: arrived, ..sent }
+        });
+        prop::collection::vec(block, 0..60).prop_map(|mut blocks| {
+            blocks.sort_by_key(|block| block.handed_over);
+            of_blocks(blocks)
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn shares_are_shares_and_percentiles_rise(record in any_record()) {
+            let on_time = record.blocks.iter().filter(|block| block.on_time()).count() as u64;
+            let bound = BoundFigures { on_time: on_time + 1, weighted: 1e3, bytes_on_time: 1_000_000, ..Default::default() };
+            let config = with_playout();
+            let run = Run::new(&record, &bound, &config);
+            for measure in MEASURES.iter().filter(|measure| measure.unit == "share" && measure.key != "bound") {
+                let value = measure.of(&run);
+                prop_assert!(value.is_none_or(|value| (0.0..=1.0).contains(&value)), "{} is {value:?}", measure.key);
+            }
+            let of = |key| Measure::find(key).and_then(|measure| measure.of(&run));
+            prop_assert!(of("on_time") <= of("delivered"));
+            let percentiles = ["p50_ms", "p90_ms", "p95_ms", "p99_ms", "p999_ms", "max_ms"].map(of);
+            prop_assert!(percentiles.is_sorted(), "{percentiles:?}");
+            prop_assert_eq!(of("max_ms") == Some(f64::INFINITY), of("delivered").is_some_and(|share| share < 1.0));
+        }
     }
 }
