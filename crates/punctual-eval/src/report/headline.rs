@@ -13,10 +13,10 @@ use crate::results::{FigureKind, Results, Verdict};
 /// So many of ours are named in the sentence, beside one other.
 const OURS: usize = 2;
 
-/// The result in one sentence: what the first contenders reached of the measure the experiment is about, beside a reference.
-pub(super) fn sentence(results: &Results, cast: &Cast) -> String {
+/// The result: what the first contenders reached of the measure the experiment is about, beside a reference; a clause each.
+pub(super) fn clauses(results: &Results, cast: &Cast) -> Vec<String> {
     let Some(of) = subject(results) else {
-        return if results.title.is_empty() { results.name.clone() } else { results.title.clone() };
+        return vec![if results.title.is_empty() { results.name.clone() } else { results.title.clone() }];
     };
     let of = measure(&of);
     let ours =
@@ -26,16 +26,7 @@ pub(super) fn sentence(results: &Results, cast: &Cast) -> String {
     // Plain QUIC is what most is compared with.
     others.sort_by_key(|name| *name != "quic");
     all.extend(others.into_iter().find_map(|name| clause(results, &of, name, all.is_empty())));
-    match of.key {
-        "share_of_bound" => all.join("; "),
-        _ => {
-            let mut heading = of.title.to_string();
-            if let Some(first) = heading.get_mut(..1) {
-                first.make_ascii_uppercase();
-            }
-            format!("{heading}: {}", all.join("; "))
-        }
-    }
+    all
 }
 
 /// The measure the experiment is about: its first figure's, but the share of the bound rather than what it is a share of.
@@ -66,9 +57,9 @@ fn clause(results: &Results, of: &Measure<'_>, name: &str, detail: bool) -> Opti
     if !detail {
         return Some(format!("{name}: {mean}{never}"));
     }
-    let what = if of.key == "share_of_bound" { " of the bound" } else { "" };
+    let what = if of.key == "share_of_bound" { "of the bound" } else { &of.title };
     if values.len() == 1 {
-        return Some(format!("{name}: {mean}{what}"));
+        return Some(format!("{name}: {mean} {what}"));
     }
     let worst = match of.higher {
         Some(true) => finite.iter().copied().min_by(f64::total_cmp),
@@ -76,7 +67,7 @@ fn clause(results: &Results, of: &Measure<'_>, name: &str, detail: bool) -> Opti
         None => None,
     };
     let worst = worst.filter(|_| never.is_empty()).map_or(never, |worst| format!(", worst {}", of.value(worst)));
-    Some(format!("{name}: {mean}{what} on average{worst}"))
+    Some(format!("{name}: {mean} {what} on average{worst}"))
 }
 
 /// The thresholds, each with what was measured.
@@ -147,8 +138,8 @@ mod tests {
         let cells = vec![cell("quic", 0.5), cell("quic", 0.3), cell("ads", 0.99), cell("ads", 0.95)];
         let results = Results { cells, ..Results::default() };
         let cast = Cast::of(&results);
-        let sentence = sentence(&results, &cast);
-        assert_eq!(sentence, "ads: 97.0\u{a0}% of the bound on average, worst 95.0\u{a0}%; quic: 40.0\u{a0}%");
+        let said = clauses(&results, &cast);
+        assert_eq!(sentence, ["ads: 97.0\u{a0}% of the bound on average, worst 95.0\u{a0}%", "quic: 40.0\u{a0}%"]);
     }
 
     #[test]

@@ -38,13 +38,19 @@ pub fn page(results: &Results) -> String {
         cast_style = cast.style(),
         switches = cast.switches(),
         samples = cast.samples(),
-        headline = escape(&headline::sentence(results, &cast)),
+        headline = headline(results, &cast),
         lead = lead(results, &cast),
         verdicts = headline::verdicts(&results.verdicts),
         tables = table::results(&scene),
         definitions = definitions(results, &figures),
         setup = setup(results),
     )
+}
+
+/// The result, a line for each contender.
+fn headline(results: &Results, cast: &Cast) -> String {
+    let clauses: Vec<String> = headline::clauses(results, cast).iter().map(|clause| escape(clause)).collect();
+    format!("<span>{}</span>", clauses.join(";</span> <span>"))
 }
 
 /// What an experiment that asks for no figures shows.

@@ -76,17 +76,16 @@ impl Lines<'_> {
 
     /// Names beside the ends; without room for all, ours and the bound come first.
     fn name_ends(&self, frame: &mut Frame) {
-        let end = |points: &[Point]| {
-            let last = points.iter().rev().find(|point| !point.y.is_nan())?;
-            Some((frame.x.at(last.x), frame.height_of(last.y)))
-        };
+        let last = |points: &[Point]| points.iter().rposition(|point| !point.y.is_nan());
         let mut ends: Vec<End<'_>> = Vec::new();
-        if let Some(at) = end(self.bound) {
+        if let Some(last) = last(self.bound).map(|n| &self.bound[n]) {
+            let at = (frame.x.at(last.x), frame.height_of(last.y));
             ends.push(End { at, text: "bound", class: "bound-name".into() });
         }
         for ours in [true, false] {
             for series in self.series.iter().filter(|series| series.look.ours == ours) {
-                if let Some(at) = end(&series.points) {
+                if let Some(n) = last(&series.points) {
+                    let at = self.place(frame, series, &series.points[n]);
                     ends.push(End { at, text: &series.name, class: format!("s {} name", series.look.class) });
                 }
             }
