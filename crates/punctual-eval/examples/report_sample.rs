@@ -181,7 +181,7 @@ fn cell((contender, use_of, delay, unfair): (&str, f64, f64, f64), bandwidth: f6
         timeline: Timeline {
             on_time: course(0.0),
             on_time_min: course(0.06),
-            arrivals_mbps: (0..150).map(|n| rate(n) * (share - 0.1 * noise(f64::from(n) * delay))).collect(),
+            arrivals_mbps: (0..150).map(|n| (rate(n) * (share - 0.1 * noise(f64::from(n) * delay))).max(0.0)).collect(),
             queue_bytes: (0..150).map(|n| 4e3 * delay * (0.4 + 0.6 * noise(f64::from(n) + delay))).collect(),
             bin_ms: 100.0,
         },

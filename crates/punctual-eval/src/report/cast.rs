@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::plot::{
     Look,
-    svg::{Shape, escape},
+    svg::{Shape, Svg, escape},
 };
 use crate::results::Results;
 
@@ -15,6 +15,22 @@ const GREYS: usize = 6;
 const REFERENCES: [&str; 4] = ["quic", "mpquic", "fcfs", "sctp"];
 /// Colours the usual contenders have in every report, if they take part.
 const USUAL: [(&str, usize); 4] = [("ads", 0), ("admission", 1), ("nine-tails", 2), ("edf", 3)];
+
+/// What a legend shows of a contender.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Sample {
+    Line,
+    Bar,
+}
+
+impl Sample {
+    fn id(self, n: usize) -> String {
+        match self {
+            Self::Line => format!("line-{n}"),
+            Self::Bar => format!("bar-{n}"),
+        }
+    }
+}
 
 /// The contenders in order.
 #[derive(Debug)]
@@ -62,34 +78,26 @@ impl Cast {
         self.members.iter().map(|(name, look)| (name.as_str(), look))
     }
 
-    pub(super) fn look(&self, name: &str) -> Option<&Look> {
-        self.members.iter().find(|member| member.0 == name).map(|member| &member.1)
-    }
-
     /// How many take part.
     pub(super) fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// The name with its marker, as a table or legend shows it.
+    /// The name with its marker, as a table shows it.
     pub(super) fn swatch(&self, name: &str) -> String {
-        let Some(look) = self.look(name) else {
-            return escape(name);
-        };
-        format!("<span class=\"who {}\">{}{}</span>", weight(look), sample(look), escape(name))
+        let n = self.members.iter().position(|member| member.0 == name);
+        n.map_or_else(
+            || escape(name),
+            |n| format!("<span class=\"who {}\">{}</span>", self.weight(n), self.named(n, Sample::Line)),
+        )
     }
 
     /// The legend of a figure: pressing a name hides or shows the contender in all figures.
-    pub(super) fn legend(&self, names: &[&str], bound: bool) -> String {
+    pub(super) fn legend(&self, names: &[&str], sample: Sample, bound: bool) -> String {
         let mut html = String::from("<p class=\"legend\">");
-        for (n, (name, look)) in self.all().enumerate().filter(|(_, (name, _))| names.contains(name)) {
-            let _ = write!(
-                html,
-                "<label for=\"show-{n}\" class=\"l{n} who {}\">{}{}</label>",
-                weight(look),
-                sample(look),
-                escape(name)
-            );
+        for n in (0..self.len()).filter(|&n| names.contains(&self.members[n].0.as_str())) {
+            let (weight, named) = (self.weight(n), self.named(n, sample));
+            let _ = write!(html, "<label for=\"show-{n}\" class=\"l{n} who {weight}\">{named}</label>");
         }
         if bound {
             html.push_str(
@@ -98,6 +106,31 @@ impl Cast {
             );
         }
         html + "</p>\n"
+    }
+
+    fn named(&self, n: usize, sample: Sample) -> String {
+        let id = sample.id(n);
+        let name = escape(&self.members[n].0);
+        format!("<svg class=\"sample\" viewBox=\"0 0 26 12\" aria-hidden=\"true\"><use href=\"#{id}\"/></svg>{name}")
+    }
+
+    fn weight(&self, n: usize) -> &'static str {
+        if self.members[n].1.ours { "ours" } else { "theirs" }
+    }
+
+    /// Pieces of everyone's line and bar, for legends and tables to refer to.
+    pub(super) fn samples(&self) -> String {
+        let mut html = String::from("<svg class=\"samples\" aria-hidden=\"true\">\n");
+        for (n, (_, look)) in self.all().enumerate() {
+            let mut piece = Svg::new(26.0, 12.0, "");
+            piece.curve("line", [(0.0, 6.0), (26.0, 6.0)], "");
+            piece.marker(look.shape, (13.0, 6.0), 3.4, "");
+            let _ = writeln!(html, "<g id=\"{}\" class=\"{}\">{}</g>", Sample::Line.id(n), look.class, piece.marks());
+            let mut piece = Svg::new(26.0, 12.0, "");
+            piece.rect("bar", (7.0, 0.0), (12.0, 12.0), "");
+            let _ = writeln!(html, "<g id=\"{}\" class=\"{}\">{}</g>", Sample::Bar.id(n), look.class, piece.marks());
+        }
+        html + "</svg>\n"
     }
 
     /// The boxes the legends' names switch. They come before everything they act on, and only keyboards see them.
@@ -116,28 +149,14 @@ impl Cast {
         for n in 0..self.len() {
             let _ = writeln!(
                 css,
-                ":root:has(#show-{n}:not(:checked)) svg .s{n} {{ display: none; }} \
+                ":root:has(#show-{n}:not(:checked)) .panels .s{n} {{ display: none; }} \
                  :root:has(#show-{n}:not(:checked)) .l{n} {{ opacity: .4; text-decoration: line-through; }} \
-                 :root:has(.l{n}:hover) svg .s:not(.s{n}) {{ opacity: .13; }} \
+                 :root:has(.l{n}:hover) .panels .s:not(.s{n}) {{ opacity: .13; }} \
                  :root:has(#show-{n}:focus-visible) .l{n} {{ outline: 2px solid; outline-offset: 2px; }}"
             );
         }
         css
     }
-}
-
-fn weight(look: &Look) -> &'static str {
-    if look.ours { "ours" } else { "theirs" }
-}
-
-/// A piece of the contender's line.
-fn sample(look: &Look) -> String {
-    let mut svg = super::plot::svg::Svg::new(26.0, 12.0, "");
-    svg.open(&look.class);
-    svg.curve("line", [(0.0, 6.0), (26.0, 6.0)], "");
-    svg.marker(look.shape, (13.0, 6.0), 3.4, "");
-    svg.close();
-    svg.finish().replacen("<svg ", "<svg class=\"sample\" ", 1).replace(['\n'], "")
 }
 
 #[cfg(test)]
@@ -152,7 +171,7 @@ mod tests {
     #[test]
     fn references_are_grey_and_the_usual_keep_their_colours() {
         let cast = cast(&["dtp-d", "admission", "ads", "quic"]);
-        let class = |name| cast.look(name).map(|look| look.class.as_str()).unwrap_or_default();
+        let class = |name| cast.all().find(|member| member.0 == name).map_or("", |member| &member.1.class);
         assert_eq!([class("dtp-d"), class("admission"), class("ads")], ["s0 c2 ours", "s1 c1 ours", "s2 c0 ours"]);
         assert_eq!(class("quic"), "s3 g0 theirs");
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{
-    cast::Cast,
+    cast::{Cast, Sample},
     plot::{
         Look, Point, Series, Size, XAxis, YAxis,
         bars::Bars,
@@ -33,6 +33,8 @@ struct Drawn {
     panels: Vec<(String, String)>,
     size: Size,
     bound: bool,
+    /// What the legend shows of each contender; none if every mark is named where it is.
+    sample: Option<Sample>,
     notes: Vec<String>,
 }
 
@@ -48,6 +50,7 @@ impl<'a> Scene<'a> {
                 panels: Vec::new(),
                 size: Size::Wide,
                 bound: false,
+                sample: Some(Sample::Line),
                 notes: vec!["Nothing was measured at these values.".into()],
             },
             // Lines without anything to be along are bars.
@@ -61,7 +64,7 @@ impl<'a> Scene<'a> {
             }
         };
         let names = self.names(&selection);
-        let mut html = self.cast.legend(&names, drawn.bound);
+        let mut html = drawn.sample.map_or_else(String::new, |sample| self.cast.legend(&names, sample, drawn.bound));
         let _ = write!(html, "<div class=\"panels {}\">", drawn.size.class());
         for (title, svg) in &drawn.panels {
             html.push_str("<div class=\"panel\">");
@@ -188,7 +191,7 @@ impl<'a> Scene<'a> {
                 self.series(panel, of, place, |cell| with_unit(value(cell, axis), unit))
             })
             .collect();
-        let y = YAxis::fit(of.heading(), of.share, figure.log_y, false, extents(&drawn));
+        let y = YAxis::fit(of.heading(), of.share, figure.log_y, false, extents(&drawn, of.share));
         let panels = selection.panels.iter().zip(&drawn).map(|(panel, (series, bound))| {
             let label = format!("{} {}", figure.title, panel.title);
             let plot = Lines { size, label: &label, x: x.clone(), y: y.clone(), series, bound };
@@ -199,6 +202,7 @@ impl<'a> Scene<'a> {
             panels,
             size,
             bound: drawn.iter().any(|panel| !panel.1.is_empty()),
+            sample: Some(Sample::Line),
             notes: self.notes(&drawn, of, y.infinite),
         }
     }
@@ -226,8 +230,8 @@ impl<'a> Scene<'a> {
                 (XAxis { title: String::new(), at, log: false, ordinal: true }, drawn)
             }
         };
-        let y = YAxis::fit(of.heading(), of.share, figure.log_y, true, extents(&drawn));
-        let text = |value: f64| of.bare(value).replace(" %", "");
+        let y = YAxis::fit(of.heading(), of.share, figure.log_y, true, extents(&drawn, of.share));
+        let text = |value: f64| of.bare(value).replace("\u{a0}%", "");
         let panels = selection.panels.iter().zip(&drawn).map(|(panel, (series, bound))| {
             let label = format!("{} {}", figure.title, panel.title);
             let single = groups.is_none();
@@ -239,6 +243,7 @@ impl<'a> Scene<'a> {
             panels,
             size,
             bound: drawn.iter().any(|panel| !panel.1.is_empty()),
+            sample: groups.map(|_| Sample::Bar),
             notes: self.notes(&drawn, of, y.infinite),
         }
     }
@@ -292,7 +297,7 @@ impl<'a> Scene<'a> {
             "Of all seeds' blocks, the share that took longer than x; markers at 50, 90, 99, 99.9 … %.".into(),
             "A plateau to the right edge is the share never delivered.".into(),
         ];
-        Drawn { panels: panels.collect(), size, bound: false, notes }
+        Drawn { panels: panels.collect(), size, bound: false, sample: Some(Sample::Line), notes }
     }
 
     fn timeline(&self, figure: &Figure, selection: &Selection<'a>) -> Drawn {
@@ -336,7 +341,7 @@ impl<'a> Scene<'a> {
             (title.clone(), Strips { label: &label, strips, seconds, bin: 1.0 }.draw())
         });
         let notes = vec!["Lines are means over the seeds; areas reach down to the worst seed.".into()];
-        Drawn { panels: panels.collect(), size: Size::Wide, bound: false, notes }
+        Drawn { panels: panels.collect(), size: Size::Wide, bound: false, sample: Some(Sample::Line), notes }
     }
 
     fn rate(&self, selection: &Selection<'a>) -> Drawn {
@@ -364,17 +369,19 @@ impl<'a> Scene<'a> {
         let notes = vec![
             "New block bytes that arrived, and what stood in the first path's queue; means over the seeds.".into(),
         ];
-        Drawn { panels: panels.collect(), size: Size::Wide, bound: false, notes }
+        Drawn { panels: panels.collect(), size: Size::Wide, bound: false, sample: Some(Sample::Line), notes }
     }
 }
 
 /// Every value an axis has to hold, intervals included.
-fn extents(drawn: &[(Vec<Series>, Vec<Point>)]) -> Vec<f64> {
+fn extents(drawn: &[(Vec<Series>, Vec<Point>)], share: bool) -> Vec<f64> {
     let points = drawn.iter().flat_map(|(series, bound)| series.iter().flat_map(|series| &series.points).chain(bound));
     points
         .flat_map(|point| {
             let half = if point.half.is_finite() && point.y.is_finite() { point.half } else { 0.0 };
-            [point.y - half, point.y, point.y + half]
+            // An interval may reach beyond what a share can be; the axis need not.
+            let edge = |at: f64| if share && (0.0..=1.0).contains(&point.y) { at.clamp(0.0, 1.0) } else { at };
+            [edge(point.y - half), point.y, edge(point.y + half)]
         })
         .collect()
 }

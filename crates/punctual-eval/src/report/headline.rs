@@ -8,32 +8,25 @@ use super::{
     select::title,
     words::{Measure, measure},
 };
-use crate::results::{Cell, FigureKind, Results, Verdict};
+use crate::results::{FigureKind, Results, Verdict};
 
-/// Contenders named in the sentence: so many of ours, and so many others.
+/// So many of ours are named in the sentence, beside one other.
 const OURS: usize = 2;
-const OTHERS: usize = 1;
 
-/// The result in one sentence: what the first contenders reached of the measure the experiment is about, beside a reference.
-pub(super) fn sentence(results: &Results, cast: &Cast) -> String {
+/// The result: what the first contenders reached of the measure the experiment is about, beside a reference; a clause each.
+pub(super) fn clauses(results: &Results, cast: &Cast) -> Vec<String> {
     let Some(of) = subject(results) else {
-        return if results.title.is_empty() { results.name.clone() } else { results.title.clone() };
+        return vec![if results.title.is_empty() { results.name.clone() } else { results.title.clone() }];
     };
     let of = measure(&of);
-    let said = |ours: bool| {
-        cast.all().filter(move |(_, look)| look.ours == ours).filter_map(|(name, _)| clause(results, &of, name))
-    };
-    let all: Vec<String> = said(true).take(OURS).chain(said(false).take(OTHERS)).collect();
-    match of.key {
-        "share_of_bound" => all.join("; "),
-        _ => {
-            let mut heading = of.title.to_string();
-            if let Some(first) = heading.get_mut(..1) {
-                first.make_ascii_uppercase();
-            }
-            format!("{heading}: {}", all.join("; "))
-        }
-    }
+    let ours =
+        cast.all().filter(|(_, look)| look.ours).filter_map(|(name, _)| clause(results, &of, name, true)).take(OURS);
+    let mut all: Vec<String> = ours.collect();
+    let mut others: Vec<&str> = cast.all().filter(|(_, look)| !look.ours).map(|(name, _)| name).collect();
+    // Plain QUIC is what most is compared with.
+    others.sort_by_key(|name| *name != "quic");
+    all.extend(others.into_iter().find_map(|name| clause(results, &of, name, all.is_empty())));
+    all
 }
 
 /// The measure the experiment is about: its first figure's, but the share of the bound rather than what it is a share of.
@@ -48,31 +41,33 @@ fn subject(results: &Results) -> Option<String> {
     [first.unwrap_or("share_of_bound"), "share_of_bound", "on_time"].into_iter().find(|key| has(key)).map(str::to_owned)
 }
 
-/// A contender's mean over all parameter sets, and its worst.
-fn clause(results: &Results, of: &Measure<'_>, name: &str) -> Option<String> {
+/// A contender's mean over all parameter sets, and in detail its worst.
+fn clause(results: &Results, of: &Measure<'_>, name: &str, detail: bool) -> Option<String> {
     let cells = results.cells.iter().filter(|cell| cell.contender == name);
-    let values: Vec<(f64, &Cell)> = cells.filter_map(|cell| Some((of.of(cell)?.mean, cell))).collect();
-    let finite: Vec<f64> = values.iter().map(|value| value.0).filter(|value| value.is_finite()).collect();
-    let what = if of.key == "share_of_bound" { " of the bound" } else { "" };
+    let values: Vec<f64> = cells.filter_map(|cell| Some(of.of(cell)?.mean)).collect();
+    let finite: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
     if finite.is_empty() {
-        return (!values.is_empty()).then(|| format!("{name} never"));
+        return (!values.is_empty()).then(|| format!("{name}: never"));
     }
     let mean = of.value(finite.iter().sum::<f64>() / finite.len() as f64);
+    let never = match values.len() - finite.len() {
+        0 => String::new(),
+        never => format!(", never in {never} of {} cases", values.len()),
+    };
+    if !detail {
+        return Some(format!("{name}: {mean}{never}"));
+    }
+    let what = if of.key == "share_of_bound" { "of the bound" } else { &of.title };
     if values.len() == 1 {
-        return Some(format!("{name}: {mean}{what}"));
+        return Some(format!("{name}: {mean} {what}"));
     }
     let worst = match of.higher {
-        Some(true) => values.iter().min_by(|a, b| a.0.total_cmp(&b.0)),
-        Some(false) => values.iter().max_by(|a, b| a.0.total_cmp(&b.0)),
+        Some(true) => finite.iter().copied().min_by(f64::total_cmp),
+        Some(false) => finite.iter().copied().max_by(f64::total_cmp),
         None => None,
     };
-    let never = values.len() - finite.len();
-    let tail = match worst {
-        _ if never > 0 => format!(", never in {never} of {} cases", values.len()),
-        Some((worst, _)) => format!(", worst {}", of.value(*worst)),
-        None => String::new(),
-    };
-    Some(format!("{name}: {mean}{what} on average{tail}"))
+    let worst = worst.filter(|_| never.is_empty()).map_or(never, |worst| format!(", worst {}", of.value(worst)));
+    Some(format!("{name}: {mean} {what} on average{worst}"))
 }
 
 /// The thresholds, each with what was measured.
@@ -131,7 +126,7 @@ pub(super) fn worst(results: &Results, cast: &Cast) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::Stat;
+    use crate::results::{Cell, Stat};
 
     fn cell(contender: &str, share: f64) -> Cell {
         let stat = Stat { mean: share, n: 10, ..Stat::default() };
@@ -143,11 +138,8 @@ mod tests {
         let cells = vec![cell("quic", 0.5), cell("quic", 0.3), cell("ads", 0.99), cell("ads", 0.95)];
         let results = Results { cells, ..Results::default() };
         let cast = Cast::of(&results);
-        let sentence = sentence(&results, &cast);
-        assert_eq!(
-            sentence,
-            "ads: 97.0 % of the bound on average, worst 95.0 %; quic: 40.0 % of the bound on average, worst 30.0 %"
-        );
+        let said = clauses(&results, &cast);
+        assert_eq!(sentence, ["ads: 97.0\u{a0}% of the bound on average, worst 95.0\u{a0}%", "quic: 40.0\u{a0}%"]);
     }
 
     #[test]

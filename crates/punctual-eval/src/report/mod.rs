@@ -27,7 +27,7 @@ pub fn page(results: &Results) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>{name}</title>\n<style>\n{style}{cast_style}</style>\n</head>\n<body>\n{switches}\
+         <title>{name}</title>\n<style>\n{style}{cast_style}</style>\n</head>\n<body>\n{switches}{samples}\
          <p class=\"eyebrow\"><b>{name}</b> {title}</p>\n<h1>{headline}</h1>\n{lead}{verdicts}{drawn}\
          <section><h2>All results</h2>\n{tables}</section>\n\
          <section><h2>What the words mean</h2>\n{definitions}</section>\n\
@@ -37,13 +37,20 @@ pub fn page(results: &Results) -> String {
         style = include_str!("style.css"),
         cast_style = cast.style(),
         switches = cast.switches(),
-        headline = escape(&headline::sentence(results, &cast)),
+        samples = cast.samples(),
+        headline = headline(results, &cast),
         lead = lead(results, &cast),
         verdicts = headline::verdicts(&results.verdicts),
         tables = table::results(&scene),
         definitions = definitions(results, &figures),
         setup = setup(results),
     )
+}
+
+/// The result, a line for each contender.
+fn headline(results: &Results, cast: &Cast) -> String {
+    let clauses: Vec<String> = headline::clauses(results, cast).iter().map(|clause| escape(clause)).collect();
+    format!("<span>{}</span>", clauses.join(";</span> <span>"))
 }
 
 /// What an experiment that asks for no figures shows.
@@ -59,7 +66,7 @@ fn lead(results: &Results, cast: &Cast) -> String {
         "" => String::new(),
         text => format!("<p class=\"{class}\">{}</p>\n", escape(text)),
     };
-    let source = if results.source.is_empty() { String::new() } else { format!("After {}.", results.source) };
+    let source = if results.source.is_empty() { String::new() } else { format!("Source: {}.", results.source) };
     let worst = headline::worst(results, cast).unwrap_or_default();
     paragraph("lead", &results.about) + &paragraph("note", format!("{worst} {source}").trim())
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt::Write as _};
 use super::{
     figure::Scene,
     plot::{scale::percent, svg::escape},
-    select::{Selection, title, value, values},
+    select::{Panel, Selection, title, value, values},
     words::{Measure, known, measure, with_unit},
 };
 use crate::results::{Cell, Results, Stat};
@@ -17,6 +17,8 @@ const COLUMNS: [&str; 8] =
 const MOST_OPEN: usize = 2;
 /// Without any of the usual columns, at most this many others.
 const MOST_OTHERS: usize = 10;
+/// With more columns than this along an axis, intervals are not written.
+const MOST_WITH_INTERVALS: usize = 7;
 
 /// The measures shown in tables: the usual ones and those of the figures, where any run had a value.
 pub(super) fn columns(results: &Results) -> Vec<Measure<'_>> {
@@ -125,12 +127,15 @@ fn summary(scene: &Scene<'_>, columns: &[Measure<'_>]) -> String {
         for of in columns {
             let stats: Vec<Stat> = cells().filter_map(|cell| of.of(cell)).collect();
             let text = match mean(&stats) {
-                None => "–".into(),
-                Some((mean, 0)) => of.bare(mean),
-                Some((mean, _)) if mean.is_infinite() => "∞".into(),
-                Some((mean, infinite)) => format!("{} ({infinite}× ∞)", of.bare(mean)),
+                None => "<td>–</td>".into(),
+                Some((mean, 0)) => format!("<td>{}</td>", escape(&of.bare(mean))),
+                Some((mean, _)) if mean.is_infinite() => "<td>∞</td>".into(),
+                Some((mean, infinite)) => format!(
+                    "<td title=\"infinite at {infinite} sets of parameters; the mean of the others\">{} <small>({infinite}× ∞)</small></td>",
+                    escape(&of.bare(mean))
+                ),
             };
-            let _ = write!(html, "<td>{}</td>", escape(&text));
+            html.push_str(&text);
         }
         if shares {
             let of = measure("share_of_bound");
@@ -251,17 +256,14 @@ fn by_source(scene: &Scene<'_>, cells: &[&Cell]) -> String {
     html + "</tbody></table></div>"
 }
 
-/// A measure, with an axis along the columns, and contenders by the other axes along the rows. The best of a column's
-/// parameter set is bold.
+/// A measure, with an axis along the columns, and contenders by the other axes along the rows.
 pub(super) fn axis_by_axis(scene: &Scene<'_>, selection: &Selection<'_>, of: &Measure<'_>) -> String {
     let all: Vec<&Cell> = selection.panels.iter().flat_map(|panel| panel.cells.iter().copied()).collect();
     let columns = selection.x.map_or_else(|| vec![""], |axis| values(&all, axis));
-    let at = |cell: &Cell| selection.x.map_or("", |axis| value(cell, axis)).to_owned();
-    let heading = of.heading();
-    let mut html = format!("<div class=\"scroll\"><table><thead><tr><th>{}</th>", escape(&heading));
-    if selection.panels.len() > 1 {
-        html.push_str("<th></th>");
-    }
+    // Many columns leave no room for intervals; a pointer still finds them.
+    let class = if columns.len() > MOST_WITH_INTERVALS { "dense" } else { "" };
+    let heading = escape(&of.heading());
+    let mut html = format!("<div class=\"scroll\"><table class=\"{class}\"><thead><tr><th>{heading}</th>");
     for column in &columns {
         let text = selection.x.map_or_else(String::new, |axis| {
             let (name, unit) = &scene.results.axes[axis];
@@ -272,35 +274,43 @@ pub(super) fn axis_by_axis(scene: &Scene<'_>, selection: &Selection<'_>, of: &Me
     }
     html.push_str("</tr></thead><tbody>");
     for panel in &selection.panels {
-        let value_of = |name: &str, column: &str| {
-            let cell = panel.cells.iter().find(|cell| cell.contender == name && at(cell) == column)?;
-            of.of(cell)
-        };
-        let best = |column: &str| {
-            let means = scene.cast.all().filter_map(|(name, _)| value_of(name, column)).map(|stat| stat.mean);
-            match of.higher {
-                Some(true) => means.max_by(f64::total_cmp),
-                Some(false) => means.min_by(f64::total_cmp),
-                None => None,
-            }
-        };
-        let best: Vec<Option<f64>> = columns.iter().map(|column| best(column)).collect();
-        for (name, look) in scene.cast.all().filter(|(name, _)| panel.cells.iter().any(|cell| cell.contender == *name))
-        {
-            let _ = write!(html, "<tr class=\"{}\"><td>{}</td>", weight(look.ours), scene.cast.swatch(name));
-            if selection.panels.len() > 1 {
-                let _ = write!(html, "<td>{}</td>", escape(&panel.title));
-            }
-            for (column, best) in columns.iter().zip(&best) {
-                let stat = value_of(name, column);
-                let cell = figure_cell(of, stat);
-                let bold = stat.is_some_and(|stat| *best == Some(stat.mean));
-                html.push_str(&if bold { cell.replacen("<td", "<td class=\"best\"", 1) } else { cell });
-            }
-            html.push_str("</tr>\n");
+        if selection.panels.len() > 1 {
+            let (span, title) = (columns.len() + 1, escape(&panel.title));
+            let _ = writeln!(html, "<tr class=\"group\"><th colspan=\"{span}\" scope=\"rowgroup\">{title}</th></tr>");
         }
+        html.push_str(&rows(scene, panel, selection.x, &columns, of));
     }
     html + "</tbody></table></div>"
+}
+
+/// A panel's contenders by the values of an axis; the best of each value is bold.
+fn rows(scene: &Scene<'_>, panel: &Panel<'_>, x: Option<usize>, columns: &[&str], of: &Measure<'_>) -> String {
+    let at = |cell: &Cell, column: &str| x.is_none_or(|axis| value(cell, axis) == column);
+    let value_of = |name: &str, column: &str| {
+        let cell = panel.cells.iter().find(|cell| cell.contender == name && at(cell, column))?;
+        of.of(cell)
+    };
+    let best = |column: &&str| {
+        let means = scene.cast.all().filter_map(|(name, _)| value_of(name, column)).map(|stat| stat.mean);
+        match of.higher {
+            Some(true) => means.max_by(f64::total_cmp),
+            Some(false) => means.min_by(f64::total_cmp),
+            None => None,
+        }
+    };
+    let best: Vec<Option<f64>> = columns.iter().map(best).collect();
+    let mut html = String::new();
+    for (name, look) in scene.cast.all().filter(|(name, _)| panel.cells.iter().any(|cell| cell.contender == *name)) {
+        let _ = write!(html, "<tr class=\"{}\"><td>{}</td>", weight(look.ours), scene.cast.swatch(name));
+        for (column, best) in columns.iter().zip(&best) {
+            let stat = value_of(name, column);
+            let cell = figure_cell(of, stat);
+            let bold = stat.is_some_and(|stat| *best == Some(stat.mean));
+            html.push_str(&if bold { cell.replacen("<td", "<td class=\"best\"", 1) } else { cell });
+        }
+        html.push_str("</tr>\n");
+    }
+    html
 }
 
 fn weight(ours: bool) -> &'static str {

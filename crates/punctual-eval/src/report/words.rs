@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn figures_are_written_in_full() {
         let stat = Stat { mean: 0.979, half_width: 0.003, min: 0.97, max: 0.98, n: 10 };
-        assert_eq!(measure("on_time").full(&stat), "97.9 % ±0.3 (95 %), 97.0 % to 98.0 % over 10 seeds");
+        assert_eq!(measure("on_time").full(&stat), "97.9\u{a0}% ±0.3 (95 %), 97.0\u{a0}% to 98.0\u{a0}% over 10 seeds");
         let once = Stat { mean: f64::INFINITY, n: 1, ..Stat::default() };
         assert_eq!(measure("p99_ms").full(&once), "∞ ms");
     }

@@ -32,7 +32,7 @@ impl Frame {
         let tilt = frame.category_tilt(x);
         frame.bottom -= tilt;
         frame.settle_y(y, size);
-        frame.x = Scale::new(x.domain(), frame.inset(x), x.log);
+        frame.x = Scale::new(x.domain(), frame.inset(x, y), x.log);
         frame.write_x(x, height);
         frame
     }
@@ -93,8 +93,13 @@ impl Frame {
     }
 
     /// Points of a numeric axis keep a little clear of the edges.
-    fn inset(&self, x: &XAxis) -> (f64, f64) {
-        let room = if x.ordinal { 0.0 } else { 12.0 };
+    fn inset(&self, x: &XAxis, y: &YAxis) -> (f64, f64) {
+        // Infinite values stand side by side, which takes more room.
+        let room = match (x.ordinal, y.infinite) {
+            (true, _) => 0.0,
+            (false, false) => 12.0,
+            (false, true) => 26.0,
+        };
         (self.left + room, self.right - room)
     }
 

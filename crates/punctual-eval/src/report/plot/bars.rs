@@ -43,7 +43,21 @@ impl Bars<'_> {
             }
             frame.svg.close();
         }
-        let half = places as f64 * width / 2.0 + 3.0;
+        self.draw_bound(&mut frame, places as f64 * width / 2.0 + 3.0);
+        // On top of everything, else the bound would cross them out.
+        for (series, n) in self.series.iter().zip(0..) {
+            let place = if self.single { 0 } else { n };
+            let offset = (f64::from(place) - places as f64 / 2.0) * width;
+            frame.svg.open(&format!("s {}", series.look.class));
+            for point in series.points.iter().filter(|point| !point.y.is_nan()) {
+                self.value(&mut frame, point, offset, width);
+            }
+            frame.svg.close();
+        }
+        frame.svg.finish()
+    }
+
+    fn draw_bound(&self, frame: &mut Frame, half: f64) {
         for point in self.bound {
             let (x, y) = (frame.x.at(point.x), frame.height_of(point.y));
             frame.svg.curve("bound", [(x - half, y), (x + half, y)], &point.title);
@@ -52,7 +66,6 @@ impl Bars<'_> {
             let y = frame.height_of(last.y);
             frame.svg.text("bound-name", (frame.right + 8.0, y + 4.0), Anchor::Start, "bound");
         }
-        frame.svg.finish()
     }
 
     fn bar(&self, frame: &mut Frame, point: &Point, offset: f64, width: f64) {
@@ -65,16 +78,24 @@ impl Bars<'_> {
         let floor = if self.y.domain.0 <= 0.0 { frame.y.at(0.0) } else { frame.bottom };
         let (top, height) = (y.min(floor), (y - floor).abs());
         frame.svg.rect("bar", (x + gap, top), (width - 2.0 * gap, height), &point.title);
-        let middle = x + width / 2.0;
-        let mut above = top;
-        if point.y.is_finite() && point.half.is_finite() && point.half > 0.0 {
+        if has_interval(point) {
+            let middle = x + width / 2.0;
             let (low, high) = (frame.y.at(point.y - point.half), frame.y.at(point.y + point.half));
             frame.svg.line("whisker dark", (middle, low), (middle, high));
-            above = high.min(top);
-        }
-        let text = (self.value)(point.y);
-        if text_width(&text) <= width + 2.0 {
-            frame.svg.text("value", (middle, above - 5.0), Anchor::Middle, &text);
         }
     }
+
+    /// Writes a bar's value above it, if it is wide enough.
+    fn value(&self, frame: &mut Frame, point: &Point, offset: f64, width: f64) {
+        let text = (self.value)(point.y);
+        if text_width(&text) <= width + 2.0 {
+            let top = if has_interval(point) { frame.y.at(point.y + point.half) } else { frame.height_of(point.y) };
+            let x = frame.x.at(point.x) + offset + width / 2.0;
+            frame.svg.text("value", (x, top - 5.0), Anchor::Middle, &text);
+        }
+    }
+}
+
+fn has_interval(point: &Point) -> bool {
+    point.y.is_finite() && point.half.is_finite() && point.half > 0.0
 }

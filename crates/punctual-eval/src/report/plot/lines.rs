@@ -47,7 +47,7 @@ impl Lines<'_> {
         }
         self.draw_bound(&mut frame);
         for series in back_to_front(self.series) {
-            line(&mut frame, series, self.size.radius());
+            self.line(&mut frame, series);
         }
         if wide {
             self.name_ends(&mut frame);
@@ -76,17 +76,16 @@ impl Lines<'_> {
 
     /// Names beside the ends; without room for all, ours and the bound come first.
     fn name_ends(&self, frame: &mut Frame) {
-        let end = |points: &[Point]| {
-            let last = points.iter().rev().find(|point| !point.y.is_nan())?;
-            Some((frame.x.at(last.x), frame.height_of(last.y)))
-        };
+        let last = |points: &[Point]| points.iter().rposition(|point| !point.y.is_nan());
         let mut ends: Vec<End<'_>> = Vec::new();
-        if let Some(at) = end(self.bound) {
+        if let Some(last) = last(self.bound).map(|n| &self.bound[n]) {
+            let at = (frame.x.at(last.x), frame.height_of(last.y));
             ends.push(End { at, text: "bound", class: "bound-name".into() });
         }
         for ours in [true, false] {
             for series in self.series.iter().filter(|series| series.look.ours == ours) {
-                if let Some(at) = end(&series.points) {
+                if let Some(n) = last(&series.points) {
+                    let at = self.place(frame, series, &series.points[n]);
                     ends.push(End { at, text: &series.name, class: format!("s {} name", series.look.class) });
                 }
             }
@@ -105,32 +104,46 @@ impl Lines<'_> {
             frame.svg.close();
         }
     }
+
+    fn line(&self, frame: &mut Frame, series: &Series) {
+        frame.svg.open(&format!("s {}", series.look.class));
+        for stretch in stretches(&series.points) {
+            let points: Vec<_> = stretch.iter().map(|point| (frame.x.at(point.x), frame.y.at(point.y))).collect();
+            if points.len() > 1 {
+                frame.svg.curve("line", points, &series.name);
+            }
+        }
+        // Where values become infinite the line leaves the scale.
+        for pair in series.points.windows(2).filter(|pair| !pair[0].y.is_nan() && !pair[1].y.is_nan()) {
+            if pair[0].y.is_finite() != pair[1].y.is_finite() {
+                let ends = [&pair[0], &pair[1]].map(|point| self.place(frame, series, point));
+                frame.svg.curve("line off", ends, &series.name);
+            }
+        }
+        for point in series.points.iter().filter(|point| !point.y.is_nan()) {
+            let at = self.place(frame, series, point);
+            frame.svg.marker(series.look.shape, at, self.size.radius(), &point.title);
+        }
+        frame.svg.close();
+    }
+
+    /// Where a point lies. Infinite ones would all lie on each other: they stand side by side instead.
+    fn place(&self, frame: &Frame, series: &Series, point: &Point) -> (f64, f64) {
+        let (x, y) = (frame.x.at(point.x), frame.height_of(point.y));
+        if point.y.is_finite() {
+            return (x, y);
+        }
+        let beyond = |other: &&Series| other.points.iter().any(|at| at.x == point.x && at.y.is_infinite());
+        let names: Vec<&str> = self.series.iter().filter(beyond).map(|series| series.name.as_str()).collect();
+        let rank = names.iter().position(|name| *name == series.name).unwrap_or_default() as f64;
+        let gap = 2.6 * self.size.radius();
+        ((x + (rank - (names.len() as f64 - 1.0) / 2.0) * gap).clamp(frame.left, frame.right), y)
+    }
 }
 
 /// Stretches of neighbouring points that a line can connect.
 fn stretches(points: &[Point]) -> impl Iterator<Item = &[Point]> {
     points.split(|point| !point.y.is_finite()).filter(|stretch| !stretch.is_empty())
-}
-
-fn line(frame: &mut Frame, series: &Series, radius: f64) {
-    frame.svg.open(&format!("s {}", series.look.class));
-    for stretch in stretches(&series.points) {
-        let points: Vec<_> = stretch.iter().map(|point| (frame.x.at(point.x), frame.y.at(point.y))).collect();
-        if points.len() > 1 {
-            frame.svg.curve("line", points, &series.name);
-        }
-    }
-    // Where values become infinite the line leaves the scale.
-    for pair in series.points.windows(2).filter(|pair| !pair[0].y.is_nan() && !pair[1].y.is_nan()) {
-        if pair[0].y.is_infinite() || pair[1].y.is_infinite() {
-            let ends = [&pair[0], &pair[1]].map(|point| (frame.x.at(point.x), frame.height_of(point.y)));
-            frame.svg.curve("line off", ends, &series.name);
-        }
-    }
-    for point in series.points.iter().filter(|point| !point.y.is_nan()) {
-        frame.svg.marker(series.look.shape, (frame.x.at(point.x), frame.height_of(point.y)), radius, &point.title);
-    }
-    frame.svg.close();
 }
 
 fn has_interval(point: &Point) -> bool {

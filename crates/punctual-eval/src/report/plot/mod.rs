@@ -10,7 +10,7 @@ pub(super) mod scale;
 pub(super) mod strips;
 pub(super) mod svg;
 
-use scale::{Scale, percent_number, tick_label};
+use scale::{Scale, number, tick_label};
 use svg::Shape;
 
 /// How a series looks, in every plot of the page.
@@ -133,8 +133,8 @@ impl YAxis {
     fn ticks(&self, scale: &Scale, about: usize) -> Vec<(f64, String)> {
         let (ticks, step) = scale.ticks(about);
         let text = |tick: f64| match self.share {
-            true if step > 0.0 => tick_label(tick * 100.0, step * 100.0) + " %",
-            true => percent_number(tick).trim_end_matches('0').trim_end_matches('.').to_owned() + " %",
+            true if step > 0.0 => tick_label(tick * 100.0, step * 100.0) + "\u{a0}%",
+            true => number(tick * 100.0) + "\u{a0}%",
             false => tick_label(tick, step),
         };
         ticks.into_iter().map(|tick| (tick, text(tick))).collect()

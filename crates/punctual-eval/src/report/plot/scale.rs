@@ -142,7 +142,7 @@ fn grouped(text: &str) -> String {
 
 /// A share in per cent, never rounded to all or nothing unless it is.
 pub(in crate::report) fn percent(share: f64) -> String {
-    format!("{} %", percent_number(share))
+    format!("{}\u{a0}%", percent_number(share))
 }
 
 /// The same without the sign.
@@ -207,8 +207,11 @@ mod tests {
 
     #[test]
     fn shares_are_not_rounded_away() {
-        assert_eq!([1.0, 0.0, 0.99967, 0.6033, 1e-9].map(percent), ["100 %", "0 %", "99.97 %", "60.3 %", "< 0.0001 %"]);
-        assert_eq!(percent(1.0 - 1e-9), "> 99.9999 %");
+        assert_eq!(
+            [1.0, 0.0, 0.99967, 0.6033, 1e-9].map(percent),
+            ["100", "0", "99.97", "60.3", "< 0.0001"].map(|text| text.to_owned() + "\u{a0}%")
+        );
+        assert_eq!(percent(1.0 - 1e-9), "> 99.9999\u{a0}%");
     }
 
     proptest! {

@@ -48,7 +48,7 @@ impl Shape {
 
     /// The outline around (0, 0), about `r` in every direction, and whether it is drawn as strokes rather than filled.
     fn outline(self, r: f64) -> (String, bool) {
-        let disc = format!("m{0:.1} 0a{1:.1} {1:.1} 0 1 0 {2:.1} 0a{1:.1} {1:.1} 0 1 0 {0:.1} 0z", -r, r, 2.0 * r);
+        let disc = format!("m{:.1} 0a{r} {r} 0 1 0 {d:.1} 0a{r} {r} 0 1 0 {:.1} 0z", -r, -2.0 * r, d = 2.0 * r);
         match self {
             Self::Disc => (disc, false),
             Self::Ring => (disc, true),
@@ -164,6 +164,11 @@ impl Svg {
         )
     }
 
+    /// The marks alone, to be put into another drawing.
+    pub(in crate::report) fn marks(&self) -> &str {
+        &self.body
+    }
+
     fn push(&mut self, element: fmt::Arguments<'_>) {
         // Writing to a string cannot fail.
         let _ = self.body.write_fmt(element);
@@ -203,7 +208,7 @@ pub(in crate::report) fn escape(text: &str) -> String {
 /// About how wide a text of the plots is; fonts differ, so rather too wide than too narrow.
 pub(in crate::report) fn text_width(text: &str) -> f64 {
     let width = |c: char| match c {
-        'i' | 'j' | 'l' | '.' | ',' | ':' | '|' | '\'' | ' ' | '\u{202f}' => 4.0,
+        'i' | 'j' | 'l' | '.' | ',' | ':' | '|' | '\'' | ' ' | '\u{a0}' | '\u{202f}' => 4.0,
         'm' | 'w' | 'M' | 'W' | '%' | '@' => 11.0,
         c if c.is_uppercase() => 8.6,
         _ => 7.1,
