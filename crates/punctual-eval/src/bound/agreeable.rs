@@ -5,26 +5,6 @@ use super::machine::Task;
 /// Looks at a task, at most, before it is left to other bounds.
 const MOST_STEPS: usize = 20_000_000;
 
-/// Tasks with windows widened until they agree: as they are, if they did. `tasks` are in order of release.
-///
-/// Either due dates rise to the latest so far, or releases fall to the earliest of what is not due before.
-pub(super) fn widened(tasks: &[Task]) -> [Vec<Task>; 2] {
-    let mut later = tasks.to_vec();
-    let mut latest = i64::MIN;
-    for task in &mut later {
-        latest = latest.max(task.due);
-        task.due = latest;
-    }
-    let mut earlier = tasks.to_vec();
-    earlier.sort_unstable_by_key(|task| (task.due, task.release));
-    let mut earliest = i64::MAX;
-    for task in earlier.iter_mut().rev() {
-        earliest = earliest.min(task.release);
-        task.release = earliest;
-    }
-    [later, earlier]
-}
-
 /// Whether no task has its window inside another's. `tasks` are in order of release, then due date.
 pub(super) fn agree(tasks: &[Task]) -> bool {
     tasks.is_sorted_by_key(|task| task.due)

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use punctual_sim::{LinkSpec, Rate, Schedule, trace::Opportunities};
+use punctual_sim::{LinkSpec, Loss, Rate, Schedule, trace::Opportunities};
 
 /// Bytes of work are counted in units of 1/1024, so that all that follows is exact arithmetic on whole numbers. Capacity is
 /// rounded in the sender's favour.
@@ -22,9 +22,8 @@ const QUIC_OVERHEAD: u32 = 1 + 8 + 1 + 16 + 1 + 1;
 pub(super) struct Path {
     /// `None`: as much as one likes, at once.
     work: Option<Work>,
-    /// Of an MTU's bytes, those that can be a block's.
-    payload: u128,
-    mtu: u128,
+    /// Of the bytes on the wire, in units, those that can be a block's: a numerator and a denominator.
+    units_per_byte: (u128, u128),
     delay: Delay,
 }
 
@@ -38,12 +37,16 @@ impl Path {
             Rate::Steps(schedule) => Some(Work::Steps(Steps::new(schedule))),
             Rate::Trace(trace) => Some(Work::Trace(trace.clone())),
         };
-        (payload > 0).then(|| Self {
-            work,
-            payload: payload.into(),
-            mtu: spec.mtu.into(),
-            delay: Delay::new(&spec.delay),
-        })
+        let units_per_byte = (u128::from(payload) * UNITS_PER_BYTE as u128, u128::from(spec.mtu));
+        (payload > 0).then(|| Self { work, units_per_byte, delay: Delay::new(&spec.delay) })
+    }
+
+    /// The same with only that part of its capacity that is not lost on average, as little as the link can lose.
+    pub(super) fn thinned(self, spec: &LinkSpec) -> Self {
+        const ONE: u128 = 1 << 20;
+        let survive = (survival(spec) * ONE as f64).ceil() as u128;
+        let (units, bytes) = self.units_per_byte;
+        Self { units_per_byte: (units * survive, bytes * ONE), ..self }
     }
 
     /// Whether packets take no time to send.
@@ -88,15 +91,31 @@ impl Path {
     }
 
     fn units(&self, work: u128, per_byte: u128, up: bool) -> i64 {
-        // Payload comes in whole units per MTU; a product this size cannot overflow before `MOST` is reached many times over.
-        let numerator = work.saturating_mul(self.payload * UNITS_PER_BYTE as u128);
-        let denominator = per_byte * self.mtu;
+        let numerator = work.saturating_mul(self.units_per_byte.0);
+        let denominator = per_byte * self.units_per_byte.1;
         let units = if up { numerator.div_ceil(denominator) } else { numerator / denominator };
         i64::try_from(units).unwrap_or(MOST).min(MOST)
     }
 }
 
 const NANOS: u128 = 1_000_000_000;
+
+/// The greatest probability with which a packet can ever get through undamaged, whatever is known of those before it.
+pub(super) fn survival(spec: &LinkSpec) -> f64 {
+    let least = |loss: &Loss| match loss {
+        Loss::None => 0.0,
+        Loss::Bernoulli(p) => *p,
+        // The channel may have been known to be good, or bad, before it changed for this packet.
+        Loss::GilbertElliott(model) => [model.to_bad, 1.0 - model.to_good]
+            .map(|bad| bad * model.loss_in_bad + (1.0 - bad) * model.loss_in_good)
+            .into_iter()
+            .fold(1.0, f64::min),
+    };
+    let lost = spec.loss.values().map(least).fold(1.0, f64::min).clamp(0.0, 1.0);
+    // Of two copies one is enough.
+    let (damage, copy) = (spec.corruption.probability.clamp(0.0, 1.0), spec.duplication.clamp(0.0, 1.0));
+    (1.0 - lost) * (1.0 - damage * (1.0 - copy + copy * damage))
+}
 
 #[derive(Debug)]
 enum Work {
@@ -219,6 +238,21 @@ mod tests {
         assert_eq!(path.before(0), 0);
         assert_eq!(path.before(nanos_ms(5)), each(1));
         assert_eq!(path.before(nanos_ms(5) + 1), each(2));
+    }
+
+    #[test]
+    fn the_least_loss_thins_capacity() {
+        let survives = |loss: Loss| survival(&LinkSpec::new(1.0, ms(1)).loss(loss));
+        assert_eq!(survives(Loss::None), 1.0);
+        assert_eq!(survives(Loss::Bernoulli(0.1)), 0.9);
+        // 5 % in bursts of 8: a good channel turns bad with 1/8 · 5/95.
+        assert!((survives(Loss::bursts(0.05, 8.0)) - (1.0 - 5.0 / 95.0 / 8.0)).abs() < 1e-12);
+        let spec =
+            LinkSpec::new(12.0, ms(1)).loss(Schedule::fixed(Loss::Bernoulli(0.5)).then(ms(9), Loss::Bernoulli(0.75)));
+        let path = Path::new(&spec).unwrap().thinned(&spec);
+        assert_eq!(path.by(nanos_ms(10)), 10 * 1444 * UNITS_PER_BYTE / 2);
+        // Every packet comes twice, each damaged with one half.
+        assert_eq!(survival(&LinkSpec::new(1.0, ms(1)).corruption(0.5).duplication(1.0)), 0.75);
     }
 
     #[test]

@@ -29,15 +29,26 @@ pub(super) struct Task {
 pub(super) struct Instance {
     /// Those that cost nothing, for they can take a path without limit.
     pub(super) free: Vec<usize>,
-    /// The others, by release, then due date. Each would make it alone.
+    /// The others, by release, then due date.
     pub(super) tasks: Vec<Task>,
 }
 
 impl Instance {
+    /// Leaves out the jobs that would not make it even alone.
     pub(super) fn new(paths: &[Path], jobs: &[Job], end: Duration) -> Self {
+        Self::of(paths, jobs, end, 0..jobs.len(), true)
+    }
+
+    /// The same jobs over other paths, whether or not they would make it there alone.
+    pub(super) fn over(&self, paths: &[Path], jobs: &[Job], end: Duration) -> Self {
+        let feasible = self.free.iter().copied().chain(self.tasks.iter().map(|task| task.job));
+        Self::of(paths, jobs, end, feasible, false)
+    }
+
+    fn of(paths: &[Path], jobs: &[Job], end: Duration, which: impl Iterator<Item = usize>, alone_only: bool) -> Self {
         let end = nanos(end);
         let mut instance = Self::default();
-        for (index, job) in jobs.iter().enumerate() {
+        for (index, job) in which.map(|index| (index, &jobs[index])) {
             let release = nanos(job.handed_over);
             let due = job.deadline.map_or(end, |deadline| release.saturating_add(nanos(deadline)).min(end));
             let usable = || paths.iter().filter_map(|path| Some((path, path.latest_departure(due)?)));
@@ -64,7 +75,7 @@ impl Instance {
             let alone = usable().fold(0, |sum: i64, (path, latest)| {
                 (sum + path.by(latest.into()) - path.before(release.into())).min(MOST)
             });
-            if task.work <= alone && task.work <= task.due - task.release {
+            if !alone_only || (task.work <= alone && task.work <= task.due - task.release) {
                 instance.tasks.push(task);
             }
         }

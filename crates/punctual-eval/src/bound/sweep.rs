@@ -9,6 +9,8 @@ pub(super) struct Swept {
     pub(super) most: u64,
     /// And so many can.
     pub(super) exact: bool,
+    /// Dates looked at.
+    pub(super) steps: u64,
 }
 
 /// How much [`most`] may remember.
@@ -18,6 +20,8 @@ pub(super) struct Width {
     pub(super) backlogs: usize,
     /// Different numbers of tasks.
     pub(super) counts: usize,
+    /// Dates looked at in all, roughly; the numbers of tasks are narrowed to keep to it.
+    pub(super) steps: u64,
 }
 
 /// Some way to have kept `count` tasks, or what is at least as good as several such ways.
@@ -49,47 +53,46 @@ impl State {
 
 /// The most of `tasks` (by release) on time.
 ///
-/// A relaxed decision diagram (Andersen et al. 2007): each task is kept or not; what can come of either depends only on how many are kept and
-/// when the work due by each date is done, and less of that is always better. States that are no better than another are
-/// forgotten; where there are more than `width` allows, two become one that is as good as both. Without that it is exact.
+/// A relaxed decision diagram (Andersen, Hadzic, Hooker and Tiedemann 2007): each task is kept or not. What can come of either
+/// depends only on how many are kept and on when the work due by each date is done, and earlier is never worse. States that are
+/// no better than another are forgotten; where there are more than `width` allows, two become one that is as good as both.
+/// Without that it is exact.
 pub(super) fn most(tasks: &[Task], width: Width) -> Swept {
     let mut dues: Vec<i64> = tasks.iter().map(|task| task.due).collect();
     dues.sort_unstable();
     dues.dedup();
-    let mut exact = true;
+    let (mut exact, mut steps) = (true, 0);
     let mut states = vec![State { count: 0, done: Vec::new() }];
     // Dates in sight: `dues[first..][..states[_].done.len()]`.
     let mut first = 0;
-    for task in tasks {
-        let past = dues[first..].partition_point(|due| *due <= task.release).min(states[0].done.len());
-        let rank = dues.partition_point(|due| *due < task.due);
-        let first_seen = first + past;
-        // Dates nobody is due at yet, if all in sight have passed.
-        let first_now =
-            if past == states[0].done.len() { dues.partition_point(|due| *due <= task.release) } else { first_seen };
-        let seen = (rank + 1).saturating_sub(first_now);
+    for (index, task) in tasks.iter().enumerate() {
+        let now = dues.partition_point(|due| *due <= task.release).max(first);
+        let past = (now - first).min(states[0].done.len());
+        first = now;
+        let rank = dues.partition_point(|due| *due < task.due) - first;
+        let sight = (states[0].done.len() - past).max(rank + 1);
         for state in &mut states {
             state.done.drain(..past);
             state.done.iter_mut().for_each(|done| *done = (*done).max(task.release));
             let last = state.done.last().copied().unwrap_or(task.release);
-            if state.done.len() < seen {
-                state.done.resize(seen, last);
-            }
+            state.done.resize(sight, last);
         }
-        first = first_now;
-        let dates = &dues[first..];
+        let dates = &dues[first + rank..];
         let kept: Vec<State> = states
             .iter()
             .filter_map(|state| {
                 let mut kept = State { count: state.count + 1, done: state.done.clone() };
-                let late = &mut kept.done[rank - first..];
-                late.iter_mut().for_each(|done| *done += task.work);
-                late.iter().zip(&dates[rank - first..]).all(|(done, due)| done <= due).then_some(kept)
+                let later = &mut kept.done[rank..];
+                later.iter_mut().for_each(|done| *done += task.work);
+                later.iter().zip(dates).all(|(done, due)| done <= due).then_some(kept)
             })
             .collect();
+        steps += ((states.len() + kept.len()) * sight) as u64;
+        let room = width.steps.saturating_sub(steps) / ((tasks.len() - index) * 2 * width.backlogs * sight) as u64;
+        let width = Width { counts: width.counts.min(room as usize).max(1), ..width };
         (states, exact) = reduce(kept, states, width, exact);
     }
-    Swept { most: states[0].count, exact }
+    Swept { most: states[0].count, exact, steps }
 }
 
 /// The best of two lists of states, each by falling count.

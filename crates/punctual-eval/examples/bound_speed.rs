@@ -1,0 +1,45 @@
+//! How long the clairvoyant bound takes: `cargo run --release -p punctual-eval --example bound_speed`.
+
+use std::time::{Duration, Instant};
+
+use punctual_eval::bound::{Job, bound};
+use punctual_sim::LinkSpec;
+
+/// Sensors, video and files, each with a priority, for so long.
+fn jobs(seconds: u64) -> Vec<Job> {
+    let source = |period: u64, deadline: u64, size: u32, spread: u32, priority: u8| {
+        (0..seconds * 1000 / period).map(move |i| Job {
+            handed_over: Duration::from_millis(i * period),
+            deadline: Some(Duration::from_millis(deadline)),
+            size: size + (i as u32).wrapping_mul(2_654_435_761) % spread,
+            priority,
+            weight: f64::from(3 - priority),
+        })
+    };
+    source(10, 100, 300, 900, 0)
+        .chain(source(33, 150, 10_000, 20_000, 1))
+        .chain(source(200, 500, 80_000, 60_000, 2))
+        .collect()
+}
+
+fn main() {
+    for seconds in [15, 45, 750] {
+        let jobs = jobs(seconds);
+        for mbps in [4.0, 6.0, 8.0, 9.5] {
+            for links in [1, 2] {
+                let links = vec![LinkSpec::new(mbps / f64::from(links), Duration::from_millis(20)); links as usize];
+                let start = Instant::now();
+                let bound = bound(&links, &jobs, Duration::from_secs(seconds + 1));
+                let took = start.elapsed();
+                println!(
+                    "{:6} jobs, {} × {:4.1} Mbit/s: {took:7.1?}, {} on time, {:?}",
+                    jobs.len(),
+                    links.len(),
+                    mbps / links.len() as f64,
+                    bound.on_time,
+                    bound.origin
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! The most blocks on time, of each priority and those above it.
+
+use super::{
+    Job, Origin, agreeable, fractional,
+    machine::{Instance, Task, components},
+    sweep::{self, Swept, Width},
+};
+
+/// What sweeps may look at in all: some tens of milliseconds.
+const STEPS: u64 = 12_000_000;
+
+/// Backlogs a sweep remembers for each number of tasks; the next width is tried if the one before was not exact and was cheap.
+const BACKLOGS: [usize; 3] = [1, 4, 16];
+
+/// Numbers of tasks a sweep remembers.
+const COUNTS: usize = 64;
+
+/// Most blocks on time of each priority that occurs and those above it, and where the last of these numbers comes from.
+pub(super) fn prefixes(instance: &Instance, jobs: &[Job]) -> (Vec<(u8, u64)>, Origin) {
+    let (mut present, mut possible) = ([false; 256], [0u64; 256]);
+    jobs.iter().for_each(|job| present[usize::from(job.priority)] = true);
+    let feasible = instance.free.iter().copied().chain(instance.tasks.iter().map(|task| task.job));
+    feasible.for_each(|job| possible[usize::from(jobs[job].priority)] += 1);
+
+    let priorities = present.iter().filter(|present| **present).count() as u64;
+    let mut origin = Origin::default();
+    let mut most: Vec<(u8, u64)> = Vec::new();
+    for priority in (0..=u8::MAX).filter(|priority| present[usize::from(*priority)]) {
+        let within = |job: usize| jobs[job].priority <= priority;
+        let tasks: Vec<_> = instance.tasks.iter().filter(|task| within(task.job)).copied().collect();
+        let free = instance.free.iter().filter(|job| within(**job)).count() as u64;
+        origin = Origin { unhindered: free, ..Origin::default() };
+        let count = free + count(&tasks, STEPS / priorities, &mut origin);
+        let before = most.last().map_or(0, |(_, most)| *most);
+        most.push((priority, count.min(before + possible[usize::from(priority)])));
+    }
+    origin.hopeless = jobs.len() as u64 - possible.iter().sum::<u64>();
+    // What more blocks cannot reach, fewer of them cannot either.
+    for index in (1..most.len()).rev() {
+        most[index - 1].1 = most[index - 1].1.min(most[index].1);
+    }
+    (most, origin)
+}
+
+/// Most tasks on time, part by part.
+pub(super) fn count(tasks: &[Task], steps: u64, origin: &mut Origin) -> u64 {
+    let share = |part: &[Task]| (u128::from(steps) * part.len() as u128 / tasks.len() as u128) as u64;
+    let parts = components(tasks).into_iter();
+    parts
+        .map(|(part, complete)| {
+            if complete {
+                origin.unhindered += part.len() as u64;
+                part.len() as u64
+            } else {
+                hindered(part, share(part), origin)
+            }
+        })
+        .sum()
+}
+
+/// Most tasks on time of a part in which not all can be.
+fn hindered(part: &[Task], steps: u64, origin: &mut Origin) -> u64 {
+    let n = part.len() as u64;
+    let exact = if agreeable::agree(part) { agreeable::most(part) } else { None };
+    if let Some(most) = exact {
+        origin.exact += n;
+        return most;
+    }
+    let fractional = whole(fractional::fractional(part, |_| 1.0));
+    let mut least = u64::MAX;
+    for backlogs in BACKLOGS {
+        let swept = sweep::most(part, Width { backlogs, counts: COUNTS, steps });
+        least = least.min(swept.most);
+        if let Swept { exact: true, .. } = swept {
+            origin.exact += n;
+            return least;
+        }
+        if swept.steps > steps / 16 {
+            break;
+        }
+    }
+    *(if least <= fractional { &mut origin.swept } else { &mut origin.fractional }) += n;
+    least.min(fractional)
+}
+
+/// The greatest whole number not above `value`, whatever a sum of fractions has lost on the way.
+fn whole(value: f64) -> u64 {
+    (value + 1e-6).floor() as u64
+}

@@ -1,0 +1,258 @@
+//! The clairvoyant bound against links and sessions as they are: nothing ever beats it.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use proptest::prelude::*;
+use punctual_eval::bound::{Job, bound};
+use punctual_proto::{Block, BlockId, Event, SessionId, multipath, schedule};
+use punctual_sim::{
+    App, AppContext, Datagram, HostConfig, Link, LinkSpec, Loss, Rate, Schedule, World, tls, trace::Opportunities,
+};
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+fn job(at: u64, deadline: u64, size: u32, priority: u8) -> Job {
+    Job { handed_over: ms(at), deadline: Some(ms(deadline)), size, priority, weight: 1.0 }
+}
+
+/// The most bytes of a block in one packet, and what QUIC needs beside them.
+const PAYLOAD: u32 = 1444;
+const QUIC: u32 = 28;
+
+/// How many of `jobs` are on time if packets of the one that is due first always go next.
+fn send_over(spec: &LinkSpec, jobs: &[Job]) -> usize {
+    let mut link = Link::new(spec.clone(), 1);
+    let due = |job: &Job| job.handed_over + job.deadline.unwrap();
+    let mut left: Vec<u32> = jobs.iter().map(|job| job.size).collect();
+    let mut arrived = vec![0; jobs.len()];
+    let mut on_time = 0;
+    let mut now = Duration::ZERO;
+    loop {
+        while let Some(datagram) = link.poll(now) {
+            let index = datagram.tag as usize;
+            arrived[index] += datagram.data.len() as u32 - QUIC;
+            on_time += usize::from(arrived[index] == jobs[index].size && now <= due(&jobs[index]));
+        }
+        let ready = (0..jobs.len()).filter(|i| left[*i] > 0 && jobs[*i].handed_over <= now);
+        if link.queued_bytes() == 0
+            && let Some(index) = ready.min_by_key(|i| due(&jobs[*i]))
+        {
+            let bytes = left[index].min(PAYLOAD);
+            left[index] -= bytes;
+            link.offer(
+                now,
+                Datagram { data: vec![0; (bytes + QUIC) as usize][..].into(), ecn: None, tag: index as u64 },
+            );
+        }
+        let release = jobs.iter().map(|job| job.handed_over).filter(|at| *at > now).min();
+        let Some(next) = link.poll_timeout().into_iter().chain(release).min() else { break };
+        now = next;
+    }
+    on_time
+}
+
+/// The most that are on time, whichever of them are sent.
+fn best_over(spec: &LinkSpec, jobs: &[Job]) -> usize {
+    let chosen = |choice: u32| (0..jobs.len()).filter(move |i| choice >> i & 1 == 1).map(|i| jobs[i]);
+    (0..1u32 << jobs.len()).map(|choice| send_over(spec, &chosen(choice).collect::<Vec<_>>())).max().unwrap_or(0)
+}
+
+fn links() -> impl Strategy<Value = LinkSpec> {
+    let rate = || prop::sample::select(vec![0, 1_200_000, 3_700_001, 12_000_000]);
+    let delay = || prop::sample::select(vec![0u64, 7, 20]).prop_map(ms);
+    let steps = (rate(), rate(), 1..60u64, delay(), delay(), 1..60u64, any::<bool>()).prop_map(
+        |(first, then, at, short, long, later, repeats)| {
+            let mut rate = Schedule::fixed(first).then(ms(at), then);
+            let mut delay = Schedule::fixed(long).then(ms(later), short);
+            if repeats {
+                (rate, delay) = (rate.repeat_every(ms(37)), delay.repeat_every(ms(23)));
+            }
+            LinkSpec::default().rate(Rate::Steps(rate)).delay(delay)
+        },
+    );
+    let trace = (prop::collection::vec(0..40u32, 1..40), delay()).prop_map(|(mut times, delay)| {
+        times.sort_unstable();
+        times.push(41);
+        let text: String = times.iter().map(|time| format!("{time}\n")).collect();
+        LinkSpec::unlimited(delay).rate(Rate::Trace(Opportunities::parse(&text).unwrap()))
+    });
+    prop_oneof![steps, trace]
+}
+
+fn jobs() -> impl Strategy<Value = Vec<Job>> {
+    let job = (0..60u64, 1..60u64, 1..12u32, 0..3u32, 0..3u8).prop_map(|(at, deadline, packets, less, priority)| {
+        job(at, deadline, packets * PAYLOAD - less * 500, priority)
+    });
+    prop::collection::vec(job, 1..=6)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn no_choice_of_blocks_over_a_link_beats_it(spec in links(), jobs in jobs()) {
+        let bound = bound(std::slice::from_ref(&spec), &jobs, ms(1_000));
+        let mut above = 0;
+        for (priority, most) in &bound.up_to_priority {
+            let within: Vec<_> = jobs.iter().filter(|job| job.priority <= *priority).copied().collect();
+            let best = best_over(&spec, &within) as u64;
+            prop_assert!(*most >= best, "priority {}: {} < {}", priority, most, best);
+            prop_assert!(*most - best <= 2, "priority {}: {} > {}", priority, most, best);
+            above = *most;
+        }
+        prop_assert_eq!(above, bound.on_time);
+        prop_assert!((bound.weighted - bound.on_time as f64).abs() < 1e-6 || bound.weighted <= bound.on_time as f64);
+    }
+
+    #[test]
+    fn more_capacity_and_more_time_never_lower_it(jobs in jobs(), rate in 1_000_000..9_000_000u64, more in 0..3_000_000u64, later in 0..40u64) {
+        let link = |rate| [LinkSpec::unlimited(ms(5)).rate(Rate::bits_per_second(rate))];
+        let less = bound(&link(rate), &jobs, ms(200));
+        let patient: Vec<_> = jobs.iter().map(|job| Job { deadline: job.deadline.map(|deadline| deadline + ms(later)), ..*job }).collect();
+        for more in [bound(&link(rate + more), &jobs, ms(200)), bound(&link(rate), &patient, ms(200))] {
+            prop_assert!(more.on_time >= less.on_time && more.bytes_on_time >= less.bytes_on_time);
+            prop_assert!(more.up_to_priority.iter().zip(&less.up_to_priority).all(|(more, less)| more >= less));
+            prop_assert!(more.weighted >= less.weighted - 1e-6);
+        }
+    }
+}
+
+#[test]
+fn edges() {
+    let nothing = bound(&[], &[job(0, 10, 1, 0)], ms(100));
+    assert_eq!((nothing.on_time, nothing.bytes_on_time, nothing.origin.hopeless), (0, 0, 1));
+    assert_eq!(bound(&[LinkSpec::new(1.0, ms(1))], &[], Duration::MAX).up_to_priority, []);
+    let far = Job {
+        handed_over: Duration::MAX,
+        deadline: Some(Duration::MAX),
+        size: u32::MAX,
+        priority: 255,
+        weight: f64::NAN,
+    };
+    for rate in [Rate::Unlimited, Rate::bits_per_second(u64::MAX), Rate::bits_per_second(1)] {
+        let link = LinkSpec::unlimited(ms(1)).rate(rate);
+        assert!(bound(&[link.clone(), link], &[far, job(0, 10, 0, 3)], Duration::MAX).weighted.is_finite());
+    }
+}
+
+#[test]
+fn loss_lowers_the_average_only() {
+    let jobs: Vec<_> = (0..100).map(|i| job(i * 10, 100, 15_000, (i % 2) as u8)).collect();
+    let link = LinkSpec::new(10.0, ms(20));
+    let clean = bound(std::slice::from_ref(&link), &jobs, ms(2_000));
+    assert_eq!(clean.average.on_time, clean.on_time as f64);
+    let lossy = bound(&[link.loss(Loss::Bernoulli(0.2))], &jobs, ms(2_000));
+    assert_eq!(lossy.on_time, clean.on_time);
+    let share = lossy.average.bytes_on_time / clean.average.bytes_on_time;
+    assert!((0.79..0.82).contains(&share), "{share}");
+    assert!(
+        lossy.average.up_to_priority.iter().zip(&clean.up_to_priority).all(|(lossy, clean)| lossy.1 <= clean.1 as f64)
+    );
+}
+
+/// Hands over `jobs`, from the beginning of the run.
+struct Source {
+    jobs: Vec<Job>,
+    start: Duration,
+    session: Option<SessionId>,
+    sent: BTreeMap<BlockId, usize>,
+}
+
+impl App for Source {
+    fn on_event(&mut self, cx: &mut AppContext<'_>, session: SessionId, event: Event) {
+        if let Event::Connected { .. } = event {
+            (self.session, self.start) = (Some(session), cx.now());
+            for (index, job) in self.jobs.iter().enumerate() {
+                cx.set_timer(self.start + job.handed_over, index as u64);
+            }
+        }
+    }
+
+    fn on_timer(&mut self, cx: &mut AppContext<'_>, token: u64) {
+        let job = &self.jobs[token as usize];
+        let block = Block::new(vec![1; job.size as usize]).priority(job.priority).deadline(job.deadline.unwrap());
+        let id = cx.send(self.session.unwrap(), block).expect("room");
+        self.sent.insert(id, token as usize);
+    }
+}
+
+/// When each block came.
+#[derive(Default)]
+struct Sink(BTreeMap<BlockId, Duration>);
+
+impl App for Sink {
+    fn on_event(&mut self, cx: &mut AppContext<'_>, session: SessionId, event: Event) {
+        if let Event::Readable = event {
+            while let Some(block) = cx.recv(session) {
+                self.0.insert(block.id, cx.now());
+            }
+        }
+    }
+}
+
+/// The jobs a session delivers on time.
+fn run(links: &[LinkSpec], jobs: &[Job], scheduler: &str, end: Duration) -> Vec<Job> {
+    let mut config = tls::client_config();
+    config.session.scheduler = schedule::by_name(scheduler).unwrap();
+    config.session.path_scheduler = multipath::by_name("earliest").unwrap();
+    let mut world = World::new(7);
+    let source = Source { jobs: jobs.to_vec(), start: Duration::ZERO, session: None, sent: BTreeMap::new() };
+    let client = world.add_host(HostConfig::new().app(source));
+    let server = world.add_host(HostConfig::new().server(tls::server_config()).app(Sink::default()));
+    let back = |link: &LinkSpec| LinkSpec::unlimited(link.delay.at(Duration::ZERO).to_owned());
+    let paths: Vec<_> = links.iter().map(|link| world.add_path(client, server, link.clone(), back(link))).collect();
+    world.connect(client, &config, &paths).unwrap();
+    world.handshake().unwrap();
+    world.run_for(end);
+    let (source, sink): (&Source, &Sink) = (world.app(client).unwrap(), world.app(server).unwrap());
+    let came = sink.0.iter().map(|(id, at)| (jobs[source.sent[id]], *at - source.start));
+    came.filter(|(job, at)| *at <= job.handed_over + job.deadline.unwrap()).map(|(job, _)| job).collect()
+}
+
+#[test]
+fn no_session_beats_it() {
+    let end = ms(4_000);
+    let mut jobs = Vec::new();
+    for i in 0..150 {
+        jobs.push(job(i * 20, 100, 200 + (i as u32 * 37) % 900, 0));
+    }
+    for i in 0..90 {
+        jobs.push(job(i * 33, 150, 9_000 + (i as u32 * 7919) % 14_000, 1));
+    }
+    for i in 0..30 {
+        jobs.push(job(i * 100 + 3, 400, 40_000, 2));
+    }
+    let steps = Schedule::fixed(8_000_000).then(ms(700), 2_000_000).then(ms(1_300), 6_000_000).repeat_every(ms(2_000));
+    let trace: String = (0..700).map(|i| format!("{}\n", i * 2 + (i * 7919) % 2 + 100 * (i / 350))).collect();
+    let trace = Opportunities::parse(&trace).unwrap();
+    let worlds = [
+        ("fixed", vec![LinkSpec::new(5.0, ms(20))]),
+        ("steps", vec![LinkSpec::unlimited(ms(30)).rate(Rate::Steps(steps))]),
+        ("trace", vec![LinkSpec::unlimited(ms(15)).rate(Rate::Trace(trace))]),
+        ("two paths", vec![LinkSpec::new(3.0, ms(10)), LinkSpec::new(2.0, ms(45))]),
+    ];
+    for (name, links) in worlds {
+        let bound = bound(&links, &jobs, end);
+        let mut best = 0;
+        for scheduler in ["ads", "edf", "strict", "fcfs-drop"] {
+            let on_time = run(&links, &jobs, scheduler, end);
+            for (priority, most) in &bound.up_to_priority {
+                let count = on_time.iter().filter(|job| job.priority <= *priority).count() as u64;
+                assert!(count <= *most, "{name}, {scheduler}: {count} up to priority {priority}, bound {most}");
+            }
+            let bytes: u64 = on_time.iter().map(|job| u64::from(job.size)).sum();
+            assert!(bytes <= bound.bytes_on_time, "{name}, {scheduler}: {bytes} bytes, bound {}", bound.bytes_on_time);
+            println!(
+                "{name}, {scheduler}: {} of {}, {bytes} of {} bytes",
+                on_time.len(),
+                bound.on_time,
+                bound.bytes_on_time
+            );
+            best = best.max(on_time.len() as u64);
+        }
+        println!("{name}: {bound:?}");
+        assert!(best * 10 >= bound.on_time * 8, "{name}: at best {best} of {}", bound.on_time);
+    }
+}
