@@ -15,6 +15,7 @@ pub mod files;
 pub mod measure;
 pub mod network;
 pub mod plan;
+pub mod quic;
 pub mod record;
 pub mod report;
 pub mod results;
