@@ -1,0 +1,80 @@
+//! Where the files that an experiment names are looked for.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+/// Folders in which relative file names are looked for, in order: an experiment's own, a folder with recordings.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Files {
+    search: Vec<PathBuf>,
+}
+
+/// A file could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// None of the folders has it.
+    #[error("there is no file `{name}`; looked in: {}", .search.iter().map(|dir| dir.display().to_string()).collect::<Vec<_>>().join(", "))]
+    NotFound {
+        /// As the experiment has it.
+        name: String,
+        /// The folders looked into.
+        search: Vec<PathBuf>,
+    },
+    /// It is there, but cannot be read.
+    #[error("cannot read {}: {error}", .path.display())]
+    Unreadable {
+        /// Where it is.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        error: io::Error,
+    },
+}
+
+impl Files {
+    /// Looks in these folders, the first of them first.
+    pub fn new(search: impl IntoIterator<Item = impl Into<PathBuf>>) -> Self {
+        Self { search: search.into_iter().map(Into::into).collect() }
+    }
+
+    /// The content of the first file of this name. An absolute name is taken as it is.
+    ///
+    /// # Errors
+    /// If there is none, or it cannot be read.
+    pub fn read(&self, name: &str) -> Result<Vec<u8>, FileError> {
+        let candidates = match Path::new(name).is_absolute() {
+            true => vec![PathBuf::from(name)],
+            false => self.search.iter().map(|dir| dir.join(name)).collect(),
+        };
+        for path in candidates {
+            match fs::read(&path) {
+                Ok(content) => return Ok(content),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(FileError::Unreadable { path, error }),
+            }
+        }
+        Err(FileError::NotFound { name: name.to_owned(), search: self.search.clone() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_folder_that_has_it_counts() {
+        let (near, far) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::write(near.path().join("both"), "near").unwrap();
+        fs::write(far.path().join("both"), "far").unwrap();
+        fs::write(far.path().join("one"), "far").unwrap();
+        let files = Files::new([near.path(), far.path()]);
+        assert_eq!(files.read("both").unwrap(), b"near");
+        assert_eq!(files.read("one").unwrap(), b"far");
+        assert_eq!(files.read(far.path().join("both").to_str().unwrap()).unwrap(), b"far");
+        let missing = files.read("none").unwrap_err().to_string();
+        assert!(missing.contains("`none`") && missing.contains(near.path().to_str().unwrap()), "{missing}");
+        assert!(matches!(files.read("."), Err(FileError::Unreadable { .. })));
+    }
+}
