@@ -1,92 +1,94 @@
-//! Where an experiment's files are looked for.
+//! Where the files that an experiment names are looked for.
 
 use std::{
     fs, io,
     path::{Path, PathBuf},
 };
 
-use thiserror::Error;
-
-/// Folders in which relative file names are looked for, in order.
-///
-/// The default knows no folder: only absolute names, and those relative to the working directory, are found.
+/// Folders in which relative file names are looked for, in order: an experiment's own, a folder with recordings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Files {
-    folders: Vec<PathBuf>,
+    search: Vec<PathBuf>,
 }
 
-/// A file that cannot be read.
-#[derive(Debug, Error)]
+/// A file could not be read.
+#[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// It is in none of the folders.
-    #[error("no file `{name}` in {}; say where recorded data lies with --data DIR or PUNCTUAL_DATA", list(folders))]
-    Missing {
-        /// As the experiment names it.
+    /// None of the folders has it.
+    #[error("there is no file `{name}`; looked in: {}", .search.iter().map(|dir| dir.display().to_string()).collect::<Vec<_>>().join(", "))]
+    NotFound {
+        /// As the experiment has it.
         name: String,
-        /// Where it was looked for.
-        folders: Vec<PathBuf>,
+        /// The folders looked into.
+        search: Vec<PathBuf>,
+    },
+    /// It is no text.
+    #[error("`{name}` is not UTF-8 text")]
+    NotText {
+        /// As the experiment has it.
+        name: String,
     },
     /// It is there, but cannot be read.
-    #[error("cannot read {}: {error}", path.display())]
+    #[error("cannot read {}: {error}", .path.display())]
     Unreadable {
         /// Where it is.
         path: PathBuf,
-        /// What the system says.
+        /// Why not.
+        #[source]
         error: io::Error,
     },
-    /// It is no text.
-    #[error("{name} is not UTF-8 text")]
-    NotText {
-        /// As the experiment names it.
-        name: String,
-    },
-}
-
-fn list(folders: &[PathBuf]) -> String {
-    match folders {
-        [] => "the working directory".into(),
-        _ => folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", "),
-    }
 }
 
 impl Files {
-    /// Looks in these folders.
-    pub fn in_folders(folders: impl IntoIterator<Item = PathBuf>) -> Self {
-        Self { folders: folders.into_iter().collect() }
+    /// Looks in these folders, the first of them first.
+    pub fn new(search: impl IntoIterator<Item = impl Into<PathBuf>>) -> Self {
+        Self { search: search.into_iter().map(Into::into).collect() }
     }
 
-    /// Looks in `folder` first.
-    pub fn and_first(mut self, folder: impl Into<PathBuf>) -> Self {
-        self.folders.insert(0, folder.into());
-        self
-    }
-
-    /// Where a file is.
+    /// The content of the first file of this name. An absolute name is taken as it is.
     ///
     /// # Errors
-    /// [`FileError::Missing`].
-    pub fn find(&self, name: &str) -> Result<PathBuf, FileError> {
-        let candidates = self.folders.iter().map(|folder| folder.join(name)).chain([Path::new(name).to_path_buf()]);
-        candidates
-            .into_iter()
-            .find(|path| path.is_file())
-            .ok_or_else(|| FileError::Missing { name: name.to_owned(), folders: self.folders.clone() })
-    }
-
-    /// A file's contents.
-    ///
-    /// # Errors
-    /// If it is nowhere or cannot be read.
+    /// If there is none, or it cannot be read.
     pub fn read(&self, name: &str) -> Result<Vec<u8>, FileError> {
-        let path = self.find(name)?;
-        fs::read(&path).map_err(|error| FileError::Unreadable { path, error })
+        let candidates = match Path::new(name).is_absolute() {
+            true => vec![PathBuf::from(name)],
+            false => self.search.iter().map(|dir| dir.join(name)).collect(),
+        };
+        for path in candidates {
+            match fs::read(&path) {
+                Ok(content) => return Ok(content),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(FileError::Unreadable { path, error }),
+            }
+        }
+        Err(FileError::NotFound { name: name.to_owned(), search: self.search.clone() })
     }
 
-    /// A text file's contents.
+    /// The same, of a text.
     ///
     /// # Errors
     /// As [`read`](Self::read), and if it is no text.
     pub fn text(&self, name: &str) -> Result<String, FileError> {
         String::from_utf8(self.read(name)?).map_err(|_| FileError::NotText { name: name.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_folder_that_has_it_counts() {
+        let (near, far) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::write(near.path().join("both"), "near").unwrap();
+        fs::write(far.path().join("both"), "far").unwrap();
+        fs::write(far.path().join("one"), "far").unwrap();
+        let files = Files::new([near.path(), far.path()]);
+        assert_eq!(files.read("both").unwrap(), b"near");
+        assert_eq!(files.read("one").unwrap(), b"far");
+        assert_eq!(files.read(far.path().join("both").to_str().unwrap()).unwrap(), b"far");
+        let missing = files.read("none").unwrap_err().to_string();
+        assert!(missing.contains("`none`") && missing.contains(near.path().to_str().unwrap()), "{missing}");
+        assert!(matches!(files.read("."), Err(FileError::Unreadable { .. })));
     }
 }

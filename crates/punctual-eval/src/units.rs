@@ -69,7 +69,7 @@ pub(crate) fn parse(text: &str, units: &[(&str, f64)]) -> Result<f64, String> {
 
 /// What a TOML value may be where a quantity is wanted.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a number, or text with a number and its unit")]
 enum Raw {
     Integer(i64),
     Float(f64),

@@ -188,7 +188,7 @@ fn files(name: &str, args: &RunArgs) -> Files {
     let beside = Path::new(name).parent().filter(|_| name.ends_with(".toml")).map(Path::to_path_buf);
     let told = args.data.clone().or_else(|| std::env::var_os("PUNCTUAL_DATA").map(PathBuf::from));
     let usual = ["data", "../shared/data"].map(PathBuf::from);
-    Files::in_folders(beside.into_iter().chain(told).chain(usual))
+    Files::new(beside.into_iter().chain(told).chain(usual))
 }
 
 /// The command that makes this again.
