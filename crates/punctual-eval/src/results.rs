@@ -4,16 +4,62 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+/// Numbers in JSON, which has neither infinity nor NaN: both are `null` there, and come back as infinity.
+mod endless {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+        value.serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+        Ok(Option::deserialize(deserializer)?.unwrap_or(f64::INFINITY))
+    }
+}
+
+/// The same for lists, in which what is missing is NaN.
+mod gaps {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(values: &Vec<f64>, serializer: S) -> Result<S::Ok, S::Error> {
+        values.serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f64>, D::Error> {
+        let values: Vec<Option<f64>> = Vec::deserialize(deserializer)?;
+        Ok(values.into_iter().map(|value| value.unwrap_or(f64::NAN)).collect())
+    }
+}
+
+/// The same for lists of lists.
+mod gaps2 {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(values: &Vec<Vec<f64>>, serializer: S) -> Result<S::Ok, S::Error> {
+        values.serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Vec<f64>>, D::Error> {
+        let values: Vec<Vec<Option<f64>>> = Vec::deserialize(deserializer)?;
+        let known = |values: Vec<Option<f64>>| values.into_iter().map(|value| value.unwrap_or(f64::NAN)).collect();
+        Ok(values.into_iter().map(known).collect())
+    }
+}
+
 /// A figure over the seeds of a cell.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Stat {
     /// The mean; infinite (`None` in JSON) if a run's value was.
+    #[serde(with = "endless")]
     pub mean: f64,
     /// Half the width of the 95 % confidence interval of the mean (Student's t); 0 with a single seed.
+    #[serde(with = "endless")]
     pub half_width: f64,
     /// The least of the runs' values.
+    #[serde(with = "endless")]
     pub min: f64,
     /// The greatest.
+    #[serde(with = "endless")]
     pub max: f64,
     /// Runs that had a value.
     pub n: u32,
@@ -37,12 +83,16 @@ pub struct PriorityCell {
 pub struct Timeline {
     /// For each priority (as in [`Cell::priorities`]), by the second of hand-over: the mean share on time; NaN where none were
     /// handed over.
+    #[serde(with = "gaps2")]
     pub on_time: Vec<Vec<f64>>,
     /// The least of the seeds' shares.
+    #[serde(with = "gaps2")]
     pub on_time_min: Vec<Vec<f64>>,
     /// New block bytes that arrived, Mbit/s, in bins of [`bin_ms`](Self::bin_ms).
+    #[serde(with = "gaps")]
     pub arrivals_mbps: Vec<f64>,
     /// Bytes in the first path's queue at the end of each bin.
+    #[serde(with = "gaps")]
     pub queue_bytes: Vec<f64>,
     /// Width of a bin, milliseconds.
     pub bin_ms: f64,
@@ -91,8 +141,10 @@ pub struct Verdict {
     /// The worst case found: where, and its value.
     pub worst: String,
     /// The measured value; NaN if there was nothing to measure, which fails.
+    #[serde(with = "endless")]
     pub value: f64,
     /// What it had to reach (or stay below).
+    #[serde(with = "endless")]
     pub threshold: f64,
     /// Whether it holds.
     pub holds: bool,
@@ -170,4 +222,20 @@ pub enum FigureKind {
     Rate,
     /// A table of the measure: axis by axis.
     Table,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_endless_survives_json() {
+        let stat = Stat { mean: f64::INFINITY, half_width: f64::INFINITY, min: 1.0, max: f64::INFINITY, n: 2 };
+        let timeline = Timeline { on_time: vec![vec![1.0, f64::NAN]], arrivals_mbps: vec![2.0], ..Timeline::default() };
+        let cell = Cell { stats: [("p99_ms".to_owned(), stat)].into(), timeline, ..Cell::default() };
+        let results = Results { cells: vec![cell], ..Results::default() };
+        let back: Results = serde_json::from_str(&serde_json::to_string(&results).unwrap()).unwrap();
+        assert_eq!(back.cells[0].stats["p99_ms"], stat);
+        assert!(back.cells[0].timeline.on_time[0][1].is_nan());
+    }
 }

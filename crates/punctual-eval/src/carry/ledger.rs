@@ -8,7 +8,10 @@ use std::{
 use punctual_proto::{BlockId, FragmentArrived, FragmentKind, FragmentSent, Observer};
 
 use super::Stage;
-use crate::record::{BlockRow, Nanos, RunRecord};
+use crate::{
+    plan::{Plan, PlannedBlock},
+    record::{BlockRow, Ending, Nanos, RunRecord},
+};
 
 /// What is noted of one session, by both of its ends. Both run in one thread; the lock is for the sake of
 /// [`Observer`], which must be `Send`.
@@ -35,21 +38,21 @@ pub(super) fn nanos(time: Duration) -> Nanos {
 }
 
 impl Ledger {
-    pub(super) fn new(stage: &Stage) -> Self {
+    pub(super) fn new(stage: &Stage, plan: &Plan) -> Self {
         let bins = (stage.end.as_nanos() / RunRecord::BIN.as_nanos()) as usize + 1;
-        let row = |block: &crate::plan::PlannedBlock| BlockRow {
+        let row = |block: &PlannedBlock| BlockRow {
             source: block.source,
             priority: block.priority,
             size: block.size,
             deadline: block.deadline.map(nanos),
             handed_over: nanos(block.at),
-            ending: crate::record::Ending::NotTaken,
+            ending: Ending::NotTaken,
             ..BlockRow::default()
         };
         let (from, to) = stage.comparison();
         Self(Arc::new(Mutex::new(Entries {
-            rows: stage.plan.blocks.iter().map(row).collect(),
-            ids: Vec::with_capacity(stage.plan.blocks.len()),
+            rows: plan.blocks.iter().map(row).collect(),
+            ids: Vec::with_capacity(plan.blocks.len()),
             bulk_bytes: 0,
             compared_bytes: 0,
             comparison: (nanos(from), nanos(to)),
@@ -83,13 +86,18 @@ impl Entries {
 
     /// A block is with the receiving application.
     pub(super) fn delivered(&mut self, id: BlockId, at: Nanos, bytes: u64) {
-        let (from, to) = self.comparison;
-        if (from..to).contains(&at) {
-            self.compared_bytes += bytes;
-        }
+        self.compare(at, bytes);
         match self.row(id) {
             Some(row) => row.delivered = Some(at),
             None => self.bulk_bytes += bytes,
+        }
+    }
+
+    /// Counts bytes if they were delivered in the time in which flows are compared.
+    pub(super) fn compare(&mut self, at: Nanos, bytes: u64) {
+        let (from, to) = self.comparison;
+        if (from..to).contains(&at) {
+            self.compared_bytes += bytes;
         }
     }
 

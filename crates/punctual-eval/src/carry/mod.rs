@@ -1,14 +1,23 @@
 //! One run: a plan carried by a contender over the simulator, and what came of it.
 
+mod flow;
 mod ledger;
 mod punctual;
+mod quic;
 mod stage;
 
-pub use stage::{CarryError, Stage};
+use std::time::Duration;
 
+use punctual_sim::{PathHandle, World};
+
+pub use stage::{CarryError, RivalFlow, Stage};
+
+use self::{flow::Flow, ledger::Ledger};
 use crate::{
-    experiment::{Contender, Transport},
-    record::RunRecord,
+    experiment::Contender,
+    network::Path,
+    plan::{Bulk, HandOver, Plan, SourcePlan},
+    record::{FlowRow, PathRow, RunRecord},
 };
 
 /// Runs a stage with a contender. The same seed gives the same record.
@@ -16,8 +25,103 @@ use crate::{
 /// # Errors
 /// If the contender's settings make no sense or the sessions do not come about.
 pub fn run(stage: &Stage, contender: &Contender, seed: u64) -> Result<RunRecord, CarryError> {
-    match &contender.transport {
-        Transport::Punctual { .. } => punctual::run(stage, contender, seed),
-        Transport::Quic { .. } => Err(CarryError::Setting("plain QUIC is not there yet".into())),
+    let mut world = World::new(seed);
+    let ledger = Ledger::new(stage, &stage.plan);
+    let mut flow = Flow::add(&mut world, contender, stage, stage.plan.clone(), &ledger, seed)?;
+    let (client, server) = flow.ends();
+    let paths = stage.lay_paths(&mut world, client, server);
+    flow.connect(&mut world, &paths)?;
+    let rivals = stage.rivals.iter().zip(1..).map(|(rival, index)| {
+        // Rivals draw from generators of their own.
+        add_rival(&mut world, stage, rival, &paths, seed.wrapping_add(index << 32))
+    });
+    let rivals = rivals.collect::<Result<Vec<_>, _>>()?;
+    let origin = world.handshake()?;
+    stage.schedule_deaths(&mut world, &paths, origin);
+    flow.set_costs(&mut world, stage.paths.iter().map(|path| path.cost));
+    watch_queue(&mut world, paths[0], &ledger, origin);
+    world.run_until(origin + stage.end);
+    flow.collect(&mut world, &ledger);
+    let mut flows = vec![FlowRow { name: contender.name.clone(), delivered_bytes: ledger.lock().compared_bytes }];
+    for ((mut flow, ledger), rival) in rivals.into_iter().zip(&stage.rivals) {
+        flow.collect(&mut world, &ledger);
+        flows.push(FlowRow { name: rival.name.clone(), delivered_bytes: ledger.lock().compared_bytes });
+    }
+    Ok(record(stage, &world, &paths, &ledger, flows))
+}
+
+/// Bytes a rival keeps handed over: more than any link here holds.
+const RIVAL_BACKLOG: u64 = 16 << 20;
+
+/// Adds a flow that sends all it can over one of the paths.
+fn add_rival(
+    world: &mut World,
+    stage: &Stage,
+    rival: &RivalFlow,
+    paths: &[PathHandle],
+    seed: u64,
+) -> Result<(Flow, Ledger), CarryError> {
+    let bulk = Bulk {
+        block: 64 << 10,
+        backlog: RIVAL_BACKLOG,
+        priority: 0,
+        start: rival.start,
+        stop: stage.duration,
+        total: None,
+    };
+    let source = SourcePlan { name: rival.name.clone(), hand_over: HandOver::default(), bulk: Some(bulk) };
+    let plan = Plan { blocks: Vec::new(), sources: vec![source] };
+    let ledger = Ledger::new(stage, &plan);
+    let mut flow = Flow::add(world, &rival.contender, stage, plan, &ledger, seed)?;
+    let (client, server) = flow.ends();
+    let (there, back) = world.path_links(paths[rival.path]);
+    let (there, back) = (there.to_vec(), back.to_vec());
+    let path = world.join(client, server, &there, &back);
+    flow.connect(world, &[path])?;
+    Ok((flow, ledger))
+}
+
+/// Looks at the first path's queue at the end of every bin.
+fn watch_queue(world: &mut World, path: PathHandle, ledger: &Ledger, origin: Duration) {
+    fn look(world: &mut World, path: PathHandle, ledger: Ledger, bin: usize, origin: Duration) {
+        let queued = world.link(world.path_links(path).0[0]).queued_bytes();
+        {
+            let mut entries = ledger.lock();
+            let Some(entry) = entries.queue.get_mut(bin) else { return };
+            *entry = u32::try_from(queued).unwrap_or(u32::MAX);
+        }
+        let next = origin + RunRecord::BIN * (bin as u32 + 2);
+        world.at(next, move |world| look(world, path, ledger, bin + 1, origin));
+    }
+    let ledger = ledger.clone();
+    world.at(origin + RunRecord::BIN, move |world| look(world, path, ledger, 0, origin));
+}
+
+fn record(stage: &Stage, world: &World, paths: &[PathHandle], ledger: &Ledger, flows: Vec<FlowRow>) -> RunRecord {
+    let mut entries = ledger.lock();
+    let block_bytes = entries.path_bytes.clone();
+    let path_row = |((path, &handle), block_bytes): ((&Path, &PathHandle), u64)| {
+        let counters = world.counters(world.path_links(handle).0[0]);
+        PathRow {
+            offered_bytes: counters.offered_bytes,
+            offered: counters.offered,
+            lost: counters.lost,
+            overflowed: counters.overflowed,
+            damaged: counters.damaged,
+            block_bytes,
+            queue_max: counters.queue_max,
+            cost: path.cost,
+        }
+    };
+    RunRecord {
+        sources: stage.plan.sources.iter().map(|source| source.name.clone()).collect(),
+        paths: stage.paths.iter().zip(paths).zip(block_bytes).map(path_row).collect(),
+        flows,
+        bulk_bytes: entries.bulk_bytes,
+        blocks: std::mem::take(&mut entries.rows),
+        arrivals: std::mem::take(&mut entries.arrivals),
+        queue: std::mem::take(&mut entries.queue),
+        duration: ledger::nanos(stage.duration),
+        events: world.events(),
     }
 }

@@ -14,49 +14,28 @@ use punctual_proto::{
 use punctual_sim::{App, AppContext, ConnectionId, HostClock, HostConfig, HostId, PathHandle, World, tls};
 
 use super::{
-    CarryError, Stage,
+    CarryError,
     ledger::{Ledger, Scribe, nanos},
 };
 use crate::{
-    experiment::{Contender, SessionSpec},
+    experiment::SessionSpec,
     plan::{Bulk, HandOver, Plan},
-    record::{Ending, FlowRow, PathRow, RunRecord},
+    record::Ending,
 };
 
 /// The receiver's clock is this far ahead: nobody may assume that clocks agree.
 const CLOCK_OFFSET: Duration = Duration::from_secs(3 * 3600);
 
-/// Runs a stage with our session.
-pub(super) fn run(stage: &Stage, contender: &Contender, seed: u64) -> Result<RunRecord, CarryError> {
-    let mut world = World::new(seed);
-    let ledger = Ledger::new(stage);
-    let session = contender.session(stage.session.clone());
-    let pair = Pair::add(&mut world, &session, stage.plan.clone(), &ledger)?;
-    let paths = stage.lay_paths(&mut world, pair.client, pair.server);
-    let connection = pair.connect(&mut world, &paths)?;
-    let origin = world.handshake()?;
-    stage.schedule_deaths(&mut world, &paths, origin);
-    for (index, path) in stage.paths.iter().enumerate().filter(|(_, path)| path.cost > 0.0) {
-        let (host, session) = world.client(connection);
-        world.enter(host, |cx| {
-            let now = cx.instant();
-            cx.session(session).map(|session| session.set_path_cost(now, PathId(index as u32), path.cost))
-        });
-    }
-    sample(&mut world, paths[0], &ledger, origin);
-    world.run_until(origin + stage.end);
-    Ok(record(stage, &world, &paths, &ledger, contender))
-}
-
 /// A sender and a receiver.
-struct Pair {
-    client: HostId,
-    server: HostId,
+pub(super) struct Pair {
+    pub(super) client: HostId,
+    pub(super) server: HostId,
     config: ClientConfig,
+    connection: Option<ConnectionId>,
 }
 
 impl Pair {
-    fn add(world: &mut World, spec: &SessionSpec, plan: Plan, ledger: &Ledger) -> Result<Self, CarryError> {
+    pub(super) fn add(world: &mut World, spec: &SessionSpec, plan: Plan, ledger: &Ledger) -> Result<Self, CarryError> {
         let origins: [Arc<Mutex<Option<Instant>>>; 2] = Default::default();
         let mut session = session_config(spec)?;
         let observers = [0, 1].map(|end: usize| {
@@ -73,11 +52,26 @@ impl Pair {
         let sender = Sender::new(plan, ledger.clone(), client_origin);
         let client = world.add_host(HostConfig::new().app(sender));
         let server = world.add_host(HostConfig::new().clock(HostClock::ahead(CLOCK_OFFSET)).server(server).app(sink));
-        Ok(Self { client, server, config: tls::client_config().session(session) })
+        Ok(Self { client, server, config: tls::client_config().session(session), connection: None })
     }
 
-    fn connect(&self, world: &mut World, paths: &[PathHandle]) -> Result<ConnectionId, CarryError> {
-        world.connect(self.client, &self.config, paths).map_err(|error| CarryError::Setting(error.to_string()))
+    pub(super) fn connect(&mut self, world: &mut World, paths: &[PathHandle]) -> Result<(), CarryError> {
+        let connection = world.connect(self.client, &self.config, paths);
+        self.connection = Some(connection.map_err(|error| CarryError::Setting(error.to_string()))?);
+        Ok(())
+    }
+
+    /// Tells the session what its paths cost.
+    pub(super) fn set_costs(&self, world: &mut World, costs: impl Iterator<Item = f64>) {
+        let Some(connection) = self.connection else { return };
+        let (host, session) = world.client(connection);
+        for (path, cost) in (0..).map(PathId).zip(costs).filter(|(_, cost)| *cost > 0.0) {
+            world.enter(host, |cx| {
+                let now = cx.instant();
+                // A path that died since has no cost.
+                cx.session(session).map(|session| session.set_path_cost(now, path, cost))
+            });
+        }
     }
 }
 
@@ -96,51 +90,6 @@ fn session_config(spec: &SessionSpec) -> Result<SessionConfig, CarryError> {
         config.limits.send_bytes = size.0;
     }
     Ok(config)
-}
-
-/// Looks at the first path's queue at the end of every bin.
-fn sample(world: &mut World, path: PathHandle, ledger: &Ledger, origin: Duration) {
-    fn look(world: &mut World, path: PathHandle, ledger: Ledger, bin: usize, origin: Duration) {
-        let queued = world.link(world.path_links(path).0[0]).queued_bytes();
-        {
-            let mut entries = ledger.lock();
-            let Some(entry) = entries.queue.get_mut(bin) else { return };
-            *entry = u32::try_from(queued).unwrap_or(u32::MAX);
-        }
-        let next = origin + RunRecord::BIN * (bin as u32 + 2);
-        world.at(next, move |world| look(world, path, ledger, bin + 1, origin));
-    }
-    let ledger = ledger.clone();
-    world.at(origin + RunRecord::BIN, move |world| look(world, path, ledger, 0, origin));
-}
-
-fn record(stage: &Stage, world: &World, paths: &[PathHandle], ledger: &Ledger, contender: &Contender) -> RunRecord {
-    let mut entries = ledger.lock();
-    let block_bytes = entries.path_bytes.clone();
-    let path_row = |((path, &handle), block_bytes): ((&crate::network::Path, &PathHandle), u64)| {
-        let counters = world.counters(world.path_links(handle).0[0]);
-        PathRow {
-            offered_bytes: counters.offered_bytes,
-            offered: counters.offered,
-            lost: counters.lost,
-            overflowed: counters.overflowed,
-            damaged: counters.damaged,
-            block_bytes,
-            queue_max: counters.queue_max,
-            cost: path.cost,
-        }
-    };
-    RunRecord {
-        sources: stage.plan.sources.iter().map(|source| source.name.clone()).collect(),
-        paths: stage.paths.iter().zip(paths).zip(block_bytes).map(path_row).collect(),
-        flows: vec![FlowRow { name: contender.name.clone(), delivered_bytes: entries.compared_bytes }],
-        bulk_bytes: entries.bulk_bytes,
-        blocks: std::mem::take(&mut entries.rows),
-        arrivals: std::mem::take(&mut entries.arrivals),
-        queue: std::mem::take(&mut entries.queue),
-        duration: nanos(stage.duration),
-        events: world.events(),
-    }
 }
 
 /// Zeros to send; contents do not matter.

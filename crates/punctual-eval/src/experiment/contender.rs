@@ -5,6 +5,7 @@ use serde::Deserialize;
 use toml::{Table, Value};
 
 use super::{ExperimentError, SessionSpec};
+use crate::quic::{Multiplexer, UnknownMultiplexer};
 
 /// One of an experiment's contenders.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,20 +39,6 @@ pub enum Transport {
         /// The congestion controller; noq's default, CUBIC, if none.
         congestion: Option<String>,
     },
-}
-
-/// How blocks become streams.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Multiplexer {
-    /// All on one stream.
-    One,
-    /// A stream for each source.
-    PerSource,
-    /// A stream for each block, served in the order of their opening.
-    #[default]
-    PerBlock,
-    /// So many streams, in turn.
-    Parallel(u32),
 }
 
 /// A contender as an experiment's text has it.
@@ -111,7 +98,7 @@ pub fn by_name(name: &str) -> Result<Contender, ExperimentError> {
         multipath::by_name(scheduler).map_err(|error| unknown(error.to_string()))?;
     }
     let transport = match quic(what) {
-        Some((_, Err(multiplexer))) => return Err(unknown(format!("no multiplexer `{multiplexer}`; there are: one, per-source, per-block, parallel:N"))),
+        Some((_, Err(error))) => return Err(unknown(error.to_string())),
         Some((multipath, Ok(multiplexer))) if path_scheduler.is_none() => {
             Transport::Quic { multiplexer, multipath, congestion }
         }
@@ -126,23 +113,16 @@ pub fn by_name(name: &str) -> Result<Contender, ExperimentError> {
 }
 
 /// Whether plain QUIC is meant, with how many paths, and which multiplexer.
-fn quic(name: &str) -> Option<(bool, Result<Multiplexer, &str>)> {
+fn quic(name: &str) -> Option<(bool, Result<Multiplexer, UnknownMultiplexer>)> {
     let (multipath, rest) = match name.strip_prefix("mpquic") {
         Some(rest) => (true, rest),
         None => (false, name.strip_prefix("quic")?),
     };
-    let multiplexer = match rest.strip_prefix('-') {
-        None if rest.is_empty() => Ok(Multiplexer::PerBlock),
-        None => return None,
-        Some("one") => Ok(Multiplexer::One),
-        Some("per-source") => Ok(Multiplexer::PerSource),
-        Some("per-block") => Ok(Multiplexer::PerBlock),
-        Some(other) => match other.strip_prefix("parallel:").and_then(|n| n.parse().ok()) {
-            Some(n) if n > 0 => Ok(Multiplexer::Parallel(n)),
-            _ => Err(other),
-        },
-    };
-    Some((multipath, multiplexer))
+    match rest.strip_prefix('-') {
+        None if rest.is_empty() => Some((multipath, Ok(Multiplexer::PerBlock))),
+        None => None,
+        Some(multiplexer) => Some((multipath, multiplexer.parse())),
+    }
 }
 
 impl Contender {

@@ -55,7 +55,7 @@ mod must;
 
 pub use axis::{Axis, Point};
 pub use condition::Condition;
-pub use contender::{Contender, Multiplexer, Transport};
+pub use contender::{Contender, Transport};
 pub use must::{Must, Over};
 
 /// Why an experiment cannot be run.
