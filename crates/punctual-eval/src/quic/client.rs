@@ -11,7 +11,7 @@ use punctual_proto::{EcnCodepoint, NetworkPath, Transmit};
 use punctual_sim::{Moment, Node, tls};
 
 use super::{
-    ALPN, Config, Message,
+    ALPN, Config, Message, Multiplexer,
     framing::{BULK, HEADER, header},
     mux::{Lane, rank},
     outgoing::{Outgoing, Sent},
@@ -42,7 +42,7 @@ pub struct ClientNode {
     /// When it was last seen to what is ready, since the beginning.
     looked: Duration,
     outgoing: Outgoing,
-    shared: BTreeMap<u16, StreamId>,
+    shared: BTreeMap<u32, StreamId>,
     streams_opened: u64,
     /// The first message that QUIC has not taken all of.
     next: usize,
@@ -278,7 +278,7 @@ impl ClientNode {
     fn bulk_stream(&mut self, own: bool, priority: u8) -> Option<StreamId> {
         if own {
             let priority = match self.config.multiplexer {
-                super::Multiplexer::ByPriority => priority,
+                Multiplexer::ByPriority => priority,
                 _ => 0,
             };
             return self.open(rank(priority, self.streams_opened), true);

@@ -122,7 +122,7 @@ impl Config {
             seed,
             congestion: congestion::by_name("cubic").expect("the registry has noq's own controllers"),
             initial_window: 12_000,
-            multiplexer: Multiplexer::PerBlock,
+            multiplexer: Multiplexer::default(),
             queue: None,
             bulk: None,
         }

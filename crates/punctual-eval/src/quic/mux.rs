@@ -7,25 +7,26 @@ use thiserror::Error;
 use super::Message;
 
 /// Which stream a message goes on. By name: `one`, `per-source`, `per-block`, `by-priority`, `parallel:8`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Multiplexer {
     /// All on one stream: in order, and what is lost holds up all that follows.
     One,
     /// A stream for each source, served in turn.
     PerSource,
     /// A stream for each message, served in the order of their opening.
+    #[default]
     PerBlock,
     /// The same, but those of higher priority first.
     ByPriority,
     /// So many streams, served in turn; message *i* goes on stream *i* modulo their number.
-    Parallel(u16),
+    Parallel(u32),
 }
 
 /// How a message's stream is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Lane {
     /// Shared by all messages of the same number, and never finished.
-    Shared(u16),
+    Shared(u32),
     /// The message's own, with this priority (noq's: the greatest goes first), and finished behind it.
     Own(i32),
 }
@@ -35,8 +36,8 @@ impl Multiplexer {
     pub(super) fn lane(self, index: usize, message: &Message, opened: u64) -> Lane {
         match self {
             Self::One => Lane::Shared(0),
-            Self::PerSource => Lane::Shared(message.source),
-            Self::Parallel(streams) => Lane::Shared((index % usize::from(streams.max(1))) as u16),
+            Self::PerSource => Lane::Shared(message.source.into()),
+            Self::Parallel(streams) => Lane::Shared((index % streams.max(1) as usize) as u32),
             Self::PerBlock => Lane::Own(rank(0, opened)),
             Self::ByPriority => Lane::Own(rank(message.priority, opened)),
         }
