@@ -3,9 +3,35 @@
 use super::{Experiment, ExperimentError};
 
 /// Names and texts, in the order in which they are listed.
-pub const BUILTIN: &[(&str, &str)] = &[("dtp-bandwidth", include_str!("../../../../experiments/dtp-bandwidth.toml"))];
+pub const BUILTIN: &[(&str, &str)] = &[
+    ("dtp-bandwidth", include_str!("../../../../experiments/dtp-bandwidth.toml")),
+    ("dtp-step", include_str!("../../../../experiments/dtp-step.toml")),
+    ("dtp-loss", include_str!("../../../../experiments/dtp-loss.toml")),
+    ("large-blocks", include_str!("../../../../experiments/large-blocks.toml")),
+    ("alpha", include_str!("../../../../experiments/alpha.toml")),
+    ("bulk-loss", include_str!("../../../../experiments/bulk-loss.toml")),
+    ("bulk-corrupt", include_str!("../../../../experiments/bulk-corrupt.toml")),
+    ("aitrans", include_str!("../../../../experiments/aitrans.toml")),
+    ("cellular", include_str!("../../../../experiments/cellular.toml")),
+    ("fairness", include_str!("../../../../experiments/fairness.toml")),
+];
 
 /// The built-in experiment of that name.
 pub fn by_name(name: &str) -> Option<Result<Experiment, ExperimentError>> {
     BUILTIN.iter().find(|(known, _)| *known == name).map(|(name, text)| Experiment::parse(name, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_of_them_are_sound_long_and_short() {
+        for (name, _) in BUILTIN {
+            let experiment = by_name(name).unwrap().unwrap_or_else(|error| panic!("{name}: {error}"));
+            let short = experiment.smoke().unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert!(!short.cells().unwrap().is_empty());
+            assert!(!experiment.head.musts.is_empty(), "{name} must show something");
+        }
+    }
 }

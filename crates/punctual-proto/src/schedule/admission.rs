@@ -276,7 +276,9 @@ impl Admission {
             self.room = true;
             let first = |hope| (hope, 0, 0, BlockId(0));
             let late: Vec<_> = self.others.range(first(Hope::Late)..first(Hope::Over)).map(|place| place.3).collect();
-            late.into_iter().for_each(|id| drop(self.judge(id)));
+            late.into_iter().for_each(|id| {
+                self.judge(id);
+            });
         }
     }
 
