@@ -91,7 +91,7 @@ proptest! {
     }
 
     #[test]
-    fn all_methods_together_are_exact_for_a_few(tasks in tasks(9)) {
+    fn all_methods_together_are_exact_for_a_few(tasks in tasks(5)) {
         let mut origin = Origin::default();
         prop_assert_eq!(count(&tasks, u64::MAX, &mut origin), best(&tasks, |_| 1));
         prop_assert_eq!(origin.unhindered + origin.exact, tasks.len() as u64);
@@ -99,7 +99,7 @@ proptest! {
 }
 
 /// Blocks from three sources of different sizes and deadlines, with jitter in both, on a machine with this share of the work they
-/// need. Deadlines are between one and `patience` times the time a block alone takes, but all have some.
+/// need. Deadlines are between 1.3 and `patience` times the time a block alone takes, and up to 30 ms.
 fn three_sources(seed: u64, share: f64, patience: f64) -> Vec<Task> {
     let mut random = rand_pcg::Pcg64Mcg::seed_from_u64(seed);
     let mut tasks = Vec::new();
@@ -152,28 +152,13 @@ fn three_sources_are_bounded_closely() {
     let mut gaps = Vec::new();
     for (seed, share) in (0..24).zip([0.6, 0.75, 0.9].into_iter().cycle()) {
         let tasks = three_sources(seed, share, [3.0, 10.0][seed as usize / 3 % 2]);
-        let mut origin = Origin::default();
-        let time = std::time::Instant::now();
-        let bound = count(&tasks, 12_000_000, &mut origin);
-        let time = time.elapsed();
+        let bound = count(&tasks, 12_000_000, &mut Origin::default());
         let wide = sweep::most(&tasks, Width { steps: 200_000_000, ..width(100, 200) });
         let best = if wide.exact { wide.most } else { achieved(&tasks) };
         assert!(bound >= best);
-        let percent = |most: f64| (most / best as f64 - 1.0) * 100.0;
-        gaps.push(percent(bound as f64));
-        let narrow = sweep::most(&tasks, width(1, 64));
-        println!(
-            "{share} n {} best {best} ({}) bound {:+.2}% sweep1 {:+.2}% ({} steps) fractional {:+.2}% simple {:+.2}% {time:?} {origin:?}",
-            tasks.len(),
-            wide.exact,
-            percent(bound as f64),
-            percent(narrow.most as f64),
-            narrow.steps,
-            percent(fractional(&tasks, |_| 1.0)),
-            percent(achieved(&tasks) as f64)
-        );
+        gaps.push((bound as f64 / best as f64 - 1.0) * 100.0);
     }
     let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
     let most = gaps.iter().copied().fold(0.0, f64::max);
-    assert!(mean <= 0.5 && most <= 2.0, "mean {mean:.2} %, most {most:.2} %: {gaps:.2?}");
+    assert!(mean <= 0.05 && most <= 0.5, "mean {mean:.2} %, most {most:.2} %: {gaps:.2?}");
 }

@@ -90,7 +90,7 @@ pub struct Origin {
 /// are specified, from their beginning on. That they lose packets (but see [`Bound::average`]), have a way back and may die is
 /// ignored, which makes the bound no lower.
 ///
-/// It takes a few milliseconds for a few thousand jobs, and never more than a second or two for a hundred thousand.
+/// It takes some tens of milliseconds at most for a few thousand jobs, and some tenths of a second for a hundred thousand.
 pub fn bound(paths: &[LinkSpec], jobs: &[Job], end: Duration) -> Bound {
     let usable: Vec<_> = paths.iter().filter_map(Path::new).collect();
     let instance = Instance::new(&usable, jobs, end);
@@ -99,7 +99,7 @@ pub fn bound(paths: &[LinkSpec], jobs: &[Job], end: Duration) -> Bound {
     let ceiling = Average {
         on_time: counts.last().map_or(0.0, |(_, most)| *most),
         weighted: weighted(&instance, jobs, &counts),
-        bytes_on_time: bytes_on_time(&instance, jobs),
+        bytes_on_time: bytes_on_time(&instance, jobs).floor(),
         up_to_priority: counts,
     };
     Bound {
