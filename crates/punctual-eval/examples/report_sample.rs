@@ -125,7 +125,7 @@ fn stat(mean: f64, half_width: f64) -> Stat {
 
 /// A number in 0..1 that looks random and is always the same.
 fn noise(seed: f64) -> f64 {
-    (seed * 12.9898).sin().abs() * 43_758.5453 % 1.0
+    (seed * 12.9898).sin().abs() * 43_758.545_3 % 1.0
 }
 
 fn cell((contender, use_of, delay, unfair): (&str, f64, f64, f64), bandwidth: f64, loss: f64) -> Cell {
