@@ -101,7 +101,7 @@ fn check(page: &str) {
         let tag = &after[1..end];
         rest = &after[end + 1..];
         assert_eq!(tag.matches('"').count() % 2, 0, "quotes in <{tag}>");
-        assert!(!tag.contains("NaN") && !tag.contains("inf"), "<{tag}>");
+        assert!(!tag.contains("NaN") && !tag.replace("infinite", "").contains("inf"), "<{tag}>");
         let name = tag.trim_start_matches('/').split([' ', '/']).next().expect("a name");
         if tag.starts_with('/') {
             assert_eq!(open.pop(), Some(name), "</{name}>");

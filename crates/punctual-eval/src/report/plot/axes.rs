@@ -67,7 +67,8 @@ impl Frame {
             svg: Svg::new(width, height, label),
             x: rough,
             y: rough,
-            left: widest + 14.0,
+            // However odd the numbers, most of the drawing is the plot.
+            left: (widest + 14.0).min(width / 3.0),
             right: width - margin,
             top,
             bottom,
@@ -110,7 +111,7 @@ impl Frame {
         }
         let step = (self.right - self.left) / x.at.len().max(1) as f64;
         let widest = x.at.iter().map(|(_, text)| text_width(text)).fold(0.0, f64::max);
-        if widest + APART <= step { 0.0 } else { (widest * 0.53).min(90.0) }
+        if widest + APART <= step { 0.0 } else { (widest * 0.53 - 8.0).clamp(0.0, 90.0).max(1.0) }
     }
 
     fn write_x(&mut self, x: &XAxis, height: f64) {

@@ -67,7 +67,7 @@ impl Lines<'_> {
             return;
         }
         frame.svg.curve("bound", points.iter().copied(), "bound");
-        for (&(x, y), point) in points.iter().zip(&self.bound[..]) {
+        for (&(x, y), point) in points.iter().zip(self.bound) {
             frame.svg.open("bound-mark");
             frame.svg.marker(super::svg::Shape::Disc, (x, y), 1.2, &point.title);
             frame.svg.close();

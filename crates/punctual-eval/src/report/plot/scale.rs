@@ -98,7 +98,7 @@ pub(in crate::report) fn widened(low: f64, high: f64, about: usize) -> (f64, f64
 
 /// A tick's value, with the decimals its step needs.
 pub(in crate::report) fn tick_label(value: f64, step: f64) -> String {
-    if step <= 0.0 {
+    if step <= 0.0 || value.abs() >= 1e12 {
         return number(value);
     }
     let decimals = (-(step.log10() + 1e-9).floor()).clamp(0.0, 9.0) as usize;
@@ -197,8 +197,8 @@ mod tests {
 
     #[test]
     fn numbers_read_as_written_by_hand() {
-        let texts = [0.0, 0.5, 1.0, 12.34, 1234.0, 12_345.0, -3.14159, 0.000_123, f64::INFINITY, f64::NAN].map(number);
-        assert_eq!(texts, ["0", "0.5", "1", "12.3", "1234", "12\u{202f}345", "−3.14", "0.000123", "∞", "–"]);
+        let texts = [0.0, 0.5, 1.0, 12.34, 1234.0, 12_345.0, -4.56789, 0.000_123, f64::INFINITY, f64::NAN].map(number);
+        assert_eq!(texts, ["0", "0.5", "1", "12.3", "1234", "12\u{202f}345", "−4.57", "0.000123", "∞", "–"]);
         assert_eq!(
             [tick_label(10_050.0, 50.0), tick_label(1.5, 0.5), tick_label(0.0, 0.5)],
             ["10\u{202f}050", "1.5", "0"]
