@@ -36,7 +36,7 @@
 //! The forecast is averaged over [`SMOOTHING`] and taken up when it has moved by [`RATE_TOLERANCE`]. To be admitted, a
 //! block must fit at a rate lower by [`ENTRY_MARGIN`]; to be given up, it must not even fit at one higher by
 //! [`STAY_MARGIN`]. These are shares of the time that remains, so what is clear is decided early, and what is not, later.
-//! They are narrow on purpose: driven over a link as in this module's tests, margins of 10 and 20 % lost more blocks than
+//! They are narrow on purpose: driven over a link as in the tests of `link`, margins of 10 and 20 % lost more blocks than
 //! they saved, even when the forecast was off by up to 20 %.
 //!
 //! # What it costs
@@ -73,8 +73,8 @@ const ENTRY_MARGIN: f64 = 0.01;
 /// How much the rate would have to be exceeded before a block is given up.
 const STAY_MARGIN: f64 = 0.03;
 
-/// Seconds a block may seem late before it is given up: the grain of one-way delays. Near its end, when there is almost no
-/// time for [`STAY_MARGIN`] to be a share of, a block is not given up for that.
+/// Seconds a block may seem late before it is given up: the grain of one-way delays. Near its end, when there is almost
+/// no time for [`STAY_MARGIN`] to be a share of, a block is not given up for that.
 const STAY_TIME: f64 = 0.0005;
 
 /// Candidates tried in each decision.
@@ -506,12 +506,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{
-        super::{
-            by_name,
-            link::{ONE_WAY, Offer, drive, finish},
-            names,
-            tests::{Step, block, context, drain, model, start, steps},
-        },
+        super::tests::{Step, block, context, drain, model, start, steps},
         *,
     };
 
@@ -740,90 +735,6 @@ mod tests {
                     prop_assert!(view.due().is_some_and(|due| arrival <= due + grace));
                 }
             }
-        }
-    }
-
-    /// Every 100 ms a block of 200 KB of each of three priorities, due after 200 ms.
-    fn three_blocks(rounds: u32) -> Vec<Offer> {
-        let offer =
-            |n: u32| Offer { at: n / 3 * 100 * MS, size: 200_000, deadline: Some(200 * MS), priority: n as u8 % 3 };
-        (0..3 * rounds).map(offer).collect()
-    }
-
-    /// As many as a sender who knows the future gets there: of equal blocks, whoever would be late is left out.
-    fn most_of_equals(offers: &[Offer], rate: f64) -> usize {
-        let mut free = Duration::ZERO;
-        let on_time = offers.iter().filter(|offer| {
-            let end = finish(free.max(offer.at), offer.size, rate);
-            let makes_it = offer.deadline.is_some_and(|deadline| end + ONE_WAY <= offer.at + deadline);
-            free = if makes_it { end } else { free };
-            makes_it
-        });
-        on_time.count()
-    }
-
-    /// A forecast that is off by up to `share` either way, anew every 10 ms.
-    fn noisy(rate: f64, share: f64) -> impl Fn(Duration) -> f64 {
-        move |at| rate * (1.0 + share * (2.0 * random(at.as_millis() as u64 / 10) - 1.0))
-    }
-
-    fn random(seed: u64) -> f64 {
-        let mixed = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        ((mixed ^ (mixed >> 32)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    #[test]
-    fn equal_blocks_arrive_as_well_as_can_be() {
-        let offers = three_blocks(20);
-        for rate in (1..=10).map(|rate| f64::from(rate) * 1e6) {
-            let most = most_of_equals(&offers, rate);
-            let run = |name| drive(&mut *by_name(name).unwrap()(), &offers, |_| rate, |_| rate);
-            let ours = run("admission");
-            assert!(ours.total() as f64 >= 0.98 * most as f64, "{rate}: {ours:?} of {most}");
-            for name in names().filter(|&name| name != "fcfs") {
-                let theirs = run(name);
-                assert!(
-                    ours.total() >= theirs.total() && ours.on_time[0] >= theirs.on_time[0],
-                    "{rate}, {name}: {theirs:?}"
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn noise_costs_little() {
-        let offers = three_blocks(20);
-        for rate in (2..=6).map(|rate| f64::from(rate) * 1e6) {
-            let most = most_of_equals(&offers, rate) as f64;
-            for (share, aim) in [(0.05, 0.95), (0.2, 0.9)] {
-                let ours = drive(&mut new(), &offers, |_| rate, noisy(rate, share));
-                assert!(ours.total() as f64 >= aim * most, "{rate} ± {share}: {ours:?} of {most}");
-            }
-        }
-    }
-
-    /// Sizes, deadlines and priorities at random, twice as much as fits, on a link whose rate changes every 400 ms and is known
-    /// 30 ms later, ± 5 %.
-    #[test]
-    fn overload_of_all_kinds() {
-        let rate = |at: Duration| 4e6 * (0.5 + random(at.as_millis() as u64 / 400));
-        let forecast = |at: Duration| noisy(rate(at.saturating_sub(30 * MS)), 0.05)(at);
-        let kinds =
-            [(160, 100), (4_000, 200), (20_000, 50), (45_000, 200), (20_000, 400), (200_000, 1000), (100_000, 100)];
-        let mut at = 0.0;
-        let offers = (0..800).map(|n| {
-            at -= random(3 * n).ln() * 0.007; // 7 ms between blocks of 55 KB
-            let (size, deadline) = kinds[(random(3 * n + 1) * kinds.len() as f64) as usize];
-            let priority = (random(3 * n + 2) * 3.0) as u8;
-            Offer { at: Duration::from_secs_f64(at), size, deadline: Some(deadline * MS), priority }
-        });
-        let offers: Vec<_> = offers.collect();
-        let run = |name| drive(&mut *by_name(name).unwrap()(), &offers, rate, forecast);
-        let ours = run("admission");
-        for name in names().filter(|&name| name != "fcfs" && name != "admission") {
-            let theirs = run(name);
-            assert!(ours.total() as f64 > 1.2 * theirs.total() as f64, "{ours:?}, {name}: {theirs:?}");
-            assert!(ours.on_time[0] as f64 >= 0.98 * theirs.on_time[0] as f64, "{ours:?}, {name}: {theirs:?}");
         }
     }
 }
