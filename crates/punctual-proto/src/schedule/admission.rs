@@ -685,13 +685,27 @@ mod tests {
     proptest! {
         /// Moore and Hodgson's promise, priority by priority, against all subsets.
         #[test]
-        fn no_set_is_better(properties in prop::collection::vec((1u64..60_000, 1u64..150_000, 0u8..3), 1..9)) {
+        fn no_set_is_better(
+            properties in prop::collection::vec((1u64..60_000, 1u64..150_000, 0u8..3), 1..9),
+            decided_before in 0usize..9,
+            ended in 0usize..9,
+        ) {
             let views: Vec<_> = properties.into_iter().zip(0..).map(|((size, due, priority), id)| {
                 let deadline = Some(Duration::from_nanos(due * 1000 + 500));
                 BlockView { size, unsent: size, deadline, priority, ..block(id) }
             }).collect();
             let mut admission = exact();
             let cx = SendContext { rate: 1e6 * WIRE_BYTES, one_way_delay: Duration::ZERO, ..context(0) };
+            // Some come one by one, each with a decision of its own, and one of them ends.
+            let mut views = views;
+            for view in &views[..decided_before.min(views.len())] {
+                admission.insert(view);
+                admission.next(&cx);
+            }
+            if ended < views.len() {
+                admission.remove(views.remove(ended).id);
+            }
+            let cx = SendContext { now: cx.now + Duration::from_nanos(1), ..cx };
             let chosen = settle(&mut admission, &views, &cx);
             let of = |priority| views.iter().filter(move |view| view.priority == priority);
             let mut kept: Vec<&BlockView> = Vec::new();
