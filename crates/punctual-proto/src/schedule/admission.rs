@@ -12,38 +12,38 @@
 //! now + one_way_delay + Σ unsent_j/rate over all j due no later than k  ≤  due_k      for each k in the set
 //! ```
 //!
-//! ([`slack`](super::slack) answers that in logarithmic time.) Of all such sets we want the one with the most blocks of
-//! the highest priority, then the most of the next, and so on. For one priority, with those above it settled, Moore
-//! and Hodgson's rule (1968) finds it: where a block would be late, of those due until then the one with most left to send
-//! gives way. The same set results if candidates are taken in order of what they have left to send, so it can be kept up to date
-//! block by block: a candidate that does not fit may displace *weaker* blocks, those of lower priority or of its own
-//! with more left to send, weakest first, if that makes it fit. What is displaced or not admitted stays a candidate
-//! and is tried again, most important first, then with the least left to send. A block in the midst of being sent has little left,
-//! so what was spent on it is rarely in vain.
+//! ([`slack`](super::slack) answers that in logarithmic time.) Of all such sets we want one with the most blocks of the
+//! highest priority, then the most of the next, and so on. For one priority, with those above it settled, the rule of
+//! Moore and Hodgson (1968) finds it: where a block would be late, of those due until then the one with most left to
+//! send gives way. Taking candidates in order of what they have left to send leads to as many, so the set can be kept up
+//! to date block by block. A candidate that does not fit may displace *weaker* blocks, those of lower priority or of its
+//! own with more left to send, weakest first, if that makes it fit. What is displaced or not admitted stays a candidate
+//! and is tried again: the most important first, then the one with the least left to send. A block in the midst of being
+//! sent has little left, so what was spent on it is rarely in vain.
 //!
 //! # In what order
 //!
 //! - The admitted, earliest due first; ties by priority, then in order of hand-over.
-//! - Candidates that could make it alone but were not (yet) admitted, by priority, then the least left to send.
-//! - Blocks without a deadline, by priority, then in order of hand-over. They get what is left over even if they are of
-//!   higher priority: to wait until the admitted are through costs them little, and there is time for both.
-//! - Late blocks, which cannot make it at the forecast rate even alone. They are sent when there is nothing else, since the forecast may
-//!   be wrong: at the start of a session it is far too low, and nothing but sending mends it.
-//! - Those whose time is up already. The session drops them.
+//! - Candidates that could make it alone but are not admitted, by priority, then the least left to send.
+//! - Blocks without a deadline, by priority, then in order of hand-over. They get what is left over, whatever their
+//!   priority: waiting until the admitted are through costs them little, and there is time for both.
+//! - Late blocks, which could not make it at the forecast rate even alone. They are sent when there is nothing else, since
+//!   the forecast may be wrong: at the start of a session it is far too low, and nothing but sending mends it.
+//! - Those whose time is up. The session drops them soon.
 //!
 //! # When the forecast is noisy
 //!
-//! The rate is averaged over [`SMOOTHING`]; to be admitted takes a rate [`ENTRY_MARGIN`] lower than the forecast, to be
-//! given up one that is [`STAY_MARGIN`] higher, and the forecast itself is kept until it has moved by [`RATE_TOLERANCE`]. The margins
-//! are shares of the time that remains, so whether a block can make it is decided early where that is clear, and
-//! later where it is not. They are narrow on purpose. In the simulations of this module's tests, wider ones
-//! (10 % and 20 %) lose more than the noise does, up to ±20 % of it.
+//! The forecast is averaged over [`SMOOTHING`] and taken up when it has moved by [`RATE_TOLERANCE`]. To be admitted, a
+//! block must fit at a rate lower by [`ENTRY_MARGIN`]; to be given up, it must not even fit at one higher by
+//! [`STAY_MARGIN`]. These are shares of the time that remains, so what is clear is decided early, and what is not, later.
+//! They are narrow on purpose: driven over a link as in the tests of `link`, margins of 10 and 20 % lost more blocks than
+//! they saved, even when the forecast was off by up to 20 %.
 //!
 //! # What it costs
 //!
-//! A decision goes through O(log blocks) for the changes since the last, and tries [`LOOKS`] candidates, one after
-//! another in a circle. A try that displaces several blocks in vain is paid for by later decisions that try none. A
-//! new rate goes through all blocks, so it is taken up only once in every 1/[`RATE_SHARE`] as many decisions as there are blocks.
+//! A decision takes O(log blocks) for the changes since the last and tries [`LOOKS`] candidates, each in its turn. If a try
+//! has to displace others to find out, later decisions try none until that is made up for. Taking up a new forecast goes
+//! through all blocks, and is put off until there have been 1/[`RATE_SHARE`] as many decisions as there are blocks.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -63,7 +63,8 @@ const WIRE_BYTES: f64 = 1.04;
 /// How far the rate may move before blocks are judged by the new one. A congestion controller's own estimate is no better.
 const RATE_TOLERANCE: f64 = 0.02;
 
-/// Seconds over which the rate is averaged. Shorter than the round-trip times after which a rate is known to have changed.
+/// Seconds over which the forecast is averaged. With one that is off by up to 20 %, anew every 10 ms, it halves the bytes
+/// spent in vain; against the round-trip time that it takes to learn of a true change it counts little.
 const SMOOTHING: f64 = 0.01;
 
 /// What must be left of the rate when a block is admitted.
@@ -72,8 +73,8 @@ const ENTRY_MARGIN: f64 = 0.01;
 /// How much the rate would have to be exceeded before a block is given up.
 const STAY_MARGIN: f64 = 0.03;
 
-/// Seconds a block may seem late before it is given up: the grain of one-way delays. Near its end, when there is almost no
-/// time for [`STAY_MARGIN`] to be a share of, a block is not given up for that.
+/// Seconds a block may seem late before it is given up: the grain of one-way delays. Near its end, when there is almost
+/// no time for [`STAY_MARGIN`] to be a share of, a block is not given up for that.
 const STAY_TIME: f64 = 0.0005;
 
 /// Candidates tried in each decision.
@@ -136,7 +137,7 @@ pub(super) struct Admission {
     room: bool,
     /// Decisions since the rate was taken up.
     since_rate: usize,
-    /// Tries that must be left out to make up for costly ones.
+    /// Tries made that later decisions have yet to make up for.
     debt: usize,
 }
 
@@ -276,9 +277,9 @@ impl Admission {
             self.room = true;
             let first = |hope| (hope, 0, 0, BlockId(0));
             let late: Vec<_> = self.others.range(first(Hope::Late)..first(Hope::Over)).map(|place| place.3).collect();
-            late.into_iter().for_each(|id| {
+            for id in late {
                 self.judge(id);
-            });
+            }
         }
     }
 
@@ -342,7 +343,7 @@ impl Admission {
             self.displace(&weakest);
             displaced.push(weakest);
         };
-        self.debt += displaced.len();
+        self.debt += 2 * displaced.len();
         if fits {
             self.admit(id);
             self.take_back(displaced);
@@ -353,16 +354,15 @@ impl Admission {
 
     /// Tries some of the candidates again.
     fn look(&mut self) {
-        if !self.absent.is_empty() {
-            return; // Their time is not free yet.
+        self.debt = self.debt.saturating_sub(LOOKS);
+        // While some are absent, their time is not free.
+        if self.debt > 0 || !self.absent.is_empty() {
+            return;
         }
         if std::mem::take(&mut self.room) {
             self.look_on(None, LOOKS_AT_ROOM);
         }
-        if self.debt < LOOKS {
-            self.tried = self.look_on(self.tried, LOOKS);
-        }
-        self.debt = self.debt.saturating_sub(LOOKS);
+        self.tried = self.look_on(self.tried, LOOKS);
     }
 
     /// Tries so many candidates that come after one; the last of them, or `None` if there are no more.
@@ -372,6 +372,7 @@ impl Admission {
             let next = self.others.range((from, Bound::Unbounded)).next().copied();
             after = next.filter(|place| place.0 == Hope::Candidate);
             let id = after?.3;
+            self.debt += 1;
             if self.judge(id) {
                 self.try_to_admit(id);
             }
@@ -505,12 +506,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{
-        super::{
-            by_name,
-            link::{ONE_WAY, Offer, drive, finish},
-            names,
-            tests::{Step, block, context, drain, model, start, steps},
-        },
+        super::tests::{Step, block, context, drain, model, start, steps},
         *,
     };
 
@@ -689,13 +685,27 @@ mod tests {
     proptest! {
         /// Moore and Hodgson's promise, priority by priority, against all subsets.
         #[test]
-        fn no_set_is_better(properties in prop::collection::vec((1u64..60_000, 1u64..150_000, 0u8..3), 1..9)) {
+        fn no_set_is_better(
+            properties in prop::collection::vec((1u64..60_000, 1u64..150_000, 0u8..3), 1..9),
+            decided_before in 0usize..9,
+            ended in 0usize..9,
+        ) {
             let views: Vec<_> = properties.into_iter().zip(0..).map(|((size, due, priority), id)| {
                 let deadline = Some(Duration::from_nanos(due * 1000 + 500));
                 BlockView { size, unsent: size, deadline, priority, ..block(id) }
             }).collect();
             let mut admission = exact();
             let cx = SendContext { rate: 1e6 * WIRE_BYTES, one_way_delay: Duration::ZERO, ..context(0) };
+            // Some come one by one, each with a decision of its own, and one of them ends.
+            let mut views = views;
+            for view in &views[..decided_before.min(views.len())] {
+                admission.insert(view);
+                admission.next(&cx);
+            }
+            if ended < views.len() {
+                admission.remove(views.remove(ended).id);
+            }
+            let cx = SendContext { now: cx.now + Duration::from_nanos(1), ..cx };
             let chosen = settle(&mut admission, &views, &cx);
             let of = |priority| views.iter().filter(move |view| view.priority == priority);
             let mut kept: Vec<&BlockView> = Vec::new();
@@ -739,90 +749,6 @@ mod tests {
                     prop_assert!(view.due().is_some_and(|due| arrival <= due + grace));
                 }
             }
-        }
-    }
-
-    /// Every 100 ms a block of 200 KB of each of three priorities, due after 200 ms.
-    fn three_blocks(rounds: u32) -> Vec<Offer> {
-        let offer =
-            |n: u32| Offer { at: n / 3 * 100 * MS, size: 200_000, deadline: Some(200 * MS), priority: n as u8 % 3 };
-        (0..3 * rounds).map(offer).collect()
-    }
-
-    /// As many as a sender who knows the future gets there: of equal blocks, whoever would be late is left out.
-    fn most_of_equals(offers: &[Offer], rate: f64) -> usize {
-        let mut free = Duration::ZERO;
-        let on_time = offers.iter().filter(|offer| {
-            let end = finish(free.max(offer.at), offer.size, rate);
-            let makes_it = offer.deadline.is_some_and(|deadline| end + ONE_WAY <= offer.at + deadline);
-            free = if makes_it { end } else { free };
-            makes_it
-        });
-        on_time.count()
-    }
-
-    /// A forecast that is off by up to `share` either way, anew every 10 ms.
-    fn noisy(rate: f64, share: f64) -> impl Fn(Duration) -> f64 {
-        move |at| rate * (1.0 + share * (2.0 * random(at.as_millis() as u64 / 10) - 1.0))
-    }
-
-    fn random(seed: u64) -> f64 {
-        let mixed = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        ((mixed ^ (mixed >> 32)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    #[test]
-    fn equal_blocks_arrive_as_well_as_can_be() {
-        let offers = three_blocks(20);
-        for rate in (1..=10).map(|rate| f64::from(rate) * 1e6) {
-            let most = most_of_equals(&offers, rate);
-            let run = |name| drive(&mut *by_name(name).unwrap()(), &offers, |_| rate, |_| rate);
-            let ours = run("admission");
-            assert!(ours.total() as f64 >= 0.98 * most as f64, "{rate}: {ours:?} of {most}");
-            for name in names().filter(|&name| name != "fcfs") {
-                let theirs = run(name);
-                assert!(
-                    ours.total() >= theirs.total() && ours.on_time[0] >= theirs.on_time[0],
-                    "{rate}, {name}: {theirs:?}"
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn noise_costs_little() {
-        let offers = three_blocks(20);
-        for rate in (2..=6).map(|rate| f64::from(rate) * 1e6) {
-            let most = most_of_equals(&offers, rate) as f64;
-            for (share, aim) in [(0.05, 0.95), (0.2, 0.9)] {
-                let ours = drive(&mut new(), &offers, |_| rate, noisy(rate, share));
-                assert!(ours.total() as f64 >= aim * most, "{rate} ± {share}: {ours:?} of {most}");
-            }
-        }
-    }
-
-    /// Sizes, deadlines and priorities at random, twice as much as fits, on a link whose rate changes every 400 ms and is known
-    /// 30 ms later, ± 5 %.
-    #[test]
-    fn overload_of_all_kinds() {
-        let rate = |at: Duration| 4e6 * (0.5 + random(at.as_millis() as u64 / 400));
-        let forecast = |at: Duration| noisy(rate(at.saturating_sub(30 * MS)), 0.05)(at);
-        let kinds =
-            [(160, 100), (4_000, 200), (20_000, 50), (45_000, 200), (20_000, 400), (200_000, 1000), (100_000, 100)];
-        let mut at = 0.0;
-        let offers = (0..800).map(|n| {
-            at -= random(3 * n).ln() * 0.007; // 7 ms between blocks of 55 KB
-            let (size, deadline) = kinds[(random(3 * n + 1) * kinds.len() as f64) as usize];
-            let priority = (random(3 * n + 2) * 3.0) as u8;
-            Offer { at: Duration::from_secs_f64(at), size, deadline: Some(deadline * MS), priority }
-        });
-        let offers: Vec<_> = offers.collect();
-        let run = |name| drive(&mut *by_name(name).unwrap()(), &offers, rate, forecast);
-        let ours = run("admission");
-        for name in names().filter(|&name| name != "fcfs" && name != "admission") {
-            let theirs = run(name);
-            assert!(ours.total() as f64 > 1.2 * theirs.total() as f64, "{ours:?}, {name}: {theirs:?}");
-            assert!(ours.on_time[0] as f64 >= 0.98 * theirs.on_time[0] as f64, "{ours:?}, {name}: {theirs:?}");
         }
     }
 }
