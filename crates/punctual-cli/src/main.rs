@@ -4,7 +4,6 @@ mod cli;
 mod config;
 mod demo;
 mod exit;
-mod h264;
 mod recv;
 mod route;
 mod send;

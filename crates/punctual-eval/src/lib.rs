@@ -11,6 +11,7 @@
 pub mod bound;
 pub mod carry;
 pub mod experiment;
+pub mod h264;
 pub mod measure;
 pub mod plan;
 pub mod record;

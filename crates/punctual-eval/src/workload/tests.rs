@@ -321,6 +321,50 @@ fn bad_files_of_blocks_are_told_with_their_line() {
 }
 
 #[test]
+fn a_true_video_has_its_own_frames() {
+    let files = Files::new([concat!(env!("CARGO_MANIFEST_DIR"), "/../punctual-cli/assets")]);
+    let text = "[[source]]\nkind = 'h264'\nfile = 'clip.h264'\npriority = { i = 0, p = 1, b = 2 }";
+    let once = plan_with(text, MINUTE, 1, &files);
+    let content = files.read("clip.h264").unwrap();
+    assert_eq!(bytes(&once), content.len() as u64);
+    assert_eq!(once.blocks.len(), 300);
+    assert_eq!(once.blocks[299].at, Duration::from_secs_f64(299.0 / 30.0));
+    let of = |priority| once.blocks.iter().filter(|block| block.priority == priority).count();
+    assert_eq!([of(0), of(1), of(2)], [11, 150, 139]);
+    assert!(once.blocks.iter().all(|block| block.depends_on.len() == usize::from(block.priority)));
+
+    let again = plan_with(&format!("{text}\nrepeat = true\nfps = 60"), MINUTE, 1, &files);
+    assert_eq!(again.blocks.len(), 3600);
+    for (first, second) in once.blocks.iter().zip(&again.blocks[300..]) {
+        assert_eq!(first.size, second.size);
+        assert!(first.depends_on.iter().map(|on| on + 300).eq(second.depends_on.iter().copied()));
+    }
+}
+
+#[test]
+fn what_is_no_video_is_refused() {
+    for content in ["", "0,1\n"] {
+        let (_dir, files) = folder(content);
+        let sources = parse("[[source]]\nkind = 'h264'\nfile = 'blocks.csv'\nfps = 30");
+        let error = plan(&sources, MINUTE, 1, &files).unwrap_err().to_string();
+        assert!(error.contains("blocks.csv: is no H.264 byte stream"), "{error}");
+    }
+}
+
+#[test]
+fn the_example_of_the_documentation_works() {
+    let (dir, files) = folder("at_s,size,deadline_s\n0,2000,\n0.04,500,0.1\n");
+    let clip = concat!(env!("CARGO_MANIFEST_DIR"), "/../punctual-cli/assets/clip.h264");
+    fs::copy(clip, dir.path().join("clip.h264")).unwrap();
+    let plan = plan_with(include_str!("example.toml"), Duration::from_secs(10), 1, &files);
+    let bulk = plan.sources.len() - 1;
+    assert_eq!(plan.sources[bulk].name, "download");
+    for (index, source) in (0..).zip(&plan.sources[..bulk]) {
+        assert!(plan.blocks.iter().any(|block| block.source == index), "{} sends nothing", source.name);
+    }
+}
+
+#[test]
 fn refusals_say_what_would_do() {
     for (keys, expected) in [
         ("every = '1s'", "a source of kind `messages` needs `size`"),
