@@ -164,7 +164,7 @@ pub enum Depends {
     Previous,
     /// What they refer to: the frames of a video on other frames, those of a file on the rows it names.
     References,
-    /// The latest block of another source that was handed over before: `depends = { source = "name" }`.
+    /// The latest block of another source, of any of its copies, that was handed over before: `depends = { source = "name" }`.
     Source(String),
 }
 

@@ -312,6 +312,7 @@ fn bad_files_of_blocks_are_told_with_their_line() {
         ("", "", "there are no blocks"),
         ("0,1\n", "repeat = true", "two different times"),
         ("0,\u{fffd}\n", "", "not a number of bytes"),
+        ("at_s,size,depends_on\n1,1,\n0,1,1\n", "", "line 3: depends on row 1, which is not a row before it"),
     ] {
         let error = error(content, more);
         assert!(error.starts_with("source `file`: blocks.csv") && error.contains(expected), "{content:?}: {error}");
