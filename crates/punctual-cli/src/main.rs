@@ -5,7 +5,6 @@ mod config;
 mod demo;
 mod eval;
 mod exit;
-mod h264;
 mod recv;
 mod route;
 mod send;

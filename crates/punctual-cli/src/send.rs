@@ -10,13 +10,13 @@ use std::{
 use punctual::{
     Block, BlockId, Channel, CloseReason, ConnectError, Endpoint, Fingerprint, PathId, SendError, Session, Trust,
 };
+use punctual_eval::h264::Kind;
 use tokio::{sync::mpsc, task::JoinSet};
 
 use crate::{
     cli::{SendArgs, SourceArgs},
     config::Settings,
     exit::Failure,
-    h264::Kind,
     route::{self, Route},
     source::{self, Cut, Piece},
     stats::{self, Display, Figures, Tally},

@@ -11,12 +11,10 @@ use std::{
 };
 
 use bytes::Bytes;
+use punctual_eval::h264::{AccessUnit, Kind, Splitter};
 use tokio::sync::mpsc;
 
-use crate::{
-    exit::Failure,
-    h264::{AccessUnit, Kind, Splitter},
-};
+use crate::exit::Failure;
 
 /// What a block is.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -165,7 +163,7 @@ fn h264(mut input: impl BufRead, name: &Path, fps: Option<f64>, take: Take<'_>) 
         let (len, end) = (bytes.len(), bytes.is_empty());
         splitter.push(bytes);
         input.consume(len);
-        while let Some(unit) = if end { splitter.finish() } else { splitter.next() } {
+        while let Some(unit) = if end { splitter.finish() } else { splitter.next_unit() } {
             if std::mem::take(&mut first) && unit.kind == Kind::Unknown && splitter.frame_rate().is_none() {
                 return Err(Failure::Usage(format!(
                     "{} is no H.264 byte stream that begins with its parameter sets (of an MP4 file, make one: ffmpeg -i FILE -c copy -bsf:v h264_mp4toannexb -f h264 -)",

@@ -10,12 +10,14 @@ use std::{
     time::Duration,
 };
 
+use punctual_eval::h264::AccessUnit;
+
 use super::{
     metrics,
     mp4::{self, Sample},
     stage::{Stage, Times},
 };
-use crate::{exit::Failure, h264::AccessUnit};
+use crate::exit::Failure;
 
 /// Writes the files of a run and gives the path of the one to play.
 pub(super) fn write(stage: &Stage, times: &[Times], dir: &Path, name: &str) -> Result<PathBuf, Failure> {
@@ -75,8 +77,10 @@ fn shown(
 
 #[cfg(test)]
 mod tests {
+    use punctual_eval::h264;
+
     use super::*;
-    use crate::{demo::CLIP, h264};
+    use crate::demo::CLIP;
 
     const T: Duration = Duration::from_millis(40);
     const DEADLINE: Duration = Duration::from_millis(100);

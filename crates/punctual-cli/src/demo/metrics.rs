@@ -10,9 +10,9 @@
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use punctual_eval::h264::AccessUnit;
 
 use super::stage::{Recording, Times};
-use crate::h264::AccessUnit;
 
 /// A run in figures.
 #[derive(Debug, Clone, PartialEq)]
@@ -91,9 +91,9 @@ fn percentile(delays: &[Option<Duration>], q: f64) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
+    use punctual_eval::h264::{DisplayOrder, Kind};
 
     use super::*;
-    use crate::h264::{DisplayOrder, Kind};
 
     const fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)

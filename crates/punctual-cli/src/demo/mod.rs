@@ -22,7 +22,9 @@ use std::{
     time::Duration,
 };
 
-use crate::{cli::DemoArgs, exit::Failure, h264};
+use punctual_eval::h264;
+
+use crate::{cli::DemoArgs, exit::Failure};
 use metrics::Summary;
 use relay::Carried;
 use scenario::Scenario;

@@ -8,8 +8,7 @@ use mp4_atom::{
 };
 
 use h264_reader::nal::{Nal as _, RefNal, sps::SeqParameterSet};
-
-use crate::h264::{AccessUnit, nal_units};
+use punctual_eval::h264::{AccessUnit, nal_units};
 
 /// Ticks per second: the customary clock of video.
 const TIMESCALE: u32 = 90_000;
@@ -172,9 +171,10 @@ fn runs<T: PartialEq + Copy, E>(values: &[T], entry: impl Fn(u32, T) -> E) -> Ve
 #[cfg(test)]
 mod tests {
     use mp4_atom::{Any, ReadFrom as _};
+    use punctual_eval::h264;
 
     use super::*;
-    use crate::{demo::CLIP, h264};
+    use crate::demo::CLIP;
 
     fn at(frame: u64) -> Duration {
         Duration::from_secs(frame) / 30

@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use punctual_eval::h264::AccessUnit;
 use tokio::sync::Notify;
 
 use super::{
@@ -12,7 +13,7 @@ use super::{
     relay::{Carried, Relay},
     scenario::Scenario,
 };
-use crate::{exit::Failure, h264::AccessUnit};
+use crate::exit::Failure;
 
 /// What a run is given.
 pub(crate) struct Stage {

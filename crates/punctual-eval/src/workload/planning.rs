@@ -99,6 +99,7 @@ impl Run<'_> {
             Traffic::Messages(messages) => messages.draft(&mut making)?,
             Traffic::Video(video) => video.draft(&mut making)?,
             Traffic::Segments(segments) => segments.draft(&mut making)?,
+            Traffic::H264(stream) => stream.draft(&mut making)?,
             Traffic::Csv(csv) => csv.draft(&mut making)?,
             Traffic::Bulk(_) => Drafts::new(),
         };

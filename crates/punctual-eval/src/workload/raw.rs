@@ -1,4 +1,4 @@
-//! From the keys of a `[[source]]` table to a [`Source`].
+//! From the keys of a `[[workload]]` table to a [`Source`].
 //!
 //! The table is read flat, with every key that any kind has, and sorted by kind afterwards: so a mistyped key or value is told
 //! with its place in the file, which serde's tagged enums cannot do.
@@ -9,7 +9,7 @@ use super::{
     dist::Distribution,
     error::{Problem, WorkloadError},
     gop::Gop,
-    source::{Bulk, Csv, Depends, Messages, OnOff, Priority, Segments, Source, Traffic, Video},
+    source::{Bulk, Csv, Depends, H264, Messages, OnOff, Priority, Segments, Source, Traffic, Video},
 };
 use crate::{
     plan,
@@ -54,6 +54,7 @@ enum Kind {
     #[default]
     Messages,
     Video,
+    H264,
     Csv,
     Bulk,
 }
@@ -85,6 +86,7 @@ impl Kind {
         match self {
             Self::Messages => "messages",
             Self::Video => "video",
+            Self::H264 => "h264",
             Self::Csv => "csv",
             Self::Bulk => "bulk",
         }
@@ -97,6 +99,7 @@ impl Kind {
             Self::Video => {
                 &["fps", "bit-rate", "gop", "ratio", "variation", "segment", "deadline", "ordered", "depends", "on-off"]
             }
+            Self::H264 => &["file", "fps", "repeat", "deadline", "ordered", "depends", "on-off"],
             Self::Csv => &["file", "repeat", "deadline", "ordered", "depends", "on-off"],
             Self::Bulk => &["block", "backlog", "total"],
         }
@@ -156,6 +159,11 @@ impl Raw {
                 };
                 Traffic::Video(Video { fps, bit_rate, gop, ratio: self.ratio.unwrap_or(RATIO), variation })
             }
+            Kind::H264 => Traffic::H264(H264 {
+                file: self.file.take().ok_or(missing("file"))?,
+                fps: self.fps,
+                repeat: self.repeat.unwrap_or(false),
+            }),
             Kind::Csv => Traffic::Csv(Csv {
                 file: self.file.take().ok_or(missing("file"))?,
                 repeat: self.repeat.unwrap_or(false),
@@ -170,7 +178,7 @@ impl Raw {
 }
 
 impl TryFrom<Raw> for Source {
-    /// For a reader: serde takes no more than a message, and knows of the table no more than that it is one of `[[source]]`.
+    /// For a reader: serde takes no more than a message, and knows of the table no more than that it is one of `[[workload]]`.
     type Error = String;
 
     fn try_from(raw: Raw) -> Result<Self, String> {
@@ -189,7 +197,7 @@ impl Source {
             return Err(Problem::Foreign { kind: kind.name(), key, own: kind.keys() });
         }
         let traffic = raw.traffic()?;
-        let refers = matches!(traffic, Traffic::Video(_) | Traffic::Csv(_));
+        let refers = matches!(traffic, Traffic::Video(_) | Traffic::H264(_) | Traffic::Csv(_));
         if raw.depends == Some(Depends::References) && !refers {
             return Err(Problem::value(
                 "depends",
@@ -197,7 +205,8 @@ impl Source {
             ));
         }
         let wrong = match (&raw.priority, &traffic) {
-            (Some(Priority::Each(_)), Traffic::Messages(_)) | (Some(Priority::Frames(_)), Traffic::Video(_)) => None,
+            (Some(Priority::Each(_)), Traffic::Messages(_))
+            | (Some(Priority::Frames(_)), Traffic::Video(_) | Traffic::H264(_)) => None,
             (Some(Priority::Each(_)), _) => Some("a list of priorities is for messages; here it is one number"),
             (Some(Priority::Frames(_)), _) => Some("priorities by frame type are for videos; here it is one number"),
             (Some(Priority::Same(_)) | None, _) => None,

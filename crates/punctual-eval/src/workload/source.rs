@@ -13,7 +13,7 @@ use crate::{
 /// The largest block: what Punctual accepts unless configured otherwise, and far more than anybody has a deadline for.
 pub const MAX_BLOCK: u32 = 16 << 20;
 
-/// One `[[source]]` of an experiment; the [module](super) shows one of every kind.
+/// One `[[workload]]` of an experiment; the [module](super) shows one of every kind.
 #[derive(Deserialize, Debug, Clone, PartialEq)]
 #[serde(try_from = "Raw")]
 pub struct Source {
@@ -50,6 +50,8 @@ pub enum Traffic {
     Video(Video),
     /// A video in segments.
     Segments(Segments),
+    /// A true video, frame by frame.
+    H264(H264),
     /// Blocks listed in a file.
     Csv(Csv),
     /// As much as the network takes.
@@ -94,6 +96,17 @@ pub struct Segments {
     pub bit_rate: BitRate,
     /// Standard deviation of the logarithm of a segment's size; sizes are log-normal.
     pub variation: f64,
+}
+
+/// `kind = "h264"`: the frames of an H.264 byte stream (Annex B), in the order in which it has them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct H264 {
+    /// Its name.
+    pub file: String,
+    /// Frames per second, if it does not say or not rightly.
+    pub fps: Option<f64>,
+    /// Whether it begins again when it ends.
+    pub repeat: bool,
 }
 
 /// `kind = "csv"`: blocks as a file lists them.
@@ -151,7 +164,7 @@ pub enum Depends {
     Previous,
     /// What they refer to: the frames of a video on other frames, those of a file on the rows it names.
     References,
-    /// The latest block of another source that was handed over before: `depends = { source = "name" }`.
+    /// The latest block of another source, of any of its copies, that was handed over before: `depends = { source = "name" }`.
     Source(String),
 }
 
@@ -198,9 +211,7 @@ impl Source {
             }
             Traffic::Video(video) => {
                 let fine = |rate: f64| rate > 0.0 && rate.is_finite();
-                if !(0.01..=10_000.0).contains(&video.fps) {
-                    return Err(Problem::value("fps", "frames per second are from 0.01 to 10000"));
-                }
+                check_fps(video.fps)?;
                 above("bit-rate", fine(video.bit_rate.0))?;
                 above("ratio", video.ratio.into_iter().all(fine))?;
                 check_variation(video.variation)
@@ -210,6 +221,7 @@ impl Source {
                 above("segment", !segments.segment.0.is_zero())?;
                 check_variation(segments.variation)
             }
+            Traffic::H264(stream) => stream.fps.map_or(Ok(()), check_fps),
             Traffic::Csv(_) => Ok(()),
             Traffic::Bulk(bulk) => {
                 check_block("block", bulk.block)?;
@@ -226,6 +238,13 @@ fn check_block(key: &'static str, size: Size) -> Result<(), Problem> {
     match (1..=u64::from(MAX_BLOCK)).contains(&size.0) {
         true => Ok(()),
         false => Err(Problem::value(key, format!("{} bytes are no block; it has 1 byte to 16 MiB", size.0))),
+    }
+}
+
+fn check_fps(fps: f64) -> Result<(), Problem> {
+    match (0.01..=10_000.0).contains(&fps) {
+        true => Ok(()),
+        false => Err(Problem::value("fps", "frames per second are from 0.01 to 10000")),
     }
 }
 

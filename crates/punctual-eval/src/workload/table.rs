@@ -11,7 +11,7 @@ use csv::{ReaderBuilder, StringRecord, Trim};
 use super::{
     draft::{Draft, Drafts, Making, time},
     error::Problem,
-    source::{Csv, MAX_BLOCK, Priority},
+    source::{Csv, MAX_BLOCK, Priority, Source},
 };
 
 /// What a header line may name: when, in seconds; bytes; the deadline counted from then, in seconds; the priority, 0 is the highest;
@@ -27,7 +27,7 @@ struct Row {
     deadline: Option<Duration>,
     priority: Option<u8>,
     ordered: Option<bool>,
-    part: usize,
+    source: Option<String>,
     /// Numbers of rows, from 1.
     depends_on: Vec<usize>,
 }
@@ -37,40 +37,13 @@ type Places = [Option<usize>; COLUMNS.len()];
 
 impl Csv {
     pub(super) fn draft(&self, making: &mut Making<'_>) -> Result<Drafts, Problem> {
-        let Priority::Same(priority) = making.source.priority else {
-            return Err(Problem::value("priority", "a file has a column for priorities; here it is one number"));
-        };
-        let Table { rows, parts } = self.table(&making.files.read(&self.file)?)?;
-        let mut order: Vec<usize> = (0..rows.len()).collect();
-        order.sort_by_key(|&row| rows[row].at);
-        let mut place = vec![0; rows.len()];
-        for (index, &row) in order.iter().enumerate() {
-            place[row] = index;
-        }
-        let mut once = Vec::with_capacity(rows.len());
-        for (index, row) in order.iter().map(|&row| &rows[row]).enumerate() {
-            let reference = |&number: &usize| match number.checked_sub(1).and_then(|row| place.get(row)) {
-                Some(&on) if on < index => Ok(on as u32),
-                _ => {
-                    Err(self.wrong(row.line, format!("depends on row {number}, which is not a row before it in time")))
-                }
-            };
-            once.push(Draft {
-                at: row.at,
-                size: row.size,
-                deadline: row.deadline.or(making.source.deadline.map(|deadline| deadline.0)),
-                priority: row.priority.unwrap_or(priority),
-                ordered: row.ordered.unwrap_or(making.source.ordered),
-                part: row.part,
-                references: row.depends_on.iter().map(reference).collect::<Result<_, _>>()?,
-            });
-        }
-        let mut drafts = Drafts { parts, blocks: Vec::new() };
-        let period = if self.repeat { Some(self.period(&once)?) } else { None };
+        let once = self.once(self.rows(&making.files.read(&self.file)?)?, making.source)?;
+        let period = if self.repeat { Some(self.period(&once.blocks)?) } else { None };
+        let mut drafts = Drafts { parts: once.parts, blocks: Vec::new() };
         let mut begin = Duration::ZERO;
         while begin < making.length {
             let base = drafts.blocks.len() as u32;
-            for block in once.iter().take_while(|block| begin + block.at < making.length) {
+            for block in once.blocks.iter().take_while(|block| begin + block.at < making.length) {
                 let references = block.references.iter().map(|on| on + base).collect();
                 drafts.push(Draft { at: begin + block.at, references, ..block.clone() })?;
             }
@@ -78,6 +51,47 @@ impl Csv {
                 Some(period) => begin += period,
                 None => break,
             }
+        }
+        Ok(drafts)
+    }
+
+    /// The file's blocks in order of time, with the source's word on what the file leaves open.
+    fn once(&self, rows: Vec<Row>, source: &Source) -> Result<Drafts, Problem> {
+        let Priority::Same(priority) = source.priority else {
+            return Err(Problem::value("priority", "a file has a column for priorities; here it is one number"));
+        };
+        let mut order: Vec<usize> = (0..rows.len()).collect();
+        order.sort_by_key(|&row| rows[row].at);
+        let mut place = vec![0; rows.len()];
+        for (index, &row) in order.iter().enumerate() {
+            place[row] = index;
+        }
+        let mut drafts = Drafts { parts: Vec::new(), blocks: Vec::with_capacity(rows.len()) };
+        let mut parts = HashMap::new();
+        // The sources come in the order in which the file has them.
+        for row in &rows {
+            parts.entry(row.source.clone()).or_insert_with(|| {
+                drafts.parts.push(row.source.clone());
+                drafts.parts.len() - 1
+            });
+        }
+        for (index, row) in order.iter().map(|&row| &rows[row]).enumerate() {
+            let reference = |&number: &usize| match number.checked_sub(1).and_then(|row| place.get(row)) {
+                Some(&on) if on < index => Ok(on as u32),
+                _ => {
+                    let problem = format!("depends on row {number}, which is not a row before it in time");
+                    Err(self.wrong(row.line, problem))
+                }
+            };
+            drafts.push(Draft {
+                at: row.at,
+                size: row.size,
+                deadline: row.deadline.or(source.deadline.map(|deadline| deadline.0)),
+                priority: row.priority.unwrap_or(priority),
+                ordered: row.ordered.unwrap_or(source.ordered),
+                part: parts[&row.source],
+                references: row.depends_on.iter().map(reference).collect::<Result<_, _>>()?,
+            })?;
         }
         Ok(drafts)
     }
@@ -91,7 +105,7 @@ impl Csv {
         }
     }
 
-    fn table(&self, content: &[u8]) -> Result<Table, Problem> {
+    fn rows(&self, content: &[u8]) -> Result<Vec<Row>, Problem> {
         let mut reader = ReaderBuilder::new()
             .has_headers(false)
             .flexible(true)
@@ -107,25 +121,17 @@ impl Csv {
             false => [Some(0), Some(1), None, None, None, None, None],
         };
         let width = places.iter().flatten().count();
-        let mut names = HashMap::new();
-        let mut table = Table { rows: Vec::new(), parts: Vec::new() };
-        for record in records {
-            let record = record?;
+        let row = |record: StringRecord| {
             let line = record.position().map_or(0, |position| position.line());
             if record.len() != width {
                 return Err(self.wrong(line, format!("{} columns instead of {width}", record.len())));
             }
-            let row = read(&record, line, &places).map_err(|problem| self.wrong(line, problem))?;
-            let name = places[6].and_then(|place| record.get(place)).map(ToOwned::to_owned);
-            let part = *names.entry(name.clone()).or_insert_with(|| {
-                table.parts.push(name.filter(|name| !name.is_empty()));
-                table.parts.len() - 1
-            });
-            table.rows.push(Row { part, ..row });
-        }
-        match table.rows.is_empty() {
+            read(&record, line, &places).map_err(|problem| self.wrong(line, problem))
+        };
+        let rows: Vec<Row> = records.map(|record| row(record?)).collect::<Result<_, _>>()?;
+        match rows.is_empty() {
             true => Err(self.content("there are no blocks in it")),
-            false => Ok(table),
+            false => Ok(rows),
         }
     }
 
@@ -154,13 +160,8 @@ impl Csv {
     }
 }
 
-struct Table {
-    rows: Vec<Row>,
-    parts: Vec<Option<String>>,
-}
-
 fn read(record: &StringRecord, line: u64, places: &Places) -> Result<Row, String> {
-    let [at, size, deadline, priority, depends_on, ordered, _] =
+    let [at, size, deadline, priority, depends_on, ordered, source] =
         places.map(|place| place.and_then(|place| record.get(place)).filter(|cell| !cell.is_empty()));
     let seconds = |column: &str, cell: &str| match cell.parse::<f64>() {
         Ok(seconds) if (0.0..=1e7).contains(&seconds) => Ok(time(seconds, Duration::ZERO)),
@@ -179,7 +180,7 @@ fn read(record: &StringRecord, line: u64, places: &Places) -> Result<Row, String
         deadline: deadline.map(|cell| seconds("deadline_s", cell)).transpose()?,
         priority: priority.map(|cell| number("priority", "from 0 to 255", cell)).transpose()?,
         ordered: ordered.map(|cell| number("ordered", "true or false", cell)).transpose()?,
-        part: 0,
+        source: source.map(ToOwned::to_owned),
         depends_on: depends_on
             .unwrap_or_default()
             .split_whitespace()

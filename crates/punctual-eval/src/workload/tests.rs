@@ -7,16 +7,16 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 #[derive(serde::Deserialize, Debug)]
 struct Sources {
-    source: Vec<Source>,
+    workload: Vec<Source>,
 }
 
 fn parse(text: &str) -> Vec<Source> {
-    toml::from_str::<Sources>(text).unwrap_or_else(|error| panic!("{error}")).source
+    toml::from_str::<Sources>(text).unwrap_or_else(|error| panic!("{error}")).workload
 }
 
 /// Why a source with these keys cannot be.
 fn refusal(keys: &str) -> String {
-    toml::from_str::<Sources>(&format!("[[source]]\n{keys}")).unwrap_err().to_string()
+    toml::from_str::<Sources>(&format!("[[workload]]\n{keys}")).unwrap_err().to_string()
 }
 
 fn planned(text: &str) -> Plan {
@@ -43,14 +43,14 @@ fn bytes(plan: &Plan) -> u64 {
 }
 
 const EVERYTHING: &str = r#"
-    [[source]]
+    [[workload]]
     name = "blocks"
     size = "200 KB"
     every = "100ms"
     priority = [0, 1, 2]
     deadline = "200ms"
 
-    [[source]]
+    [[workload]]
     name = "sensor"
     copies = 3
     start = { uniform = ["0s", "1s"] }
@@ -59,7 +59,7 @@ const EVERYTHING: &str = r#"
     every = { exponential = { mean = "50ms" } }
     depends = "previous"
 
-    [[source]]
+    [[workload]]
     name = "camera"
     kind = "video"
     fps = 30
@@ -68,19 +68,19 @@ const EVERYTHING: &str = r#"
     variation = 0.3
     on-off = { on = { exponential = { mean = "5s" } }, off = "1s" }
 
-    [[source]]
+    [[workload]]
     name = "speech"
     size = { normal = { mean = 160, deviation = 20 } }
     every = { gilbert-elliott = { on = "20ms", off = { exponential = { mean = "1s" } }, on-run = 50, off-run = 1 } }
     depends = { source = "camera" }
 
-    [[source]]
+    [[workload]]
     kind = "bulk"
 "#;
 
 #[test]
 fn blocks_of_several_priorities_come_together_in_order() {
-    let plan = planned("[[source]]\nsize = '200 KB'\nevery = '100ms'\npriority = [0, 1, 2]\ndeadline = '200ms'");
+    let plan = planned("[[workload]]\nsize = '200 KB'\nevery = '100ms'\npriority = [0, 1, 2]\ndeadline = '200ms'");
     assert_eq!(plan.blocks.len(), 3 * 600);
     for (index, block) in plan.blocks.iter().enumerate() {
         assert_eq!(block.at, Duration::from_millis(100) * (index / 3) as u32);
@@ -101,7 +101,7 @@ fn the_seed_decides() {
 #[test]
 fn another_source_changes_nothing_about_the_others() {
     let all = planned(EVERYTHING);
-    let more = format!("{EVERYTHING}\n[[source]]\nsize = {{ uniform = [1, 1000] }}\nevery = '7ms'");
+    let more = format!("{EVERYTHING}\n[[workload]]\nsize = {{ uniform = [1, 1000] }}\nevery = '7ms'");
     let mut more = planned(&more);
     let strange = more.sources.len() as u16 - 1;
     more.blocks.retain(|block| block.source != strange);
@@ -134,8 +134,8 @@ fn copies_differ_and_keep_to_their_time() {
 #[test]
 fn the_latest_block_of_another_source() {
     let plan = planned(
-        "[[source]]\nname = 'data'\nstart = '15ms'\nsize = 1\nevery = '10ms'\ndepends = { source = 'meta' }\n
-         [[source]]\nname = 'meta'\ncopies = 2\nstart = '20ms'\nsize = 1\nevery = '100ms'",
+        "[[workload]]\nname = 'data'\nstart = '15ms'\nsize = 1\nevery = '10ms'\ndepends = { source = 'meta' }\n
+         [[workload]]\nname = 'meta'\ncopies = 2\nstart = '20ms'\nsize = 1\nevery = '100ms'",
     );
     let data: Vec<_> = plan.blocks.iter().filter(|block| block.source == 0).take(12).collect();
     assert!(data[0].depends_on.is_empty(), "there is none yet");
@@ -163,7 +163,7 @@ fn a_video_has_its_bit_rate() {
     for (gop, variation) in [("'IBBPBBP'", 0.0), ("{ length = 30, b-frames = 2 }", 0.3), ("'I'", 0.3), ("'IPPP'", 0.5)]
     {
         let plan = planned(&format!(
-            "[[source]]\nkind = 'video'\nfps = 60\nbit-rate = '8 Mbit/s'\ngop = {gop}\nvariation = {variation}"
+            "[[workload]]\nkind = 'video'\nfps = 60\nbit-rate = '8 Mbit/s'\ngop = {gop}\nvariation = {variation}"
         ));
         assert_eq!(plan.blocks.len(), 3600);
         let rate = bytes(&plan) as f64 * 8.0 / 60.0;
@@ -174,7 +174,7 @@ fn a_video_has_its_bit_rate() {
 #[test]
 fn frames_have_sizes_and_priorities_by_type() {
     let plan = planned(
-        "[[source]]\nkind = 'video'\nfps = 25\nbit-rate = '1 Mbit/s'\ngop = 'IBP'\nratio = [5, 3, 2]\npriority = { i = 0, p = 1, b = 9 }",
+        "[[workload]]\nkind = 'video'\nfps = 25\nbit-rate = '1 Mbit/s'\ngop = 'IBP'\nratio = [5, 3, 2]\npriority = { i = 0, p = 1, b = 9 }",
     );
     // 5,000 bytes a frame on average, 15,000 a group, coded I P B.
     let group: Vec<_> = plan.blocks[..3].iter().map(|block| (block.size, block.priority)).collect();
@@ -187,7 +187,7 @@ fn frames_have_sizes_and_priorities_by_type() {
 
 #[test]
 fn a_video_by_default() {
-    let plan = planned("[[source]]\nkind = 'video'\nfps = 30\nbit-rate = '1 Mbit/s'");
+    let plan = planned("[[workload]]\nkind = 'video'\nfps = 30\nbit-rate = '1 Mbit/s'");
     let keys: Vec<_> =
         (0..).zip(&plan.blocks).filter(|(_, block)| block.depends_on.is_empty()).map(|(at, _)| at).collect();
     assert!(keys.iter().zip((0..).step_by(60)).all(|(&at, every)| at == every), "an I frame every two seconds");
@@ -196,7 +196,7 @@ fn a_video_by_default() {
 #[test]
 fn segments_have_the_bit_rate() {
     let plan = planned(
-        "[[source]]\nkind = 'video'\nbit-rate = '6.6 Mbit/s'\nsegment = '200ms'\nhand-over = { queue = '1 MB', blocking = true }",
+        "[[workload]]\nkind = 'video'\nbit-rate = '6.6 Mbit/s'\nsegment = '200ms'\nhand-over = { queue = '1 MB', blocking = true }",
     );
     assert_eq!(plan.blocks.len(), 300);
     assert!(plan.blocks.iter().all(|block| block.size == 165_000 && block.depends_on.is_empty()));
@@ -206,7 +206,7 @@ fn segments_have_the_bit_rate() {
 #[test]
 fn silences_leave_the_share_of_time_they_should() {
     let plan = plan_with(
-        "[[source]]\nsize = 160\nevery = '20ms'\non-off = { on = { exponential = { mean = '1s' } }, off = { exponential = { mean = '1.35s' } } }",
+        "[[workload]]\nsize = 160\nevery = '20ms'\non-off = { on = { exponential = { mean = '1s' } }, off = { exponential = { mean = '1.35s' } } }",
         MINUTE * 60,
         1,
         &Files::default(),
@@ -218,7 +218,7 @@ fn silences_leave_the_share_of_time_they_should() {
 #[test]
 fn what_is_drawn_is_kept_within_what_makes_sense() {
     let plan = planned(
-        "[[source]]\nsize = { normal = { mean = '8 MB', deviation = '100 MB' } }\nevery = { normal = { mean = '10ms', deviation = '10ms' } }",
+        "[[workload]]\nsize = { normal = { mean = '8 MB', deviation = '100 MB' } }\nevery = { normal = { mean = '10ms', deviation = '10ms' } }",
     );
     assert!(plan.blocks.iter().any(|block| block.size == 1) && plan.blocks.iter().any(|block| block.size == MAX_BLOCK));
     assert!(plan.blocks.windows(2).all(|pair| pair[1].at - pair[0].at >= Duration::from_micros(1)));
@@ -226,13 +226,13 @@ fn what_is_drawn_is_kept_within_what_makes_sense() {
 
 #[test]
 fn a_count_ends_a_source() {
-    let plan = planned("[[source]]\nsize = 1\nevery = '1ms'\ncount = 5\npriority = [1, 0]");
+    let plan = planned("[[workload]]\nsize = 1\nevery = '1ms'\ncount = 5\npriority = [1, 0]");
     assert_eq!(plan.blocks.len(), 10);
 }
 
 #[test]
 fn bulk_traffic_is_no_block() {
-    let plan = planned("[[source]]\nkind = 'bulk'\ntotal = '5 MB'\nstart = '2s'\nstop = '100s'\npriority = 255");
+    let plan = planned("[[workload]]\nkind = 'bulk'\ntotal = '5 MB'\nstart = '2s'\nstop = '100s'\npriority = 255");
     assert!(plan.blocks.is_empty());
     let expected = PlannedBulk {
         block: 64_000,
@@ -256,7 +256,7 @@ fn folder(content: &str) -> (tempfile::TempDir, Files) {
 #[test]
 fn times_and_sizes_alone_are_a_file_of_blocks() {
     let (_dir, files) = folder("0.0,22196\n0.04746483335427944,24573\r\n0.10001388759399456,21032\n");
-    let text = "[[source]]\nkind = 'csv'\nfile = 'blocks.csv'\ndeadline = '200ms'\npriority = 1";
+    let text = "[[workload]]\nkind = 'csv'\nfile = 'blocks.csv'\ndeadline = '200ms'\npriority = 1";
     let once = plan_with(text, MINUTE, 1, &files);
     let blocks: Vec<_> = once.blocks.iter().map(|block| (block.size, block.priority, block.deadline)).collect();
     let deadline = Some(Duration::from_millis(200));
@@ -276,7 +276,7 @@ fn a_header_names_columns() {
          200, audio, 0,,,,\n\
          300, video, 0.1, 1 2,,,false\n",
     );
-    let text = "[[source]]\nname = 'file'\nkind = 'csv'\nfile = 'blocks.csv'\ndeadline = '1s'\nrepeat = true";
+    let text = "[[workload]]\nname = 'file'\nkind = 'csv'\nfile = 'blocks.csv'\ndeadline = '1s'\nrepeat = true";
     let plan = plan_with(text, Duration::from_millis(350), 1, &files);
     let names: Vec<_> = plan.sources.iter().map(|source| source.name.as_str()).collect();
     assert_eq!(names, ["file-video", "file-audio"]);
@@ -295,7 +295,7 @@ fn a_header_names_columns() {
 fn bad_files_of_blocks_are_told_with_their_line() {
     let error = |content: &str, more: &str| {
         let (_dir, files) = folder(content);
-        let sources = parse(&format!("[[source]]\nname = 'file'\nkind = 'csv'\nfile = 'blocks.csv'\n{more}"));
+        let sources = parse(&format!("[[workload]]\nname = 'file'\nkind = 'csv'\nfile = 'blocks.csv'\n{more}"));
         plan(&sources, MINUTE, 1, &files).unwrap_err().to_string()
     };
     for (content, more, expected) in [
@@ -312,12 +312,57 @@ fn bad_files_of_blocks_are_told_with_their_line() {
         ("", "", "there are no blocks"),
         ("0,1\n", "repeat = true", "two different times"),
         ("0,\u{fffd}\n", "", "not a number of bytes"),
+        ("at_s,size,depends_on\n1,1,\n0,1,1\n", "", "line 3: depends on row 1, which is not a row before it"),
     ] {
         let error = error(content, more);
         assert!(error.starts_with("source `file`: blocks.csv") && error.contains(expected), "{content:?}: {error}");
     }
-    let missing = plan(&parse("[[source]]\nkind = 'csv'\nfile = 'none.csv'"), MINUTE, 1, &Files::new(["here"]));
+    let missing = plan(&parse("[[workload]]\nkind = 'csv'\nfile = 'none.csv'"), MINUTE, 1, &Files::new(["here"]));
     assert_eq!(missing.unwrap_err().to_string(), "source `source-1`: there is no file `none.csv`; looked in: here");
+}
+
+#[test]
+fn a_true_video_has_its_own_frames() {
+    let files = Files::new([concat!(env!("CARGO_MANIFEST_DIR"), "/../punctual-cli/assets")]);
+    let text = "[[workload]]\nkind = 'h264'\nfile = 'clip.h264'\npriority = { i = 0, p = 1, b = 2 }";
+    let once = plan_with(text, MINUTE, 1, &files);
+    let content = files.read("clip.h264").unwrap();
+    assert_eq!(bytes(&once), content.len() as u64);
+    assert_eq!(once.blocks.len(), 300);
+    assert_eq!(once.blocks[299].at, Duration::from_secs_f64(299.0 / 30.0));
+    let of = |priority| once.blocks.iter().filter(|block| block.priority == priority).count();
+    assert_eq!([of(0), of(1), of(2)], [11, 150, 139]);
+    assert!(once.blocks.iter().all(|block| block.depends_on.len() == usize::from(block.priority)));
+
+    let again = plan_with(&format!("{text}\nrepeat = true\nfps = 60"), MINUTE, 1, &files);
+    assert_eq!(again.blocks.len(), 3600);
+    for (first, second) in once.blocks.iter().zip(&again.blocks[300..]) {
+        assert_eq!(first.size, second.size);
+        assert!(first.depends_on.iter().map(|on| on + 300).eq(second.depends_on.iter().copied()));
+    }
+}
+
+#[test]
+fn what_is_no_video_is_refused() {
+    for content in ["", "0,1\n"] {
+        let (_dir, files) = folder(content);
+        let sources = parse("[[workload]]\nkind = 'h264'\nfile = 'blocks.csv'\nfps = 30");
+        let error = plan(&sources, MINUTE, 1, &files).unwrap_err().to_string();
+        assert!(error.contains("blocks.csv: is no H.264 byte stream"), "{error}");
+    }
+}
+
+#[test]
+fn the_example_of_the_documentation_works() {
+    let (dir, files) = folder("at_s,size,deadline_s\n0,2000,\n0.04,500,0.1\n");
+    let clip = concat!(env!("CARGO_MANIFEST_DIR"), "/../punctual-cli/assets/clip.h264");
+    fs::copy(clip, dir.path().join("clip.h264")).unwrap();
+    let plan = plan_with(include_str!("example.toml"), Duration::from_secs(10), 1, &files);
+    let bulk = plan.sources.len() - 1;
+    assert_eq!(plan.sources[bulk].name, "download");
+    for (index, source) in (0..).zip(&plan.sources[..bulk]) {
+        assert!(plan.blocks.iter().any(|block| block.source == index), "{} sends nothing", source.name);
+    }
 }
 
 #[test]
@@ -375,7 +420,7 @@ fn refusals_say_what_would_do() {
 #[test]
 fn names_have_to_tell_sources_apart() {
     let error = |text: &str| plan(&parse(text), MINUTE, 1, &Files::default()).unwrap_err().to_string();
-    let named = |name: &str, more: &str| format!("[[source]]\nname = '{name}'\nsize = 1\nevery = 1\n{more}\n");
+    let named = |name: &str, more: &str| format!("[[workload]]\nname = '{name}'\nsize = 1\nevery = 1\n{more}\n");
     assert_eq!(error(&(named("a", "") + &named("a", "copies = 2"))), "source `a`: another source has the same name");
     assert_eq!(
         error(&(named("a-2", "") + &named("a", "copies = 2"))),
@@ -391,9 +436,9 @@ fn names_have_to_tell_sources_apart() {
 #[test]
 fn too_much_is_refused_rather_than_tried() {
     let error = |text: &str| plan(&parse(text), MINUTE, 1, &Files::default()).unwrap_err().to_string();
-    assert!(error("[[source]]\nsize = 1\nevery = '1us'").contains("more than 5000000 blocks"));
+    assert!(error("[[workload]]\nsize = 1\nevery = '1us'").contains("more than 5000000 blocks"));
     assert!(
-        error("[[source]]\nkind = 'bulk'\ncopies = 65535\n[[source]]\nkind = 'bulk'")
+        error("[[workload]]\nkind = 'bulk'\ncopies = 65535\n[[workload]]\nkind = 'bulk'")
             .contains("more than 65535 sources")
     );
 }

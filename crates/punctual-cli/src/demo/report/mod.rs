@@ -5,8 +5,9 @@ mod svg;
 
 use std::{fmt::Write as _, time::Duration};
 
+use punctual_eval::h264::Kind;
+
 use super::{Run, stage::Stage, table};
-use crate::h264::Kind;
 use plots::{Scene, percent};
 use svg::escape;
 

@@ -1,10 +1,9 @@
 use std::{sync::Arc, time::Duration};
 
+use punctual_eval::h264;
+
 use super::*;
-use crate::{
-    demo::{CLIP, metrics, progress::Live, relay::Carried, scenario::Scenario},
-    h264,
-};
+use crate::demo::{CLIP, metrics, progress::Live, relay::Carried, scenario::Scenario};
 
 fn stage() -> Stage {
     let (frames, _) = h264::split(CLIP, 16 << 20);

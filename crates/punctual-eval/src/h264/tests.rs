@@ -1,7 +1,9 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::demo::CLIP;
+
+/// Ten seconds of video that the program shows off with.
+const CLIP: &[u8] = include_bytes!("../../../punctual-cli/assets/clip.h264");
 
 const MAX: usize = 16 << 20;
 
@@ -14,7 +16,7 @@ fn split_in_pieces(stream: &[u8], piece: usize) -> Vec<AccessUnit> {
     let mut units = Vec::new();
     for bytes in stream.chunks(piece) {
         splitter.push(bytes);
-        while let Some(unit) = splitter.next() {
+        while let Some(unit) = splitter.next_unit() {
             units.push(unit);
         }
     }
@@ -82,9 +84,9 @@ fn an_access_unit_leaves_as_soon_as_the_next_begins() {
     let (units, _) = split(CLIP, MAX);
     let mut splitter = Splitter::new(MAX);
     splitter.push(&units[0].data);
-    assert_eq!(splitter.next(), None);
+    assert_eq!(splitter.next_unit(), None);
     splitter.push(&units[1].data[..8]);
-    assert_eq!(splitter.next().as_ref(), Some(&units[0]), "the delimiter is enough");
+    assert_eq!(splitter.next_unit().as_ref(), Some(&units[0]), "the delimiter is enough");
 }
 
 #[test]

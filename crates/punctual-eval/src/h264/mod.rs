@@ -30,35 +30,35 @@ use references::References;
 
 /// One access unit: the bytes of one picture (or one field) and the parameter sets and delimiters before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct AccessUnit {
+pub struct AccessUnit {
     /// Position in the stream, from 0, in decoding order.
-    pub(crate) index: u64,
+    pub index: u64,
     /// The bytes, start codes included.
-    pub(crate) data: Bytes,
+    pub data: Bytes,
     /// What it is to the other pictures.
-    pub(crate) kind: Kind,
+    pub kind: Kind,
     /// Positions of the access units without which this one cannot be decoded; at most two.
-    pub(crate) dependencies: Vec<u64>,
+    pub dependencies: Vec<u64>,
     /// Whether decoding can start here.
-    pub(crate) idr: bool,
+    pub idr: bool,
     /// Whether it is one field, half a frame.
-    pub(crate) field: bool,
+    pub field: bool,
     /// Sorts access units into the order of display.
-    pub(crate) display: DisplayOrder,
+    pub display: DisplayOrder,
 }
 
 /// The place of a picture in display order: coded video sequence, then picture order count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct DisplayOrder {
+pub struct DisplayOrder {
     /// Counts IDR pictures.
-    pub(crate) sequence: u64,
+    pub sequence: u64,
     /// Picture order count within the sequence.
-    pub(crate) count: i64,
+    pub count: i64,
 }
 
 /// What an access unit is to the others, the most important first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// Decodable by itself.
     I,
     /// Refers to earlier pictures, and others may refer to it (P, and B that serve as reference).
@@ -71,7 +71,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// One letter for tables and plots.
-    pub(crate) fn letter(self) -> char {
+    pub fn letter(self) -> char {
         match self {
             Self::I => 'I',
             Self::Reference => 'P',
@@ -84,7 +84,7 @@ impl Kind {
     ///
     /// A picture that others refer to is worth having after its own moment has passed: without it, all of them are lost,
     /// up to the next I picture. So it gets as much time again.
-    pub(crate) fn deadline(self, playout: Duration) -> Duration {
+    pub fn deadline(self, playout: Duration) -> Duration {
         match self {
             Self::Disposable => playout,
             Self::I | Self::Reference | Self::Unknown => playout * 2,
@@ -96,7 +96,7 @@ impl Kind {
     /// Evenly apart and well below the scale's end, so that schedulers that weigh a priority against a deadline see a
     /// difference, and less urgent data of other kinds still finds room below. What could not be understood
     /// ranks with I, for it may be anything.
-    pub(crate) fn priority(self) -> u8 {
+    pub fn priority(self) -> u8 {
         match self {
             Self::I | Self::Unknown => 0,
             Self::Reference => 64,
@@ -105,9 +105,9 @@ impl Kind {
     }
 }
 
-/// Cuts a byte stream into access units. [`push`](Self::push) bytes, take units with [`next`](Self::next), and at the end the last
+/// Cuts a byte stream into access units. [`push`](Self::push) bytes, take units with [`next_unit`](Self::next_unit), and at the end the last
 /// with [`finish`](Self::finish).
-pub(crate) struct Splitter {
+pub struct Splitter {
     /// Everything that has not left in an access unit; begins where the current access unit begins.
     buf: BytesMut,
     /// Where to look for the next start code.
@@ -141,7 +141,7 @@ const SLICE_HEADER: usize = 128;
 
 impl Splitter {
     /// A splitter whose access units never exceed `max_size` bytes; longer ones are cut.
-    pub(crate) fn new(max_size: usize) -> Self {
+    pub fn new(max_size: usize) -> Self {
         Self {
             buf: BytesMut::new(),
             scanned: 0,
@@ -157,17 +157,17 @@ impl Splitter {
     }
 
     /// Takes in the next bytes of the stream.
-    pub(crate) fn push(&mut self, bytes: &[u8]) {
+    pub fn push(&mut self, bytes: &[u8]) {
         self.buf.extend_from_slice(bytes);
     }
 
     /// Frames per second by the stream's own word (VUI timing of its latest sequence parameter set).
-    pub(crate) fn frame_rate(&self) -> Option<f64> {
+    pub fn frame_rate(&self) -> Option<f64> {
         self.frame_rate
     }
 
     /// The next access unit that is known to be complete.
-    pub(crate) fn next(&mut self) -> Option<AccessUnit> {
+    pub fn next_unit(&mut self) -> Option<AccessUnit> {
         loop {
             // The access unit in progress may end where the NAL unit in progress begins, and that may be known
             // long before that NAL unit is complete.
@@ -190,9 +190,9 @@ impl Splitter {
         (self.buf.len() > self.max_size).then(|| self.emit(self.buf.len()))
     }
 
-    /// The last access unit, once `next` has none left and no more bytes will come.
-    pub(crate) fn finish(&mut self) -> Option<AccessUnit> {
-        if let Some(unit) = self.next() {
+    /// The last access unit, once `next_unit` has none left and no more bytes will come.
+    pub fn finish(&mut self) -> Option<AccessUnit> {
+        if let Some(unit) = self.next_unit() {
             return Some(unit);
         }
         if let Some(end) = self.close_nal(self.buf.len()) {
@@ -296,11 +296,11 @@ impl Splitter {
 }
 
 /// All access units of a stream that is in memory.
-pub(crate) fn split(stream: &[u8], max_size: usize) -> (Vec<AccessUnit>, Option<f64>) {
+pub fn split(stream: &[u8], max_size: usize) -> (Vec<AccessUnit>, Option<f64>) {
     let mut splitter = Splitter::new(max_size);
     splitter.push(stream);
     let mut units = Vec::new();
-    while let Some(unit) = splitter.next() {
+    while let Some(unit) = splitter.next_unit() {
         units.push(unit);
     }
     while let Some(unit) = splitter.finish() {
@@ -310,7 +310,7 @@ pub(crate) fn split(stream: &[u8], max_size: usize) -> (Vec<AccessUnit>, Option<
 }
 
 /// The NAL units of an access unit, without their start codes and trailing zeros.
-pub(crate) fn nal_units(data: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub fn nal_units(data: &[u8]) -> impl Iterator<Item = &[u8]> {
     let codes: Vec<usize> = memmem::find_iter(data, &[0, 0, 1]).collect();
     let ends: Vec<usize> = codes.iter().skip(1).copied().chain([data.len()]).collect();
     codes.into_iter().zip(ends).filter_map(|(code, end)| {
