@@ -9,8 +9,18 @@ use punctual_eval::{
 
 /// Measures of the table of results, if any cell has a value.
 const COLUMNS: &[&str] = &[
-    "on_time", "bound", "share_of_bound", "p50_ms", "p99_ms", "p999_ms", "goodput_mbps", "waste_ratio", "redundancy_ratio",
-    "score_share_of_bound", "jain", "rebuffers",
+    "on_time",
+    "bound",
+    "share_of_bound",
+    "p50_ms",
+    "p99_ms",
+    "p999_ms",
+    "goodput_mbps",
+    "waste_ratio",
+    "redundancy_ratio",
+    "score_share_of_bound",
+    "jain",
+    "rebuffers",
 ];
 
 fn table() -> Table {
@@ -32,8 +42,10 @@ pub(super) fn list(experiments: &[Experiment]) -> String {
 pub(super) fn results(results: &Results) -> String {
     let has = |key: &&&str| results.cells.iter().any(|cell| cell.mean(key).is_some());
     let columns: Vec<&str> = COLUMNS.iter().filter(has).copied().collect();
-    let axes = results.axes.iter().map(|(name, unit)| if unit.is_empty() { name.clone() } else { format!("{name}, {unit}") });
-    let titles = columns.iter().map(|key| Measure::find(key).map_or((*key).to_owned(), |measure| measure.title.to_owned()));
+    let axes =
+        results.axes.iter().map(|(name, unit)| if unit.is_empty() { name.clone() } else { format!("{name}, {unit}") });
+    let titles =
+        columns.iter().map(|key| Measure::find(key).map_or((*key).to_owned(), |measure| measure.title.to_owned()));
     let mut table = table();
     table.set_header(axes.chain(["contender".to_owned()]).chain(titles));
     for cell in &results.cells {

@@ -64,7 +64,12 @@ struct Case {
 impl Must {
     /// Refuses what makes no sense, before hours are spent.
     pub(super) fn check(&self) -> Result<(), ExperimentError> {
-        let given = [self.at_least.is_some(), self.at_most.is_some(), self.at_least_that_of.is_some(), self.at_most_that_of.is_some()];
+        let given = [
+            self.at_least.is_some(),
+            self.at_most.is_some(),
+            self.at_least_that_of.is_some(),
+            self.at_most_that_of.is_some(),
+        ];
         if given.iter().filter(|given| **given).count() != 1 {
             let what = "give exactly one of at-least, at-most, at-least-that-of, at-most-that-of";
             return Err(ExperimentError::Invalid(format!("must `{}`: {what}", self.say)));
@@ -177,7 +182,11 @@ mod tests {
             params: vec![("bandwidth".into(), bandwidth.to_string())],
             numbers: vec![Some(bandwidth)],
             contender: contender.into(),
-            stats: [("on_time".to_owned(), Stat { mean: on_time, min: on_time - 0.1, max: on_time, n: 3, ..Stat::default() })].into(),
+            stats: [(
+                "on_time".to_owned(),
+                Stat { mean: on_time, min: on_time - 0.1, max: on_time, n: 3, ..Stat::default() },
+            )]
+            .into(),
             ..Cell::default()
         };
         Results {
