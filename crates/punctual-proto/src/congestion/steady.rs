@@ -155,7 +155,7 @@ struct Steady {
     round: u64,
     /// The round ends when a packet sent after this much was delivered is acknowledged.
     round_ends: u64,
-    /// When the round's first answer came, and for how many bytes.
+    /// The shortest round trip, and bytes answered and lost, in the round.
     round_shortest: Duration,
     round_acked: u64,
     round_lost: u64,
