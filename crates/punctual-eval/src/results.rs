@@ -169,6 +169,9 @@ pub struct Results {
     pub cells: Vec<Cell>,
     /// The experiment's thresholds.
     pub verdicts: Vec<Verdict>,
+    /// Thresholds that say nothing of what was run: overrides left out their contender or their cells.
+    #[serde(default)]
+    pub not_judged: u32,
     /// The command that makes it again.
     pub command: String,
     /// The experiment's text (TOML), overrides included.

@@ -24,6 +24,7 @@ pub fn by_name(name: &str) -> Option<Result<Experiment, ExperimentError>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::results::{Cell, Results};
 
     #[test]
     fn all_of_them_are_sound_long_and_short() {
@@ -32,6 +33,37 @@ mod tests {
             let short = experiment.smoke().unwrap_or_else(|error| panic!("{name}: {error}"));
             assert!(!short.cells().unwrap().is_empty());
             assert!(!experiment.head.musts.is_empty(), "{name} must show something");
+        }
+    }
+
+    /// What would come of an experiment but for the figures.
+    fn blank(experiment: &Experiment) -> Results {
+        let cells = experiment.cells().unwrap().into_iter().map(|plan| Cell {
+            params: experiment
+                .head
+                .axes
+                .iter()
+                .zip(&plan.points)
+                .map(|(axis, point)| (axis.name.clone(), point.label.clone()))
+                .collect(),
+            numbers: plan.points.iter().map(|point| point.number).collect(),
+            contender: plan.contender.name,
+            ..Cell::default()
+        });
+        let contenders = experiment.contenders.iter().map(|contender| contender.name.clone()).collect();
+        Results { cells: cells.collect(), contenders, ..Results::default() }
+    }
+
+    #[test]
+    fn every_threshold_is_of_something_that_is_run() {
+        for (name, _) in BUILTIN {
+            let experiment = by_name(name).unwrap().unwrap();
+            let results = blank(&experiment);
+            for must in &experiment.head.musts {
+                assert!(must.judge(&results).is_some(), "{name}: nothing is run to judge by for `{}`", must.say);
+                let key = must.measure.split(':').next().unwrap_or_default();
+                assert!(crate::measure::Measure::find(key).is_some(), "{name}: no measure `{key}`");
+            }
         }
     }
 }

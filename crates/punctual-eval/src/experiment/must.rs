@@ -86,8 +86,12 @@ impl Must {
         if self.wants_more() { case.value - case.threshold } else { case.threshold - case.value }
     }
 
-    /// Whether the results satisfy it, and where they come closest to not doing so.
-    pub fn judge(&self, results: &Results) -> Verdict {
+    /// Whether the results satisfy it, and where they come closest to not doing so. `None` if that cannot be said of them: a contender
+    /// it names was not run, or none of the cells it is about.
+    pub fn judge(&self, results: &Results) -> Option<Verdict> {
+        if self.other().is_some_and(|other| !results.contenders.contains(other)) {
+            return None;
+        }
         let mut cases: Vec<Case> = results
             .cells
             .iter()
@@ -106,29 +110,24 @@ impl Must {
             Over::Any => cases.iter().max_by(order),
             Over::Every | Over::Mean | Over::EverySeed => cases.iter().min_by(order),
         };
-        match decisive {
-            Some(case) => Verdict {
-                must: self.say.clone(),
-                worst: case.place.clone(),
-                value: case.value,
-                threshold: case.threshold,
-                holds: self.margin(case) >= 0.0,
-            },
-            None => Verdict {
-                must: self.say.clone(),
-                worst: format!("no cell of `{}` to judge by", self.of),
-                value: f64::NAN,
-                threshold: self.at_least.or(self.at_most).unwrap_or(f64::NAN),
-                holds: false,
-            },
-        }
+        decisive.map(|case| Verdict {
+            must: self.say.clone(),
+            worst: case.place.clone(),
+            value: case.value,
+            threshold: case.threshold,
+            holds: self.margin(case) >= 0.0,
+        })
+    }
+
+    /// The contender it compares with.
+    fn other(&self) -> Option<&String> {
+        self.at_least_that_of.as_ref().or(self.at_most_that_of.as_ref())
     }
 
     fn case(&self, cell: &Cell, results: &Results) -> Case {
         let worst = self.over == Over::EverySeed;
         let value = value(cell, &self.measure, worst.then_some(self.wants_more())).unwrap_or(f64::NAN);
-        let other = self.at_least_that_of.as_ref().or(self.at_most_that_of.as_ref());
-        let threshold = match other {
+        let threshold = match self.other() {
             Some(other) => {
                 let theirs = results
                     .cells
@@ -190,15 +189,20 @@ mod tests {
             ..Cell::default()
         };
         Results {
+            contenders: vec!["ads".into(), "quic".into()],
             cells: vec![cell(1.0, "ads", 0.5), cell(1.0, "quic", 0.1), cell(2.0, "ads", 0.9), cell(2.0, "quic", 0.6)],
             ..Results::default()
         }
     }
 
-    fn judge(text: &str) -> Verdict {
+    fn judged(text: &str) -> Option<Verdict> {
         let must: Must = toml::from_str(&format!("say = 'x'\nof = 'ads'\nmeasure = 'on_time'\n{text}")).unwrap();
         must.check().unwrap();
         must.judge(&results())
+    }
+
+    fn judge(text: &str) -> Verdict {
+        judged(text).unwrap()
     }
 
     #[test]
@@ -223,8 +227,16 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_judge_by_is_no_success() {
-        assert!(!judge("at-least = 0\nwhere = 'bandwidth > 5'").holds);
-        assert!(!judge("at-least-that-of = 'nobody'").holds);
+    fn what_was_not_run_is_not_judged() {
+        assert_eq!(judged("at-least = 0\nwhere = 'bandwidth > 5'"), None);
+        assert_eq!(judged("at-least-that-of = 'nobody'"), None);
+    }
+
+    #[test]
+    fn nothing_measured_is_no_success() {
+        let must: Must = toml::from_str("say = 'x'\nof = 'ads'\nmeasure = 'p99_ms'\nat-least = 0").unwrap();
+        assert!(!must.judge(&results()).unwrap().holds);
+        let must: Must = toml::from_str("say = 'x'\nof = 'ads'\nmeasure = 'p99_ms'\nat-most-that-of = 'quic'").unwrap();
+        assert!(!must.judge(&results()).unwrap().holds);
     }
 }

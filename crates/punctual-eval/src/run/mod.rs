@@ -268,11 +268,13 @@ fn gather(
         contenders: experiment.contenders.iter().map(|contender| contender.name.clone()).collect(),
         cells: results,
         verdicts: Vec::new(),
+        not_judged: 0,
         command: options.command.clone(),
         setup: experiment.text(),
         figures: head.figures.clone(),
     };
-    results.verdicts = head.musts.iter().map(|must| must.judge(&results)).collect();
+    results.verdicts = head.musts.iter().filter_map(|must| must.judge(&results)).collect();
+    results.not_judged = (head.musts.len() - results.verdicts.len()) as u32;
     Ok(results)
 }
 
