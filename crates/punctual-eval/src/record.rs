@@ -54,7 +54,8 @@ impl BlockRow {
 
     /// Whether it was of use: delivered, and by its deadline if it had one. A block that never finished was not.
     pub fn on_time(&self) -> bool {
-        self.delivered.is_some_and(|at| self.deadline.is_none_or(|deadline| at <= self.handed_over.saturating_add(deadline)))
+        self.delivered
+            .is_some_and(|at| self.deadline.is_none_or(|deadline| at <= self.handed_over.saturating_add(deadline)))
     }
 }
 

@@ -33,7 +33,11 @@ pub(crate) async fn run(args: &EvalArgs) -> Result<(), Failure> {
     match &args.command {
         EvalCommand::List(list) => {
             let all = builtin::BUILTIN.iter().map(|(name, _)| load(name)).collect::<Result<Vec<_>, _>>()?;
-            if list.json { json::list(&all) } else { println!("{}", table::list(&all)) }
+            if list.json {
+                json::list(&all)
+            } else {
+                println!("{}", table::list(&all))
+            }
             Ok(())
         }
         EvalCommand::Show(args) => show(args),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use punctual_sim::{CrossTraffic, HandshakeError, HostId, LinkId, Pattern, PathHandle, World};
+use punctual_sim::{CrossTraffic, HandshakeError, HostId, LinkId, PathHandle, Pattern, World};
 use thiserror::Error;
 
 use crate::{

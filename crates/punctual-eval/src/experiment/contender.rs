@@ -138,7 +138,9 @@ impl Contender {
 
     /// Puts what it wants otherwise into an experiment's text.
     pub(super) fn apply(&self, document: &mut Table) -> Result<(), ExperimentError> {
-        self.set.iter().try_for_each(|(key, value): (&String, &Value)| super::document::set(document, key, value.clone()))
+        self.set
+            .iter()
+            .try_for_each(|(key, value): (&String, &Value)| super::document::set(document, key, value.clone()))
     }
 }
 
@@ -148,14 +150,21 @@ mod tests {
 
     fn punctual(scheduler: &str, congestion: Option<&str>, path_scheduler: Option<&str>) -> Transport {
         let own = |text: Option<&str>| text.map(str::to_owned);
-        Transport::Punctual { scheduler: Some(scheduler.into()), path_scheduler: own(path_scheduler), congestion: own(congestion) }
+        Transport::Punctual {
+            scheduler: Some(scheduler.into()),
+            path_scheduler: own(path_scheduler),
+            congestion: own(congestion),
+        }
     }
 
     #[test]
     fn names_say_it_all() {
         let transport = |name: &str| by_name(name).unwrap().transport;
         assert_eq!(transport("ads"), punctual("ads", None, None));
-        assert_eq!(transport("ads:alpha=0.2/cubic/round-robin"), punctual("ads:alpha=0.2", Some("cubic"), Some("round-robin")));
+        assert_eq!(
+            transport("ads:alpha=0.2/cubic/round-robin"),
+            punctual("ads:alpha=0.2", Some("cubic"), Some("round-robin"))
+        );
         assert_eq!(transport("sctp"), punctual("fcfs-drop", None, None));
         let quic = |multiplexer, multipath, congestion: Option<&str>| Transport::Quic {
             multiplexer,

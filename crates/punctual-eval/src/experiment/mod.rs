@@ -236,8 +236,22 @@ pub struct CellPlan {
 
 /// Keys of an experiment's text, for telling misspelt ones.
 const KEYS: &[&str] = &[
-    "title", "about", "source", "seeds", "axis", "must", "figure", "smoke", "contenders", "duration", "drain", "session",
-    "path", "workload", "rival", "measure",
+    "title",
+    "about",
+    "source",
+    "seeds",
+    "axis",
+    "must",
+    "figure",
+    "smoke",
+    "contenders",
+    "duration",
+    "drain",
+    "session",
+    "path",
+    "workload",
+    "rival",
+    "measure",
 ];
 
 impl Experiment {

@@ -71,10 +71,10 @@ mod source;
 mod table;
 mod video;
 
-pub use dist::{Distribution, GilbertElliott, Quantity, Shape};
-pub use error::{Problem, WorkloadError};
 use crate::files;
 pub use crate::files::{FileError, Files};
+pub use dist::{Distribution, GilbertElliott, Quantity, Shape};
+pub use error::{Problem, WorkloadError};
 pub use gop::{Frame, Gop, GopError};
 pub use planning::plan;
 pub use source::{
