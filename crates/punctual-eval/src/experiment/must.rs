@@ -151,20 +151,8 @@ fn value_mean(cell: &Cell, measure: &str) -> Option<f64> {
 
 /// A cell's value of a measure: the mean over its seeds, or the worst of them (the least if more is wanted).
 fn value(cell: &Cell, measure: &str, worst: Option<bool>) -> Option<f64> {
-    let stat = match measure.split_once(':') {
-        Some((measure, priority)) => {
-            let priority: u8 = priority.parse().ok()?;
-            let of = cell.priorities.iter().find(|of| of.priority == priority)?;
-            match measure {
-                "on_time" => of.on_time,
-                "bound" => of.bound_up_to,
-                "share_of_bound" => of.share_of_bound_up_to,
-                _ => return None,
-            }
-        }
-        None => *cell.stats.get(measure)?,
-    };
-    (stat.n > 0).then_some(match worst {
+    let stat = cell.stat(measure)?;
+    Some(match worst {
         None => stat.mean,
         Some(true) => stat.min,
         Some(false) => stat.max,

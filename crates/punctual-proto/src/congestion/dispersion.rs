@@ -78,10 +78,6 @@ impl Bursts {
         rates.sort_unstable_by(f64::total_cmp);
         Some(rates[BURSTS / 2])
     }
-
-    pub(super) fn clear(&mut self) {
-        self.rates.clear();
-    }
 }
 
 /// The pace at which a queue is served, while there is one.
