@@ -140,7 +140,8 @@ async fn perform(name: &str, args: &RunArgs) -> Result<(Experiment, Results, Pat
 fn failure(error: RunError) -> Failure {
     let text = error.to_string();
     match error {
-        RunError::Experiment(ExperimentError::File(_)) | RunError::File { .. } => Failure::File(text),
+        RunError::Experiment(error) if error.is_about_a_file() => Failure::File(text),
+        RunError::File { .. } => Failure::File(text),
         RunError::Experiment(_) => Failure::Usage(text),
         _ => Failure::Other(text),
     }
@@ -173,6 +174,9 @@ fn conclude(results: &Results, directory: &Path, args: &RunArgs) {
     println!("the report: {}", directory.join("report.html").display());
 }
 
+/// Characters of a directory's name.
+const LONGEST_NAME: usize = 120;
+
 /// Where the results go: a directory for each experiment, and for each set of changes to it.
 fn directory(name: &str, args: &RunArgs) -> PathBuf {
     let mut own = name.to_owned();
@@ -183,8 +187,10 @@ fn directory(name: &str, args: &RunArgs) -> PathBuf {
         own.push_str(&format!("-{key}={value}"));
     }
     let tame = |c: char| if c.is_alphanumeric() || "-=.,_:".contains(c) { c } else { '_' };
-    let own: String = own.chars().map(tame).take(120).collect();
-    args.out.join(own)
+    let tamed: String = own.chars().map(tame).take(LONGEST_NAME).collect();
+    // What was cut off, or made tame, still tells two of them apart.
+    let whole = tamed == own;
+    args.out.join(if whole { tamed } else { format!("{tamed}-{:08x}", crc32fast::hash(own.as_bytes())) })
 }
 
 /// Where recordings are looked for: beside the experiment's file, where the command line or the environment says, in the usual places.

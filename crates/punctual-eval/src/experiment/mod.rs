@@ -43,7 +43,7 @@ use crate::{
     network::PathSpec,
     results::Figure,
     units::{Size, Time},
-    workload::Source,
+    workload::{Problem, Source, Traffic},
 };
 
 mod axis;
@@ -100,6 +100,15 @@ pub enum ExperimentError {
 }
 
 impl ExperimentError {
+    /// Whether a file is missing or cannot be read, rather than the experiment being wrong.
+    pub fn is_about_a_file(&self) -> bool {
+        match self {
+            Self::File(_) => true,
+            Self::Workload(error) => matches!(error.problem, Problem::File(_)),
+            _ => false,
+        }
+    }
+
     pub(crate) fn trace(name: &str, error: punctual_sim::trace::TraceError) -> Self {
         Self::Trace { name: name.to_owned(), error }
     }
@@ -270,6 +279,10 @@ impl Experiment {
         }
         let head: Head = document.clone().try_into()?;
         head.musts.iter().try_for_each(Must::check)?;
+        for figure in head.figures.iter().filter(|figure| !figure.measure.is_empty()) {
+            let wrong = |what| ExperimentError::Invalid(format!("figure `{}`: {what}", figure.title));
+            must::check_measure(&figure.measure).map_err(wrong)?;
+        }
         let contenders = head.contenders.iter().map(contender::ContenderSpec::build).collect::<Result<Vec<_>, _>>()?;
         if contenders.is_empty() {
             return Err(ExperimentError::Invalid("there are no contenders".into()));
@@ -358,6 +371,10 @@ impl Experiment {
 impl Setup {
     fn from_document(document: Table) -> Result<Self, ExperimentError> {
         let setup: Self = document.try_into()?;
+        let bulk = setup.sources.iter().filter(|source| matches!(source.traffic, Traffic::Bulk(_)));
+        if bulk.map(|source| source.copies).sum::<u16>() > 1 {
+            return Err(ExperimentError::Invalid("more than one bulk source: a run can have one, and [[rival]]s".into()));
+        }
         if setup.paths.is_empty() {
             return Err(ExperimentError::Invalid("there is no [[path]]".into()));
         }

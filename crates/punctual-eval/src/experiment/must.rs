@@ -3,7 +3,10 @@
 use serde::Deserialize;
 
 use super::{ExperimentError, condition::Condition};
-use crate::results::{Cell, Results, Verdict};
+use crate::{
+    measure::{MEASURES, Measure},
+    results::{Cell, Results, Verdict},
+};
 
 /// A `[[must]]` table: a measure of a contender, against a number or another contender.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -54,6 +57,24 @@ pub enum Over {
     EverySeed,
 }
 
+/// Whether there is a measure of that name.
+pub(super) fn check_measure(name: &str) -> Result<(), String> {
+    let known = match name.split_once(':') {
+        Some((measure, priority)) => BY_PRIORITY.contains(&measure) && priority.parse::<u8>().is_ok(),
+        None => Measure::find(name).is_some(),
+    };
+    let all = || MEASURES.iter().map(|measure| measure.key).collect::<Vec<_>>().join(", ");
+    let by_priority = BY_PRIORITY.join(", ");
+    if known {
+        Ok(())
+    } else {
+        Err(format!("there is no measure `{name}`; there are: {}; and with a priority, as in `on_time:0`: {by_priority}", all()))
+    }
+}
+
+/// Measures that exist for a priority alone.
+const BY_PRIORITY: [&str; 3] = ["on_time", "bound", "share_of_bound"];
+
 /// A cell's value and what it is held against.
 struct Case {
     place: String,
@@ -74,7 +95,7 @@ impl Must {
             let what = "give exactly one of at-least, at-most, at-least-that-of, at-most-that-of";
             return Err(ExperimentError::Invalid(format!("must `{}`: {what}", self.say)));
         }
-        Ok(())
+        check_measure(&self.measure).map_err(|what| ExperimentError::Invalid(format!("must `{}`: {what}", self.say)))
     }
 
     fn wants_more(&self) -> bool {
