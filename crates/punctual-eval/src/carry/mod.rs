@@ -135,3 +135,27 @@ fn record(stage: &Stage, world: &World, paths: &[PathHandle], ledger: &Ledger, f
         events: world.events(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::PlannedBlock;
+
+    #[test]
+    fn a_block_is_usable_with_what_it_depends_on() {
+        let block = |depends_on: &[u32]| PlannedBlock {
+            at: Duration::ZERO,
+            size: 1,
+            deadline: None,
+            priority: 0,
+            source: 0,
+            depends_on: depends_on.to_vec(),
+            ordered: false,
+        };
+        let plan = Plan { blocks: [&[][..], &[0], &[1], &[], &[3, 2]].map(block).to_vec(), sources: Vec::new() };
+        let mut rows = [Some(5), Some(3), Some(9), None, Some(4)]
+            .map(|delivered| BlockRow { delivered, ..BlockRow::default() });
+        find_usable(&mut rows, &plan);
+        assert_eq!(rows.map(|row| row.usable), [Some(5), Some(5), Some(9), None, None]);
+    }
+}
