@@ -1,4 +1,4 @@
-//! The path on which the fragment is expected to arrive first.
+//! The path on which the fragment is expected to arrive first, or one that does not hold its block up.
 
 use std::time::{Duration, Instant};
 
@@ -13,8 +13,12 @@ use super::{FragmentView, PathChoice, PathScheduler, PathSet, PathView};
 /// arrival = t + max(backlog − (t − now), 0) + length / rate + least one-way delay
 /// ```
 ///
-/// where t is now, or when pacing lets the path go. If that is earliest on a path that must still wait, the
-/// fragment waits with it, rather than take a slow path and be what its block is late for.
+/// where t is now, or when pacing lets the path go. If that is earliest on a path that is ready, the fragment takes it.
+///
+/// Otherwise it could wait for the better path. But its block is of use only when the last of it is there, and all that it has to
+/// send would have to go through the better path, behind what waits for it already. A fragment that arrives on another path no later
+/// than that costs its block nothing, so it goes now. The last fragments of a block wait, rather than take a slow path
+/// and be what their block is late for. (The comparison is that of ECF: Lim et al., CoNEXT 2017.)
 pub(super) struct Earliest;
 
 impl PathScheduler for Earliest {
@@ -23,25 +27,33 @@ impl PathScheduler for Earliest {
     }
 
     fn choose(&mut self, fragment: &FragmentView, paths: &[PathView], now: Instant) -> PathChoice {
-        let best = paths
-            .iter()
-            .filter_map(|path| Some((arrival(path, fragment.len, now)?, path.id, path.ready)))
-            .min_by_key(|&(arrival, id, _)| (arrival, id));
-        match best {
-            Some((_, id, true)) => PathChoice::Send(PathSet::one(id)),
+        let len = fragment.len.min(FULL_PACKET) as u64;
+        let Some((_, best)) = first(paths.iter(), len, now) else { return PathChoice::Wait };
+        if best.ready {
+            return PathChoice::Send(PathSet::one(best.id));
+        }
+        let all = fragment.ahead + fragment.block.unsent;
+        match (first(paths.iter().filter(|path| path.ready), len, now), arrival(best, all, now)) {
+            (Some((arrival, path)), Some(whole)) if arrival <= whole => PathChoice::Send(PathSet::one(path.id)),
             _ => PathChoice::Wait,
         }
     }
 }
 
-/// How long from now until `len` bytes would be across, if pacing is all that can hold them back.
-fn arrival(path: &PathView, len: usize, now: Instant) -> Option<Duration> {
+/// The path on which `len` bytes arrive first, and when.
+fn first<'a>(paths: impl Iterator<Item = &'a PathView>, len: u64, now: Instant) -> Option<(Duration, &'a PathView)> {
+    let arrivals = paths.filter_map(|path| Some((arrival(path, len, now)?, path)));
+    arrivals.min_by_key(|&(arrival, path)| (arrival, path.id))
+}
+
+/// How long from now until `bytes` would be across, if pacing is all that can hold them back.
+fn arrival(path: &PathView, bytes: u64, now: Instant) -> Option<Duration> {
     let wait = match path.ready_at {
         _ if path.ready => Duration::ZERO,
         Some(at) => at.saturating_duration_since(now),
         None => return None,
     };
-    let through = Duration::from_secs_f64(len.min(FULL_PACKET) as f64 / path.rate.max(1.0));
+    let through = Duration::from_secs_f64(bytes as f64 / path.rate.max(1.0));
     Some(wait + path.backlog.saturating_sub(wait) + through + path.min_one_way_delay)
 }
 
@@ -54,6 +66,7 @@ mod tests {
         super::tests::{choose, fragment, path},
         *,
     };
+    use crate::schedule::BlockView;
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -76,6 +89,12 @@ mod tests {
         let fast = PathView { ready: false, ready_at: Some(now + MS * 5), min_one_way_delay: MS * 10, ..path(0) };
         let slow = PathView { min_one_way_delay: MS * 40, ..path(1) };
         assert_eq!(Earliest.choose(&fragment(), &[fast, slow], now), PathChoice::Wait);
+        // 25 kB take 25 ms on the fast path, and 5 ms until it is ready: the slow one is no later.
+        for (size, ahead, expected) in [(24_000, 0, false), (26_000, 0, true), (1_000, 24_000, false), (1_000, 25_000, true)] {
+            let block = BlockView { size, unsent: size, ..fragment().block };
+            let choice = Earliest.choose(&FragmentView { block, ahead, ..fragment() }, &[fast, slow], now);
+            assert_eq!(choice != PathChoice::Wait, expected, "{size} {ahead}");
+        }
         let shut = PathView { ready_at: None, ..fast };
         assert_eq!(Earliest.choose(&fragment(), &[shut, slow], now), PathChoice::Send(PathSet::one(slow.id)));
     }

@@ -83,6 +83,8 @@ pub struct FragmentView {
     pub len: usize,
     /// Where an earlier copy was lost, if this one is sent again.
     pub lost_on: Option<PathId>,
+    /// Bytes of more urgent blocks that the path scheduler made wait for a path.
+    pub ahead: u64,
 }
 
 /// The most paths a session can have open.
@@ -145,7 +147,7 @@ pub type PathSchedulerFactory = Arc<dyn Fn() -> Box<dyn PathScheduler> + Send + 
 pub const REGISTRY: &[Entry<PathSchedulerFactory>] = &[
     Entry {
         name: "earliest",
-        about: "the path on which the fragment should arrive first, waiting for it if need be",
+        about: "the path on which the fragment should arrive first, or any that does not hold its block up",
         parameters: &[],
         make: |_| Arc::new(|| Box::new(earliest::Earliest)),
     },

@@ -54,6 +54,8 @@ pub(super) struct Output {
     copies: VecDeque<(Datagram, Bytes)>,
     /// Blocks the path scheduler made wait.
     held: Vec<BlockId>,
+    /// What they have to send.
+    held_bytes: u64,
     views: Vec<PathView>,
     /// QUIC may have something of its own to send.
     stirred: bool,
@@ -77,6 +79,7 @@ impl Output {
             queued: None,
             copies: VecDeque::new(),
             held: Vec::new(),
+            held_bytes: 0,
             views: Vec::new(),
             stirred: true,
             capacity: None,
@@ -366,17 +369,20 @@ impl Session {
             block: self.store.view(id)?,
             len: usize::try_from(range.end - range.start).unwrap_or(usize::MAX),
             lost_on: block.lost_on.filter(|_| again),
+            ahead: self.output.held_bytes,
         })
     }
 
     /// Takes a block out of the competition for this round.
     pub(super) fn hold(&mut self, id: BlockId) {
+        self.output.held_bytes += self.store.view(id).map_or(0, |view| view.unsent);
         self.store.hold(id);
         self.output.held.push(id);
     }
 
     /// Lets the blocks that had to wait compete again.
     pub(super) fn release_held(&mut self) {
+        self.output.held_bytes = 0;
         for id in std::mem::take(&mut self.output.held) {
             self.store.unhold(id);
         }
