@@ -1,5 +1,7 @@
 //! An experiment's text as a tree, and changes to single leaves of it.
 
+use std::collections::BTreeSet;
+
 use toml::{Table, Value};
 
 use super::ExperimentError;
@@ -46,6 +48,16 @@ pub(super) fn value(text: &str) -> Value {
     // A value alone is no document, and `8 Mbit/s` no value.
     let parsed = toml::from_str::<Table>(&format!("value = {text}")).ok().and_then(|mut table| table.remove("value"));
     parsed.unwrap_or_else(|| Value::String(text.to_owned()))
+}
+
+/// Collects the strings in a value.
+pub(super) fn strings<'a>(value: &'a Value, into: &mut BTreeSet<&'a str>) {
+    match value {
+        Value::String(text) => drop(into.insert(text)),
+        Value::Array(list) => list.iter().for_each(|value| strings(value, into)),
+        Value::Table(table) => table.values().for_each(|value| strings(value, into)),
+        _ => {}
+    }
 }
 
 /// `template` with `{}` replaced by the value, or the value itself without a template.

@@ -31,7 +31,7 @@
 //!
 //! Each combination of the axes' values with a contender is a *cell*; each cell is run once a seed.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use serde::Deserialize;
 use thiserror::Error;
@@ -41,9 +41,10 @@ use crate::{
     files::FileError,
     measure::MeasureConfig,
     network::PathSpec,
+    registry::{Registry, UnknownName},
     results::Figure,
     units::{Size, Time},
-    workload::Source,
+    workload::{self, Source},
 };
 
 mod axis;
@@ -80,6 +81,9 @@ pub enum ExperimentError {
         /// What is wrong.
         error: String,
     },
+    /// A kind of workload nobody knows.
+    #[error(transparent)]
+    Unknown(#[from] UnknownName),
     /// Something that makes no sense.
     #[error("{0}")]
     Invalid(String),
@@ -115,6 +119,7 @@ pub struct Experiment {
     /// Who competes.
     pub contenders: Vec<Contender>,
     document: Table,
+    registry: Registry,
 }
 
 /// What an experiment says besides the runs themselves.
@@ -174,6 +179,9 @@ pub struct Setup {
     /// How some measures are taken.
     #[serde(default)]
     pub measure: MeasureConfig,
+    /// Where names are looked up.
+    #[serde(skip)]
+    pub registry: Registry,
 }
 
 /// Settings of our session.
@@ -236,8 +244,22 @@ pub struct CellPlan {
 
 /// Keys of an experiment's text, for telling misspelt ones.
 const KEYS: &[&str] = &[
-    "title", "about", "source", "seeds", "axis", "must", "figure", "smoke", "contenders", "duration", "drain", "session",
-    "path", "workload", "rival", "measure",
+    "title",
+    "about",
+    "source",
+    "seeds",
+    "axis",
+    "must",
+    "figure",
+    "smoke",
+    "contenders",
+    "duration",
+    "drain",
+    "session",
+    "path",
+    "workload",
+    "rival",
+    "measure",
 ];
 
 impl Experiment {
@@ -246,21 +268,29 @@ impl Experiment {
     /// # Errors
     /// If it is no experiment; every cell is looked at.
     pub fn parse(name: &str, text: &str) -> Result<Self, ExperimentError> {
-        Self::from_document(name, toml::from_str(text)?)
+        Self::parse_with(name, text, &Registry::new())
     }
 
-    fn from_document(name: &str, document: Table) -> Result<Self, ExperimentError> {
+    /// The same, in which names may also be those of this registry.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    pub fn parse_with(name: &str, text: &str, registry: &Registry) -> Result<Self, ExperimentError> {
+        Self::from_document(name, toml::from_str(text)?, registry)
+    }
+
+    fn from_document(name: &str, document: Table, registry: &Registry) -> Result<Self, ExperimentError> {
         if let Some(key) = document.keys().find(|key| !KEYS.contains(&key.as_str())) {
             let known = KEYS.join(", ");
             return Err(ExperimentError::Invalid(format!("`{key}` means nothing here; there are: {known}")));
         }
         let head: Head = document.clone().try_into()?;
         head.musts.iter().try_for_each(Must::check)?;
-        let contenders = head.contenders.iter().map(contender::ContenderSpec::build).collect::<Result<Vec<_>, _>>()?;
+        let contenders = head.contenders.iter().map(|spec| spec.build(registry)).collect::<Result<Vec<_>, _>>()?;
         if contenders.is_empty() {
             return Err(ExperimentError::Invalid("there are no contenders".into()));
         }
-        let experiment = Self { name: name.to_owned(), head, contenders, document };
+        let experiment = Self { name: name.to_owned(), head, contenders, document, registry: registry.clone() };
         experiment.cells()?;
         Ok(experiment)
     }
@@ -281,7 +311,7 @@ impl Experiment {
         } else {
             document::set(&mut document, key, document::value(value))?;
         }
-        Self::from_document(&self.name, document)
+        Self::from_document(&self.name, document, &self.registry)
     }
 
     /// The short version.
@@ -328,11 +358,19 @@ impl Experiment {
                 let mut document = self.document.clone();
                 points.iter().try_for_each(|point| point.apply(&mut document))?;
                 contender.apply(&mut document)?;
-                let setup = Setup::from_document(document)?;
+                let setup = Setup::from_document(document, &self.registry)?;
+                setup.check_names(contender)?;
                 cells.push(CellPlan { points: points.clone(), contender: contender.clone(), setup });
             }
         }
         Ok(cells)
+    }
+
+    /// Every string in it, each once.
+    pub(crate) fn strings(&self) -> BTreeSet<&str> {
+        let mut strings = BTreeSet::new();
+        self.document.values().for_each(|value| document::strings(value, &mut strings));
+        strings
     }
 
     /// Its text, with all changes.
@@ -342,12 +380,25 @@ impl Experiment {
 }
 
 impl Setup {
-    fn from_document(document: Table) -> Result<Self, ExperimentError> {
-        let setup: Self = document.try_into()?;
+    fn from_document(mut document: Table, registry: &Registry) -> Result<Self, ExperimentError> {
+        workload::set_apart(&mut document, registry)?;
+        let mut setup: Self = document.try_into()?;
+        setup.sources.iter_mut().try_for_each(|source| source.look_up(registry))?;
+        setup.registry = registry.clone();
         if setup.paths.is_empty() {
             return Err(ExperimentError::Invalid("there is no [[path]]".into()));
         }
         Ok(setup)
+    }
+
+    /// Refuses names that nobody knows, before anything is run.
+    fn check_names(&self, contender: &Contender) -> Result<(), ExperimentError> {
+        let session = contender.session(self.session.clone());
+        let invalid = |error: String| ExperimentError::Invalid(format!("[session]: {error}"));
+        self.registry.find_scheduler(&session.scheduler).map_err(invalid)?;
+        self.registry.find_path_scheduler(&session.path_scheduler).map_err(invalid)?;
+        self.registry.find_controller(&session.congestion).map_err(|error| invalid(error.to_string()))?;
+        self.rivals.iter().try_for_each(|rival| contender::by_name(&rival.like, &self.registry).map(drop))
     }
 
     /// How long a run is, the time after the last block included.

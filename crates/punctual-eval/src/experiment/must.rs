@@ -3,7 +3,10 @@
 use serde::Deserialize;
 
 use super::{ExperimentError, condition::Condition};
-use crate::results::{Cell, Results, Verdict};
+use crate::{
+    measure::{MEASURES, Measure},
+    results::{Cell, Results, Verdict},
+};
 
 /// A `[[must]]` table: a measure of a contender, against a number or another contender.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -64,10 +67,23 @@ struct Case {
 impl Must {
     /// Refuses what makes no sense, before hours are spent.
     pub(super) fn check(&self) -> Result<(), ExperimentError> {
-        let given = [self.at_least.is_some(), self.at_most.is_some(), self.at_least_that_of.is_some(), self.at_most_that_of.is_some()];
+        let given = [
+            self.at_least.is_some(),
+            self.at_most.is_some(),
+            self.at_least_that_of.is_some(),
+            self.at_most_that_of.is_some(),
+        ];
         if given.iter().filter(|given| **given).count() != 1 {
             let what = "give exactly one of at-least, at-most, at-least-that-of, at-most-that-of";
             return Err(ExperimentError::Invalid(format!("must `{}`: {what}", self.say)));
+        }
+        let key = self.measure.split(':').next().unwrap_or_default();
+        if Measure::find(key).is_none() {
+            let known = MEASURES.iter().map(|measure| measure.key).collect::<Vec<_>>().join(", ");
+            return Err(ExperimentError::Invalid(format!(
+                "must `{}`: there is no measure `{key}`; there are: {known}",
+                self.say
+            )));
         }
         Ok(())
     }
@@ -176,7 +192,11 @@ mod tests {
             params: vec![("bandwidth".into(), bandwidth.to_string())],
             numbers: vec![Some(bandwidth)],
             contender: contender.into(),
-            stats: [("on_time".to_owned(), Stat { mean: on_time, min: on_time - 0.1, max: on_time, n: 3, ..Stat::default() })].into(),
+            stats: [(
+                "on_time".to_owned(),
+                Stat { mean: on_time, min: on_time - 0.1, max: on_time, n: 3, ..Stat::default() },
+            )]
+            .into(),
             ..Cell::default()
         };
         Results {

@@ -131,7 +131,7 @@ pub fn run(
     if options.fresh && path.exists() {
         fs::remove_file(&path).map_err(at(&path))?;
     }
-    let (journal, done) = Journal::open(&path, fingerprint(&cells)).map_err(at(&path))?;
+    let (journal, done) = Journal::open(&path, fingerprint(experiment, &cells, &options.files)).map_err(at(&path))?;
     let seeds = experiment.head.seeds;
     let all = (0u32..).zip(&cells).flat_map(|(cell, plan)| (1..=seeds).map(move |seed| (RunKey { cell, seed }, plan)));
     let known: std::collections::BTreeSet<RunKey> = done.into_iter().collect();
@@ -278,11 +278,16 @@ fn gather(
     Ok(results)
 }
 
-/// What a journal must have been made by to be gone on with: the same cells and the same program.
-fn fingerprint(cells: &[CellPlan]) -> u64 {
+/// What a journal must have been made by to be gone on with: the same cells, the same files and the same program.
+fn fingerprint(experiment: &Experiment, cells: &[CellPlan], files: &Files) -> u64 {
     let mut hasher = SipHasher13::new();
     // All that a run depends on; neither how many seeds there are nor what is made of the results.
     hasher.write(format!("{cells:?}").as_bytes());
+    // Which of its texts name files is not told apart: most others name none.
+    for content in experiment.strings().into_iter().filter_map(|name| files.read(name).ok()) {
+        hasher.write_usize(content.len());
+        hasher.write(&content);
+    }
     if let Some(program) = std::env::current_exe().ok().and_then(|path| fs::read(path).ok()) {
         hasher.write(&program);
     }
