@@ -18,6 +18,8 @@ demo: setup ## build the program and show blocks arriving before their deadlines
 
 test: setup ## all tests, documentation examples included
 	$(CARGO) test --workspace
+	cp Cargo.lock examples/own-scheduler/
+	CARGO_TARGET_DIR=$${CARGO_TARGET_DIR:-target} $(CARGO) test --manifest-path examples/own-scheduler/Cargo.toml
 
 lint: ## formatting, clippy and documentation, warnings denied
 	$(CARGO) fmt --all --check

@@ -18,6 +18,7 @@ pub mod network;
 pub mod plan;
 pub mod quic;
 pub mod record;
+pub mod registry;
 pub mod report;
 pub mod results;
 pub mod run;

@@ -19,48 +19,46 @@ use std::{
 pub(crate) use args::EvalArgs;
 use args::{EvalCommand, RunArgs, ShowArgs};
 use punctual_eval::{
-    experiment::{Experiment, ExperimentError, builtin},
+    experiment::{Experiment, ExperimentError},
     files::Files,
+    registry::Registry,
     report,
     results::Results,
     run::{self, Options, Progress, RunError},
+    workload::Problem,
 };
 
 use crate::exit::Failure;
 
 /// Does what the command line asks for.
-pub(crate) async fn run(args: &EvalArgs) -> Result<(), Failure> {
+pub(crate) async fn run(args: &EvalArgs, registry: &Registry) -> Result<(), Failure> {
     match &args.command {
         EvalCommand::List(list) => {
-            let all = builtin::BUILTIN.iter().map(|(name, _)| load(name)).collect::<Result<Vec<_>, _>>()?;
-            if list.json {
-                json::list(&all)
-            } else {
-                println!("{}", table::list(&all))
-            }
+            let all = registry.experiments().map(|name| load(name, registry)).collect::<Result<Vec<_>, _>>()?;
+            if list.json { json::list(&all) } else { println!("{}", table::list(&all)) }
             Ok(())
         }
-        EvalCommand::Show(args) => show(args),
+        EvalCommand::Show(args) => show(args, registry),
         EvalCommand::Run(args) => {
             for name in &args.experiments {
-                let (_, results, directory) = perform(name, args).await?;
+                let (results, directory) = perform(name, args, registry).await?;
                 conclude(&results, &directory, args);
             }
             Ok(())
         }
-        EvalCommand::Check(args) => check(args).await,
+        EvalCommand::Check(args) => check(args, registry).await,
         EvalCommand::Compare(args) => compare::run(args),
     }
 }
 
-/// A built-in experiment, or one in a file.
-fn load(name: &str) -> Result<Experiment, Failure> {
-    if let Some(experiment) = builtin::by_name(name) {
+/// An experiment that is known by its name, or one in a file.
+fn load(name: &str, registry: &Registry) -> Result<Experiment, Failure> {
+    if let Some(experiment) = registry.load(name) {
         return experiment.map_err(|error| Failure::Usage(format!("{name}: {error}")));
     }
     let path = Path::new(name);
     if path.extension().is_none() {
-        let known: Vec<&str> = builtin::BUILTIN.iter().map(|(name, _)| *name).collect();
+        let known: Vec<&str> = registry.experiments().collect();
         return Err(Failure::Usage(format!(
             "no experiment is called `{name}`; give a TOML file or one of: {}",
             known.join(", ")
@@ -68,13 +66,13 @@ fn load(name: &str) -> Result<Experiment, Failure> {
     }
     let text = fs::read_to_string(path).map_err(|error| Failure::file("read", path, error))?;
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    Experiment::parse(&stem, &text).map_err(|error| Failure::Usage(format!("{name}: {error}")))
+    Experiment::parse_with(&stem, &text, registry).map_err(|error| Failure::Usage(format!("{name}: {error}")))
 }
 
 /// The experiment with the command line's changes.
-fn prepare(name: &str, args: &RunArgs) -> Result<Experiment, Failure> {
+fn prepare(name: &str, args: &RunArgs, registry: &Registry) -> Result<Experiment, Failure> {
     let usage = |error: ExperimentError| Failure::Usage(format!("{name}: {error}"));
-    let mut experiment = load(name)?;
+    let mut experiment = load(name, registry)?;
     if args.smoke {
         experiment = experiment.smoke().map_err(usage)?;
     }
@@ -87,8 +85,8 @@ fn prepare(name: &str, args: &RunArgs) -> Result<Experiment, Failure> {
     Ok(experiment)
 }
 
-fn show(args: &ShowArgs) -> Result<(), Failure> {
-    let experiment = load(&args.experiment)?;
+fn show(args: &ShowArgs, registry: &Registry) -> Result<(), Failure> {
+    let experiment = load(&args.experiment, registry)?;
     let cells = experiment.cells().map_err(|error| Failure::Usage(error.to_string()))?;
     println!(
         "# {}: {} cells, {} seeds each\n{}",
@@ -101,8 +99,8 @@ fn show(args: &ShowArgs) -> Result<(), Failure> {
 }
 
 /// Runs an experiment and writes its files.
-async fn perform(name: &str, args: &RunArgs) -> Result<(Experiment, Results, PathBuf), Failure> {
-    let experiment = prepare(name, args)?;
+async fn perform(name: &str, args: &RunArgs, registry: &Registry) -> Result<(Results, PathBuf), Failure> {
+    let experiment = prepare(name, args, registry)?;
     let directory = directory(&experiment.name, args);
     let options = Options {
         files: files(name, args),
@@ -120,12 +118,9 @@ async fn perform(name: &str, args: &RunArgs) -> Result<(Experiment, Results, Pat
         }
     });
     let bar = progress::Bar::new(&experiment.name, !args.quiet && std::io::stderr().is_terminal());
-    let task = {
-        let (experiment, options) = (experiment.clone(), options.clone());
-        tokio::task::spawn_blocking(move || {
-            run::run(&experiment, &options, &stop, &|progress: Progress| bar.show(progress))
-        })
-    };
+    let task = tokio::task::spawn_blocking(move || {
+        run::run(&experiment, &options, &stop, &|progress: Progress| bar.show(progress))
+    });
     let results = task.await.map_err(|error| Failure::Other(error.to_string()))?.map_err(failure)?;
     watch.abort();
     let write = |file: &str, content: String| {
@@ -134,7 +129,7 @@ async fn perform(name: &str, args: &RunArgs) -> Result<(Experiment, Results, Pat
     };
     write("report.html", report::page(&results))?;
     write("results.json", serde_json::to_string(&results).map_err(|error| Failure::Other(error.to_string()))?)?;
-    Ok((experiment, results, directory))
+    Ok((results, directory))
 }
 
 fn failure(error: RunError) -> Failure {
@@ -147,10 +142,10 @@ fn failure(error: RunError) -> Failure {
     }
 }
 
-async fn check(args: &RunArgs) -> Result<(), Failure> {
+async fn check(args: &RunArgs, registry: &Registry) -> Result<(), Failure> {
     let (mut failed, mut judged) = (0, 0);
     for name in &args.experiments {
-        let (_, results, directory) = perform(name, args).await?;
+        let (results, directory) = perform(name, args, registry).await?;
         failed += results.verdicts.iter().filter(|verdict| !verdict.holds).count();
         judged += results.verdicts.len();
         if args.json {
@@ -168,7 +163,7 @@ fn conclude(results: &Results, directory: &Path, args: &RunArgs) {
         return json::cells(results);
     }
     println!("{}", table::results(results));
-    if !results.verdicts.is_empty() {
+    if !results.verdicts.is_empty() || results.not_judged > 0 {
         println!("{}", table::verdicts(results));
     }
     println!("the report: {}", directory.join("report.html").display());
@@ -203,7 +198,7 @@ fn files(name: &str, args: &RunArgs) -> Files {
 
 /// The command that makes this again.
 fn command(name: &str, args: &RunArgs) -> String {
-    let mut command = format!("punctual eval run {name}");
+    let mut command = format!("{} eval run {name}", program());
     if args.smoke {
         command.push_str(" --smoke");
     }
@@ -214,4 +209,10 @@ fn command(name: &str, args: &RunArgs) -> String {
         command.push_str(&format!(" --set '{key}={value}'"));
     }
     command
+}
+
+/// What this program is called; not everybody's is `punctual`.
+fn program() -> String {
+    let path = std::env::args_os().next().map(PathBuf::from).unwrap_or_default();
+    path.file_stem().map_or_else(|| "punctual".into(), |name| name.to_string_lossy().into_owned())
 }

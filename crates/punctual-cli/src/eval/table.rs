@@ -94,8 +94,12 @@ pub(super) fn figure(key: &str, stat: &Stat) -> String {
     }
 }
 
-/// A row for each threshold.
+/// A row for each threshold that was judged, and how many were not.
 pub(super) fn verdicts(results: &Results) -> String {
+    let not_judged = format!("{}: {} thresholds not judged, what they are about was not run", results.name, results.not_judged);
+    if results.verdicts.is_empty() {
+        return not_judged;
+    }
     let mut table = table();
     table.set_header(["", "must", "measured", "threshold", "where"]);
     for verdict in &results.verdicts {
@@ -104,7 +108,8 @@ pub(super) fn verdicts(results: &Results) -> String {
         table.add_row([mark, &verdict.must, &value, &threshold, &verdict.worst]);
     }
     let held = results.verdicts.iter().filter(|verdict| verdict.holds).count();
-    format!("{}: {held} of {} thresholds hold\n{table}", results.name, results.verdicts.len())
+    let judged = format!("{}: {held} of {} thresholds hold\n{table}", results.name, results.verdicts.len());
+    if results.not_judged > 0 { format!("{judged}\n{not_judged}") } else { judged }
 }
 
 /// Whether a change from one value to another is for the better; `None` if the measure does not rank or nothing changed.

@@ -6,6 +6,8 @@ use super::{CarryError, Stage, ledger::Ledger, punctual, quic};
 use crate::{
     experiment::{Contender, Transport},
     plan::Plan,
+    quic::Config,
+    registry::UnknownName,
 };
 
 /// A flow in a world.
@@ -27,11 +29,16 @@ impl Flow {
         Ok(match &contender.transport {
             Transport::Punctual { .. } => {
                 let session = contender.session(stage.session.clone());
-                Self::Punctual(punctual::Pair::add(world, &session, plan, ledger)?)
+                Self::Punctual(punctual::Pair::add(world, &session, &stage.registry, plan, ledger)?)
             }
             Transport::Quic { multiplexer, multipath, congestion } => {
-                let pair = quic::Pair::add(world, *multiplexer, *multipath, congestion.as_deref(), plan, seed)?;
-                Self::Quic(pair)
+                let mut config = Config::new(seed);
+                config.multiplexer = *multiplexer;
+                if let Some(name) = congestion {
+                    let unknown = |error: UnknownName| CarryError::Setting(error.to_string());
+                    config.congestion = stage.registry.find_controller(name).map_err(unknown)?;
+                }
+                Self::Quic(quic::Pair::add(world, config, *multipath, plan))
             }
         })
     }

@@ -9,7 +9,6 @@ use std::{
 use bytes::Bytes;
 use punctual_proto::{
     Block, BlockId, Channel, ClientConfig, DropReason, Event, Outcome, PathId, SendError, SessionConfig, SessionId,
-    congestion, multipath, schedule,
 };
 use punctual_sim::{App, AppContext, ConnectionId, HostClock, HostConfig, HostId, PathHandle, World, tls};
 
@@ -21,6 +20,7 @@ use crate::{
     experiment::SessionSpec,
     plan::{Bulk, HandOver, Plan},
     record::Ending,
+    registry::Registry,
 };
 
 /// The receiver's clock is this far ahead: nobody may assume that clocks agree.
@@ -35,9 +35,15 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    pub(super) fn add(world: &mut World, spec: &SessionSpec, plan: Plan, ledger: &Ledger) -> Result<Self, CarryError> {
+    pub(super) fn add(
+        world: &mut World,
+        spec: &SessionSpec,
+        registry: &Registry,
+        plan: Plan,
+        ledger: &Ledger,
+    ) -> Result<Self, CarryError> {
         let origins: [Arc<Mutex<Option<Instant>>>; 2] = Default::default();
-        let mut session = session_config(spec)?;
+        let mut session = session_config(spec, registry)?;
         let observers = [0, 1].map(|end: usize| {
             let (ledger, origin) = (ledger.clone(), origins[end].clone());
             let factory: punctual_proto::ObserverFactory =
@@ -75,15 +81,13 @@ impl Pair {
     }
 }
 
-fn session_config(spec: &SessionSpec) -> Result<SessionConfig, CarryError> {
-    let unknown = |error: schedule::SchedulerError| CarryError::Setting(error.to_string());
+fn session_config(spec: &SessionSpec, registry: &Registry) -> Result<SessionConfig, CarryError> {
     let mut config = SessionConfig {
-        scheduler: schedule::by_name(&spec.scheduler).map_err(unknown)?,
-        path_scheduler: multipath::by_name(&spec.path_scheduler).map_err(unknown)?,
-        congestion: congestion::by_name(&spec.congestion).ok_or_else(|| {
-            let known = congestion::NAMES.join(", ");
-            CarryError::Setting(format!("no controller `{}`; there are: {known}", spec.congestion))
-        })?,
+        scheduler: registry.find_scheduler(&spec.scheduler).map_err(CarryError::Setting)?,
+        path_scheduler: registry.find_path_scheduler(&spec.path_scheduler).map_err(CarryError::Setting)?,
+        congestion: registry
+            .find_controller(&spec.congestion)
+            .map_err(|error| CarryError::Setting(error.to_string()))?,
         ..SessionConfig::default()
     };
     if let Some(size) = spec.send_buffer {

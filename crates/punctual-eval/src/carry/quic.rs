@@ -1,6 +1,5 @@
 //! Blocks over plain QUIC streams.
 
-use punctual_proto::congestion;
 use punctual_sim::{HostId, PathHandle, World};
 
 use super::{
@@ -9,7 +8,7 @@ use super::{
 };
 use crate::{
     plan::Plan,
-    quic::{ClientNode, Config, Message, Multiplexer, ServerNode},
+    quic::{ClientNode, Config, Message, ServerNode},
     record::{Ending, RunRecord},
 };
 
@@ -21,27 +20,14 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    pub(super) fn add(
-        world: &mut World,
-        multiplexer: Multiplexer,
-        multipath: bool,
-        congestion: Option<&str>,
-        plan: Plan,
-        seed: u64,
-    ) -> Result<Self, CarryError> {
-        let mut config = Config::new(seed);
-        config.multiplexer = multiplexer;
-        if let Some(name) = congestion {
-            let unknown = || CarryError::Setting(format!("no controller `{name}`"));
-            config.congestion = congestion::by_name(name).ok_or_else(unknown)?;
-        }
+    pub(super) fn add(world: &mut World, mut config: Config, multipath: bool, plan: Plan) -> Self {
         // One socket buffer for all: the smallest any source asks for.
         config.queue = plan.sources.iter().filter_map(|source| source.hand_over.queue).min();
         config.bulk = plan.sources.iter().find_map(|source| source.bulk);
         let messages: Vec<Message> = plan.blocks.iter().map(Message::from).collect();
         let client = world.add_node(ClientNode::new(&config, messages));
         let server = world.add_node(ServerNode::new(&config));
-        Ok(Self { client, server, multipath })
+        Self { client, server, multipath }
     }
 
     pub(super) fn connect(&mut self, world: &mut World, paths: &[PathHandle]) -> Result<(), CarryError> {

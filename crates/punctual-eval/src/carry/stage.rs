@@ -10,6 +10,7 @@ use crate::{
     files::Files,
     network::{CrossSpec, Path},
     plan::Plan,
+    registry::Registry,
     workload,
 };
 
@@ -39,6 +40,8 @@ pub struct Stage {
     pub session: SessionSpec,
     /// Flows beside the one under test.
     pub rivals: Vec<RivalFlow>,
+    /// Where names are looked up.
+    pub registry: Registry,
 }
 
 /// A flow beside the one under test.
@@ -64,12 +67,14 @@ impl Stage {
         let paths: Vec<Path> = paths.collect::<Result<_, _>>()?;
         let plan = workload::plan(&setup.sources, setup.duration.0, seed, files)?;
         let longest = plan.blocks.iter().filter_map(|block| block.deadline).max().unwrap_or_default();
-        let rivals = setup.rivals.iter().map(|rival| rivals(rival, &paths)).collect::<Result<Vec<_>, _>>()?;
+        let rivals =
+            setup.rivals.iter().map(|rival| rivals(rival, &paths, &setup.registry)).collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
             duration: setup.duration.0,
             end: setup.end(longest),
             session: setup.session.clone(),
             rivals: rivals.concat(),
+            registry: setup.registry.clone(),
             paths,
             plan,
         })
@@ -108,12 +113,12 @@ impl Stage {
     }
 }
 
-fn rivals(rival: &Rival, paths: &[Path]) -> Result<Vec<RivalFlow>, ExperimentError> {
+fn rivals(rival: &Rival, paths: &[Path], registry: &Registry) -> Result<Vec<RivalFlow>, ExperimentError> {
     if rival.path >= paths.len() {
         return Err(ExperimentError::Invalid(format!("rival `{}`: there is no path {}", rival.like, rival.path)));
     }
     let flow = |_| {
-        let contender = contender::by_name(&rival.like)?;
+        let contender = contender::by_name(&rival.like, registry)?;
         Ok(RivalFlow { name: rival.like.clone(), contender, path: rival.path, start: rival.start.0 })
     };
     (0..rival.count).map(flow).collect()

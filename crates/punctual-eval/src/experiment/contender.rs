@@ -1,11 +1,13 @@
 //! Who competes: a transport and its settings, by a short name.
 
-use punctual_proto::{congestion, multipath, schedule};
 use serde::Deserialize;
 use toml::{Table, Value};
 
 use super::{ExperimentError, SessionSpec};
-use crate::quic::{Multiplexer, UnknownMultiplexer};
+use crate::{
+    quic::{Multiplexer, UnknownMultiplexer},
+    registry::Registry,
+};
 
 /// One of an experiment's contenders.
 #[derive(Debug, Clone, PartialEq)]
@@ -60,12 +62,12 @@ pub(super) struct ContenderTable {
 }
 
 impl ContenderSpec {
-    pub(super) fn build(&self) -> Result<Contender, ExperimentError> {
+    pub(super) fn build(&self, registry: &Registry) -> Result<Contender, ExperimentError> {
         match self {
-            Self::Name(name) => by_name(name),
+            Self::Name(name) => by_name(name, registry),
             Self::Table(table) => {
                 let transport = match &table.like {
-                    Some(name) => by_name(name)?.transport,
+                    Some(name) => by_name(name, registry)?.transport,
                     None => Transport::Punctual { scheduler: None, path_scheduler: None, congestion: None },
                 };
                 Ok(Contender { name: table.name.clone(), transport, set: table.set.clone() })
@@ -74,13 +76,13 @@ impl ContenderSpec {
     }
 }
 
-/// The contender of that name: a block scheduler of ours, or `sctp` (`fcfs-drop`), `quic`, `mpquic`, both also with a
+/// The contender of that name: a block scheduler, ours or a registered one, or `sctp` (`fcfs-drop`), `quic`, `mpquic`, both also with a
 /// multiplexer: `quic-one`, `quic-per-source`, `quic-parallel:4`. A congestion controller may follow behind a slash, and
 /// behind another a path scheduler: `ads/cubic/lowest-rtt`.
 ///
 /// # Errors
 /// If a part of it is unknown.
-pub fn by_name(name: &str) -> Result<Contender, ExperimentError> {
+pub fn by_name(name: &str, registry: &Registry) -> Result<Contender, ExperimentError> {
     let mut parts = name.split('/');
     let what = parts.next().unwrap_or_default();
     let congestion = parts.next().filter(|part| !part.is_empty()).map(str::to_owned);
@@ -89,13 +91,11 @@ pub fn by_name(name: &str) -> Result<Contender, ExperimentError> {
     if parts.next().is_some() {
         return Err(unknown("at most two slashes: SCHEDULER/CONTROLLER/PATH-SCHEDULER".into()));
     }
-    if let Some(controller) = &congestion
-        && congestion::by_name(controller).is_none()
-    {
-        return Err(unknown(format!("no controller `{controller}`; there are: {}", congestion::NAMES.join(", "))));
+    if let Some(controller) = &congestion {
+        registry.find_controller(controller).map_err(|error| unknown(error.to_string()))?;
     }
     if let Some(scheduler) = &path_scheduler {
-        multipath::by_name(scheduler).map_err(|error| unknown(error.to_string()))?;
+        registry.find_path_scheduler(scheduler).map_err(unknown)?;
     }
     let transport = match quic(what) {
         Some((_, Err(error))) => return Err(unknown(error.to_string())),
@@ -105,7 +105,7 @@ pub fn by_name(name: &str) -> Result<Contender, ExperimentError> {
         Some(_) => return Err(unknown("plain QUIC has no path scheduler of ours".into())),
         None => {
             let scheduler = if what == "sctp" { "fcfs-drop" } else { what };
-            schedule::by_name(scheduler).map_err(|error| unknown(error.to_string()))?;
+            registry.find_scheduler(scheduler).map_err(unknown)?;
             Transport::Punctual { scheduler: Some(scheduler.to_owned()), path_scheduler, congestion }
         }
     };
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn names_say_it_all() {
-        let transport = |name: &str| by_name(name).unwrap().transport;
+        let transport = |name: &str| by_name(name, &Registry::new()).unwrap().transport;
         assert_eq!(transport("ads"), punctual("ads", None, None));
         assert_eq!(
             transport("ads:alpha=0.2/cubic/round-robin"),
@@ -180,13 +180,13 @@ mod tests {
     fn what_is_unknown_is_named() {
         for (name, word) in [
             ("best", "choose one of"),
-            ("ads/reno", "there are: steady"),
+            ("ads/reno", "choose one of: steady"),
             ("ads/cubic/x", "choose one of"),
             ("quic-many", "per-source"),
             ("quic/cubic/single", "no path scheduler"),
             ("ads/cubic/single/x", "two slashes"),
         ] {
-            let error = by_name(name).unwrap_err().to_string();
+            let error = by_name(name, &Registry::new()).unwrap_err().to_string();
             assert!(error.contains(word), "{name}: {error}");
         }
     }

@@ -31,7 +31,7 @@
 //!
 //! Each combination of the axes' values with a contender is a *cell*; each cell is run once a seed.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use serde::Deserialize;
 use thiserror::Error;
@@ -41,9 +41,10 @@ use crate::{
     files::FileError,
     measure::MeasureConfig,
     network::PathSpec,
+    registry::{Registry, UnknownName},
     results::Figure,
     units::{Size, Time},
-    workload::{Problem, Source, Traffic},
+    workload::{self, Problem, Source, Traffic},
 };
 
 mod axis;
@@ -80,6 +81,9 @@ pub enum ExperimentError {
         /// What is wrong.
         error: String,
     },
+    /// A kind of workload nobody knows.
+    #[error(transparent)]
+    Unknown(#[from] UnknownName),
     /// Something that makes no sense.
     #[error("{0}")]
     Invalid(String),
@@ -124,6 +128,7 @@ pub struct Experiment {
     /// Who competes.
     pub contenders: Vec<Contender>,
     document: Table,
+    registry: Registry,
 }
 
 /// What an experiment says besides the runs themselves.
@@ -183,6 +188,9 @@ pub struct Setup {
     /// How some measures are taken.
     #[serde(default)]
     pub measure: MeasureConfig,
+    /// Where names are looked up.
+    #[serde(skip)]
+    pub registry: Registry,
 }
 
 /// Settings of our session.
@@ -269,10 +277,18 @@ impl Experiment {
     /// # Errors
     /// If it is no experiment; every cell is looked at.
     pub fn parse(name: &str, text: &str) -> Result<Self, ExperimentError> {
-        Self::from_document(name, toml::from_str(text)?)
+        Self::parse_with(name, text, &Registry::new())
     }
 
-    fn from_document(name: &str, document: Table) -> Result<Self, ExperimentError> {
+    /// The same, in which names may also be those of this registry.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    pub fn parse_with(name: &str, text: &str, registry: &Registry) -> Result<Self, ExperimentError> {
+        Self::from_document(name, toml::from_str(text)?, registry)
+    }
+
+    fn from_document(name: &str, document: Table, registry: &Registry) -> Result<Self, ExperimentError> {
         if let Some(key) = document.keys().find(|key| !KEYS.contains(&key.as_str())) {
             let known = KEYS.join(", ");
             return Err(ExperimentError::Invalid(format!("`{key}` means nothing here; there are: {known}")));
@@ -283,11 +299,11 @@ impl Experiment {
             let wrong = |what| ExperimentError::Invalid(format!("figure `{}`: {what}", figure.title));
             must::check_measure(&figure.measure).map_err(wrong)?;
         }
-        let contenders = head.contenders.iter().map(contender::ContenderSpec::build).collect::<Result<Vec<_>, _>>()?;
+        let contenders = head.contenders.iter().map(|spec| spec.build(registry)).collect::<Result<Vec<_>, _>>()?;
         if contenders.is_empty() {
             return Err(ExperimentError::Invalid("there are no contenders".into()));
         }
-        let experiment = Self { name: name.to_owned(), head, contenders, document };
+        let experiment = Self { name: name.to_owned(), head, contenders, document, registry: registry.clone() };
         experiment.cells()?;
         Ok(experiment)
     }
@@ -308,7 +324,7 @@ impl Experiment {
         } else {
             document::set(&mut document, key, document::value(value))?;
         }
-        Self::from_document(&self.name, document)
+        Self::from_document(&self.name, document, &self.registry)
     }
 
     /// The short version.
@@ -355,7 +371,8 @@ impl Experiment {
                 let mut document = self.document.clone();
                 points.iter().try_for_each(|point| point.apply(&mut document))?;
                 contender.apply(&mut document)?;
-                let setup = Setup::from_document(document)?;
+                let setup = Setup::from_document(document, &self.registry)?;
+                setup.check_names(contender)?;
                 cells.push(CellPlan { points: points.clone(), contender: contender.clone(), setup });
             }
         }
@@ -369,8 +386,11 @@ impl Experiment {
 }
 
 impl Setup {
-    fn from_document(document: Table) -> Result<Self, ExperimentError> {
-        let setup: Self = document.try_into()?;
+    fn from_document(mut document: Table, registry: &Registry) -> Result<Self, ExperimentError> {
+        workload::set_apart(&mut document, registry)?;
+        let mut setup: Self = document.try_into()?;
+        setup.sources.iter_mut().try_for_each(|source| source.look_up(registry))?;
+        setup.registry = registry.clone();
         let bulk = setup.sources.iter().filter(|source| matches!(source.traffic, Traffic::Bulk(_)));
         if bulk.map(|source| source.copies).sum::<u16>() > 1 {
             return Err(ExperimentError::Invalid("more than one bulk source: a run can have one, and [[rival]]s".into()));
@@ -379,6 +399,16 @@ impl Setup {
             return Err(ExperimentError::Invalid("there is no [[path]]".into()));
         }
         Ok(setup)
+    }
+
+    /// Refuses names that nobody knows, before anything is run.
+    fn check_names(&self, contender: &Contender) -> Result<(), ExperimentError> {
+        let session = contender.session(self.session.clone());
+        let invalid = |error: String| ExperimentError::Invalid(format!("[session]: {error}"));
+        self.registry.find_scheduler(&session.scheduler).map_err(invalid)?;
+        self.registry.find_path_scheduler(&session.path_scheduler).map_err(invalid)?;
+        self.registry.find_controller(&session.congestion).map_err(|error| invalid(error.to_string()))?;
+        self.rivals.iter().try_for_each(|rival| contender::by_name(&rival.like, &self.registry).map(drop))
     }
 
     /// How long a run is, the time after the last block included.

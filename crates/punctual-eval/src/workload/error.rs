@@ -63,6 +63,14 @@ pub enum Problem {
         /// What is wrong with it.
         problem: String,
     },
+    /// A kind that was registered did not make its blocks as it should.
+    #[error("kind `{kind}`: {problem}")]
+    Own {
+        /// The kind.
+        kind: String,
+        /// What it says, or what is wrong with what it made.
+        problem: String,
+    },
     /// Two sources have this name.
     #[error("another source has the same name")]
     SameName,

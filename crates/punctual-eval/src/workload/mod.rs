@@ -7,7 +7,7 @@
 //!
 //! | key | | unless given |
 //! | --- | --- | --- |
-//! | `kind` | `messages`, `video`, `h264`, `csv` or `bulk` | `messages` |
+//! | `kind` | `messages`, `video`, `h264`, `csv` or `bulk`, or one that was [registered](crate::registry) | `messages` |
 //! | `name` | what results call it | `source-1`, … |
 //! | `start`, `stop` | when it begins (a time or a distribution) and ends | with the run |
 //! | `copies` | so many sources alike | 1 |
@@ -64,6 +64,7 @@ mod error;
 mod gop;
 mod messages;
 mod on_off;
+mod own;
 mod planning;
 mod random;
 mod raw;
@@ -76,7 +77,10 @@ pub use crate::files::{FileError, Files};
 pub use dist::{Distribution, GilbertElliott, Quantity, Shape};
 pub use error::{Problem, WorkloadError};
 pub use gop::{Frame, Gop, GopError};
+pub use own::{Asked, Own, OwnBlock};
+pub(crate) use own::{Make, OWN, set_apart};
 pub use planning::plan;
+pub use raw::KINDS;
 pub use source::{
     Bulk, Csv, Depends, FramePriorities, H264, MAX_BLOCK, Messages, OnOff, Priority, Segments, Source, Traffic, Video,
 };

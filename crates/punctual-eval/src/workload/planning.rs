@@ -102,6 +102,7 @@ impl Run<'_> {
             Traffic::H264(stream) => stream.draft(&mut making)?,
             Traffic::Csv(csv) => csv.draft(&mut making)?,
             Traffic::Bulk(_) => Drafts::new(),
+            Traffic::Own(own) => own.draft(&mut making)?,
         };
         let first = self.sources.len();
         for part in &drafts.parts {

@@ -9,6 +9,7 @@ use super::{
     dist::Distribution,
     error::{Problem, WorkloadError},
     gop::Gop,
+    own::Own,
     source::{Bulk, Csv, Depends, H264, Messages, OnOff, Priority, Segments, Source, Traffic, Video},
 };
 use crate::{
@@ -46,6 +47,8 @@ pub(super) struct Raw {
     block: Option<Size>,
     backlog: Option<Size>,
     total: Option<Size>,
+    /// The table of a kind that was registered; [`set_apart`](super::own::set_apart) puts it here.
+    own: Option<toml::Table>,
 }
 
 #[derive(Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -57,6 +60,7 @@ enum Kind {
     H264,
     Csv,
     Bulk,
+    Own,
 }
 
 #[derive(Deserialize)]
@@ -66,6 +70,9 @@ struct HandOver {
     #[serde(default)]
     blocking: bool,
 }
+
+/// The kinds of source that are built in.
+pub const KINDS: &[&str] = &["messages", "video", "h264", "csv", "bulk"];
 
 /// I, P and B frames in proportion, if the experiment does not say: the bits that MPEG-2 Test Model 5 (chapter 10) gives the first
 /// pictures of each type, from their initial complexities 160, 60 and 42 and the factor 1.4 by which B pictures may be coarser.
@@ -89,6 +96,7 @@ impl Kind {
             Self::H264 => "h264",
             Self::Csv => "csv",
             Self::Bulk => "bulk",
+            Self::Own => super::own::OWN,
         }
     }
 
@@ -102,6 +110,7 @@ impl Kind {
             Self::H264 => &["file", "fps", "repeat", "deadline", "ordered", "depends", "on-off"],
             Self::Csv => &["file", "repeat", "deadline", "ordered", "depends", "on-off"],
             Self::Bulk => &["block", "backlog", "total"],
+            Self::Own => &["own", "deadline", "ordered", "depends", "on-off"],
         }
     }
 }
@@ -128,6 +137,7 @@ impl Raw {
             ("block", self.block.is_some()),
             ("backlog", self.backlog.is_some()),
             ("total", self.total.is_some()),
+            ("own", self.own.is_some()),
         ]
         .into_iter()
         .filter_map(|(key, given)| given.then_some(key))
@@ -173,6 +183,7 @@ impl Raw {
                 backlog: self.backlog.unwrap_or(Size(BULK_BACKLOG)),
                 total: self.total,
             }),
+            Kind::Own => Traffic::Own(Own { table: self.own.take().ok_or(missing("own"))?, make: None }),
         })
     }
 }
@@ -197,7 +208,7 @@ impl Source {
             return Err(Problem::Foreign { kind: kind.name(), key, own: kind.keys() });
         }
         let traffic = raw.traffic()?;
-        let refers = matches!(traffic, Traffic::Video(_) | Traffic::H264(_) | Traffic::Csv(_));
+        let refers = matches!(traffic, Traffic::Video(_) | Traffic::H264(_) | Traffic::Csv(_) | Traffic::Own(_));
         if raw.depends == Some(Depends::References) && !refers {
             return Err(Problem::value(
                 "depends",

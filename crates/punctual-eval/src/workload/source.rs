@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, de};
 
-use super::{dist::Distribution, error::Problem, gop::Gop, raw::Raw};
+use super::{dist::Distribution, error::Problem, gop::Gop, own::Own, raw::Raw};
 use crate::{
     plan::HandOver,
     units::{BitRate, Size, Time},
@@ -56,6 +56,8 @@ pub enum Traffic {
     Csv(Csv),
     /// As much as the network takes.
     Bulk(Bulk),
+    /// What a kind makes that was registered.
+    Own(Own),
 }
 
 /// `kind = "messages"`: the traffic generator of MAppLE (section III).
@@ -222,7 +224,7 @@ impl Source {
                 check_variation(segments.variation)
             }
             Traffic::H264(stream) => stream.fps.map_or(Ok(()), check_fps),
-            Traffic::Csv(_) => Ok(()),
+            Traffic::Csv(_) | Traffic::Own(_) => Ok(()),
             Traffic::Bulk(bulk) => {
                 check_block("block", bulk.block)?;
                 match bulk.backlog < bulk.block {

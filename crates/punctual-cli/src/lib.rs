@@ -1,0 +1,58 @@
+//! The program `punctual`, as a library: for a program of one's own that has all of it, and own schedulers, controllers, kinds of
+//! workload and experiments in `eval` besides.
+//!
+//! ```no_run
+//! use punctual_eval::registry::Registry;
+//!
+//! fn main() -> std::process::ExitCode {
+//!     punctual_cli::run(&Registry::new())
+//! }
+//! ```
+
+mod cli;
+mod config;
+mod demo;
+mod eval;
+mod exit;
+mod recv;
+mod route;
+mod send;
+mod sink;
+mod source;
+mod stats;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use cli::{Cli, Command};
+use exit::Failure;
+use punctual_eval::registry::Registry;
+use tracing_subscriber::EnvFilter;
+
+/// Does what the command line asks for. What `registry` has, `eval` knows beside what is built in.
+pub fn run(registry: &Registry) -> ExitCode {
+    let cli = Cli::parse();
+    log();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return Failure::Other(format!("cannot start: {error}")).report(),
+    };
+    let done = runtime.block_on(async {
+        match &cli.command {
+            Command::Demo(args) => demo::run(args).await,
+            Command::Eval(args) => eval::run(args, registry).await,
+            Command::Recv(args) => recv::run(args).await,
+            Command::Send(args) => send::run(args).await,
+        }
+    });
+    // A thread may still wait for a pipe to say something.
+    runtime.shutdown_background();
+    done.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
+}
+
+/// Logs to standard error if `RUST_LOG` asks for it.
+fn log() {
+    if let Ok(filter) = EnvFilter::try_from_default_env() {
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    }
+}

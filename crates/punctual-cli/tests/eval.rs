@@ -1,0 +1,234 @@
+//! `punctual eval` as a person meets it: what it prints, what it leaves behind, and how it exits.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A working directory of its own for a test.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn write(&self, name: &str, content: &str) {
+        fs::write(self.path().join(name), content).unwrap();
+    }
+
+    /// `punctual eval` there, with these arguments.
+    fn eval(&self, args: &str) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        command.env_remove("RUST_LOG").env_remove("PUNCTUAL_DATA").stdin(Stdio::null()).current_dir(self.path());
+        command.arg("eval").args(args.split(' ')).output().expect("the program starts")
+    }
+
+    /// The same, which has to go well: what it printed.
+    fn prints(&self, args: &str) -> String {
+        let output = self.eval(args);
+        assert!(output.status.success(), "{args}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Objects printed, one a line.
+    fn objects(&self, args: &str) -> Vec<Value> {
+        self.prints(args).lines().map(|line| serde_json::from_str(line).expect("an object a line")).collect()
+    }
+
+    /// Fails with this code and one line that says so much.
+    fn fails(&self, args: &str, code: i32, word: &str) {
+        let output = self.eval(args);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{args}: {text}");
+        assert!(text.starts_with("punctual: ") && text.contains(word) && text.lines().count() == 1, "{args}: {text:?}");
+    }
+}
+
+/// A user's own experiment: blocks and network from files beside it, two contenders, one threshold that can be met.
+const MINE: &str = r#"
+title = "Mine"
+duration = "1s"
+seeds = 2
+contenders = ["ads", "quic"]
+
+[[path]]
+trace = "mine.down"
+delay = "10ms"
+
+[[workload]]
+kind = "csv"
+file = "mine.csv"
+deadline = "300ms"
+
+[[must]]
+say = "ads has most blocks on time"
+of = "ads"
+measure = "on_time"
+at-least = 0.5
+
+[[must]]
+say = "ads is not behind quic"
+of = "ads"
+measure = "on_time"
+at-least-that-of = "quic"
+tolerance = 0.5
+"#;
+
+fn mine() -> Place {
+    let place = Place::new();
+    place.write("mine.toml", MINE);
+    place.write("mine.csv", "0.0,20000\n0.1,20000\n0.25,5000\n0.5,1200\n");
+    // A packet every other millisecond: 6 Mbit/s.
+    place.write("mine.down", &(1..=50).map(|n| format!("{}\n", 2 * n)).collect::<String>());
+    place
+}
+
+#[test]
+fn experiments_are_listed_and_shown() {
+    let place = Place::new();
+    let names: Vec<String> =
+        place.objects("list --json").iter().map(|of| of["name"].as_str().unwrap().to_owned()).collect();
+    assert!(names.len() >= 10 && names.contains(&"dtp-bandwidth".to_owned()));
+    let table = place.prints("list");
+    assert!(names.iter().all(|name| table.contains(name)), "{table}");
+    // What is shown can be made one's own experiment from.
+    let shown = place.prints("show alpha");
+    place.write("again.toml", &shown);
+    let again = place.prints("show again.toml");
+    assert_eq!(again.lines().skip(1).collect::<Vec<_>>(), shown.lines().skip(1).collect::<Vec<_>>());
+}
+
+#[test]
+fn results_are_an_object_a_line() {
+    let place = Place::new();
+    let cells = place.objects("run dtp-bandwidth --smoke --set duration=1s --set contenders=ads,quic --json");
+    assert_eq!(cells.len(), 4, "two bandwidths, two contenders");
+    for cell in &cells {
+        assert_eq!(cell["experiment"], "dtp-bandwidth");
+        assert!(["ads", "quic"].contains(&cell["scheduler"].as_str().unwrap()));
+        assert!([2.0, 5.0].contains(&cell["params"]["bandwidth"].as_f64().unwrap()));
+        assert_eq!(cell["seeds"], 1);
+        assert!((0.0..=1.0).contains(&cell["on_time"].as_f64().unwrap()));
+        assert_eq!(cell["on_time_by_priority"].as_array().unwrap().len(), 3);
+        assert!(cell["share_of_bound"].as_f64().unwrap() <= 1.0 + 1e-9);
+        let keys = ["bound", "p50_ms", "p99_ms", "p999_ms", "goodput_mbps", "redundancy_ratio"];
+        assert!(keys.iter().all(|key| cell.get(key).is_some_and(|value| value.is_number() || value.is_null())));
+    }
+    let left: Vec<_> = fs::read_dir(place.path().join("punctual-eval")).unwrap().collect();
+    assert_eq!(left.len(), 1);
+    let directory = left[0].as_ref().unwrap().path();
+    for file in ["report.html", "results.json", "runs.parquet", "blocks.parquet"] {
+        assert!(directory.join(file).metadata().unwrap().len() > 100, "{file}");
+    }
+}
+
+#[test]
+fn an_own_experiment_finds_its_files_beside_it() {
+    let place = mine();
+    let cells = place.objects("run ./mine.toml --json");
+    let of: Vec<_> = cells.iter().map(|cell| (cell["scheduler"].as_str().unwrap(), &cell["seeds"])).collect();
+    assert_eq!(of, [("ads", &2.into()), ("quic", &2.into())]);
+    assert_eq!(cells[0]["on_time"], 1.0);
+    assert_eq!(place.objects("run mine.toml --json"), cells, "nothing is run again");
+    // From elsewhere as well.
+    let other = Place::new();
+    let path = place.path().join("mine.toml");
+    assert_eq!(other.objects(&format!("run {} --json", path.display())), cells);
+    place.write("mine.csv", "0.0,20000\n0.1,900000\n");
+    assert_eq!(place.objects("run mine.toml --json")[0]["on_time"], 0.5, "what has changed is run again");
+}
+
+#[test]
+fn single_things_are_changed() {
+    let place = mine();
+    let cells = place.objects("run mine.toml --seeds 1 --set contenders=ads,edf/cubic --set session.congestion=new-reno --json");
+    let names: Vec<_> = cells.iter().map(|cell| cell["scheduler"].as_str().unwrap()).collect();
+    assert_eq!(names, ["ads", "edf/cubic"]);
+    let lost = place.objects("run mine.toml --seeds 1 --set contenders=ads --set path.0.loss=1.0 --set path.0.back.loss=0 --json");
+    assert_eq!(lost.len(), 1);
+    let [few, many] = [1, 20].map(|rate| {
+        let args = format!("run dtp-bandwidth --smoke --set bandwidth={rate} --set contenders=ads --set duration=1s --json");
+        let cells = place.objects(&args);
+        assert_eq!((cells.len(), cells[0]["params"]["bandwidth"].as_f64()), (1, Some(f64::from(rate))));
+        cells[0]["on_time"].as_f64().unwrap()
+    });
+    assert!(few < many, "{few} {many}");
+}
+
+#[test]
+fn a_check_says_whether_all_thresholds_hold() {
+    let place = mine();
+    let told = place.prints("check mine.toml");
+    assert!(told.contains("2 of 2 thresholds hold") && !told.contains("not judged"), "{told}");
+    let verdicts = place.objects("check mine.toml --json");
+    assert!(verdicts.len() == 2 && verdicts.iter().all(|of| of["holds"] == true && of["must"].is_string()));
+    let told = place.prints("check mine.toml --set contenders=ads");
+    assert!(told.contains("1 of 1 thresholds hold") && told.contains("1 thresholds not judged"), "{told}");
+
+    place.write("never.toml", &MINE.replace("at-least = 0.5", "at-least = 1.5"));
+    let output = place.eval("check never.toml --json");
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "punctual: 1 of 2 thresholds do not hold\n");
+    // To run it is no failure.
+    assert!(place.eval("run never.toml").status.success());
+}
+
+#[test]
+fn two_results_are_compared() {
+    let place = mine();
+    place.prints("run mine.toml --out a");
+    place.prints("run mine.toml --out b --set session.congestion=cubic");
+    let b = fs::read_dir(place.path().join("b")).unwrap().next().unwrap().unwrap().file_name();
+    let args = format!("compare a/mine b/{}", b.display());
+    let table = place.prints(&args);
+    assert!(table.contains("ads") && table.contains("on_time A"), "{table}");
+    assert_eq!(place.objects(&format!("{args} --json --measure p99_ms")).len(), 2);
+    place.prints("run mine.toml --out c --set contenders=edf");
+    let c = fs::read_dir(place.path().join("c")).unwrap().next().unwrap().unwrap().file_name();
+    place.fails(&format!("compare a/mine c/{}", c.display()), 2, "no cell in common");
+    place.fails("compare a/mine nowhere", 3, "nowhere");
+}
+
+#[test]
+fn what_is_unknown_is_told_with_what_there_is() {
+    let place = mine();
+    for (args, word) in [
+        ("run dtp-bandwith", "dtp-bandwidth"),
+        ("show dtp-bandwith", "dtp-bandwidth"),
+        ("run mine.toml --set contenders=best", "choose one of: ads"),
+        ("run mine.toml --set contenders=ads/reno", "new-reno"),
+        ("run mine.toml --set session.congestion=reno", "new-reno"),
+        ("run mine.toml --set session.scheduler=best", "choose one of: ads"),
+        ("run mine.toml --set session.path-scheduler=best", "earliest"),
+        ("run mine.toml --set sesion.congestion=cubic", "session"),
+        ("run mine.toml --set path.3.loss=0.1", "1 elements"),
+        ("run mine.toml --set workload.0.kind=film", "video"),
+        ("run mine.toml --set must.0.measure=speed", "on_time"),
+        ("run cellular --set link=Starlink", "T-Mobile"),
+    ] {
+        place.fails(args, 2, word);
+    }
+}
+
+#[test]
+fn missing_files_are_told() {
+    let place = mine();
+    place.fails("run nowhere.toml", 3, "nowhere.toml");
+    place.fails("run cellular --smoke --quiet", 3, "mahimahi/TMobile-LTE-short.down");
+    fs::remove_file(place.path().join("mine.csv")).unwrap();
+    place.fails("run mine.toml", 3, "mine.csv");
+    // Where to look can be told.
+    let data = place.path().join("elsewhere");
+    fs::create_dir(&data).unwrap();
+    fs::write(data.join("mine.csv"), "0,1000\n").unwrap();
+    assert_eq!(place.objects("run mine.toml --data elsewhere --json").len(), 2);
+}
