@@ -64,7 +64,12 @@ struct Case {
 impl Must {
     /// Refuses what makes no sense, before hours are spent.
     pub(super) fn check(&self) -> Result<(), ExperimentError> {
-        let given = [self.at_least.is_some(), self.at_most.is_some(), self.at_least_that_of.is_some(), self.at_most_that_of.is_some()];
+        let given = [
+            self.at_least.is_some(),
+            self.at_most.is_some(),
+            self.at_least_that_of.is_some(),
+            self.at_most_that_of.is_some(),
+        ];
         if given.iter().filter(|given| **given).count() != 1 {
             let what = "give exactly one of at-least, at-most, at-least-that-of, at-most-that-of";
             return Err(ExperimentError::Invalid(format!("must `{}`: {what}", self.say)));
@@ -147,20 +152,8 @@ fn value_mean(cell: &Cell, measure: &str) -> Option<f64> {
 
 /// A cell's value of a measure: the mean over its seeds, or the worst of them (the least if more is wanted).
 fn value(cell: &Cell, measure: &str, worst: Option<bool>) -> Option<f64> {
-    let stat = match measure.split_once(':') {
-        Some((measure, priority)) => {
-            let priority: u8 = priority.parse().ok()?;
-            let of = cell.priorities.iter().find(|of| of.priority == priority)?;
-            match measure {
-                "on_time" => of.on_time,
-                "bound" => of.bound_up_to,
-                "share_of_bound" => of.share_of_bound_up_to,
-                _ => return None,
-            }
-        }
-        None => *cell.stats.get(measure)?,
-    };
-    (stat.n > 0).then_some(match worst {
+    let stat = cell.stat(measure)?;
+    Some(match worst {
         None => stat.mean,
         Some(true) => stat.min,
         Some(false) => stat.max,
@@ -177,7 +170,11 @@ mod tests {
             params: vec![("bandwidth".into(), bandwidth.to_string())],
             numbers: vec![Some(bandwidth)],
             contender: contender.into(),
-            stats: [("on_time".to_owned(), Stat { mean: on_time, min: on_time - 0.1, max: on_time, n: 3, ..Stat::default() })].into(),
+            stats: [(
+                "on_time".to_owned(),
+                Stat { mean: on_time, min: on_time - 0.1, max: on_time, n: 3, ..Stat::default() },
+            )]
+            .into(),
             ..Cell::default()
         };
         Results {

@@ -16,7 +16,7 @@ pub(super) fn stalls(run: &Run<'_>) -> Option<f64> {
         stalls += u32::from(late && !*stalled);
         *stalled = late;
     }
-    Some(stalls.into())
+    super::if_blocks(run, || stalls.into())
 }
 
 pub(super) fn rebuffers(run: &Run<'_>) -> Option<f64> {
