@@ -38,9 +38,9 @@ use thiserror::Error;
 use toml::Table;
 
 use crate::{
-    files::FileError,
+    files::{FileError, Files},
     measure::MeasureConfig,
-    network::PathSpec,
+    network::{Path, PathSpec},
     results::Figure,
     units::{Size, Time},
     workload::Source,
@@ -348,6 +348,14 @@ impl Setup {
             return Err(ExperimentError::Invalid("there is no [[path]]".into()));
         }
         Ok(setup)
+    }
+
+    /// The paths, ready for the simulator.
+    ///
+    /// # Errors
+    /// If a recording is missing or a path makes no sense.
+    pub fn network(&self, files: &Files) -> Result<Vec<Path>, ExperimentError> {
+        self.paths.iter().enumerate().map(|(index, path)| path.build(index, files)).collect()
     }
 
     /// How long a run is, the time after the last block included.

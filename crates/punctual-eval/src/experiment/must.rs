@@ -3,7 +3,10 @@
 use serde::Deserialize;
 
 use super::{ExperimentError, condition::Condition};
-use crate::results::{Cell, Results, Verdict};
+use crate::{
+    measure::Measure,
+    results::{Cell, Results, Verdict},
+};
 
 /// A `[[must]]` table: a measure of a contender, against a number or another contender.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -74,6 +77,10 @@ impl Must {
             let what = "give exactly one of at-least, at-most, at-least-that-of, at-most-that-of";
             return Err(ExperimentError::Invalid(format!("must `{}`: {what}", self.say)));
         }
+        let name = self.measure.split(':').next().unwrap_or_default();
+        if Measure::find(name).is_none() {
+            return Err(ExperimentError::Invalid(format!("must `{}`: there is no measure `{name}`", self.say)));
+        }
         Ok(())
     }
 
@@ -109,6 +116,8 @@ impl Must {
         match decisive {
             Some(case) => Verdict {
                 must: self.say.clone(),
+                measure: self.measure.clone(),
+                at_most: !self.wants_more(),
                 worst: case.place.clone(),
                 value: case.value,
                 threshold: case.threshold,
@@ -116,6 +125,8 @@ impl Must {
             },
             None => Verdict {
                 must: self.say.clone(),
+                measure: self.measure.clone(),
+                at_most: !self.wants_more(),
                 worst: format!("no cell of `{}` to judge by", self.of),
                 value: f64::NAN,
                 threshold: self.at_least.or(self.at_most).unwrap_or(f64::NAN),
@@ -141,7 +152,9 @@ impl Must {
             }
             None => self.at_least.or(self.at_most).unwrap_or(f64::NAN),
         };
-        let place = cell.params.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ");
+        let unit = |name: &str| results.axes.iter().find(|axis| axis.0 == *name).map_or("", |axis| axis.1.as_str());
+        let param = |(name, value): &(String, String)| format!("{name} {value} {}", unit(name)).trim_end().to_owned();
+        let place = cell.params.iter().map(param).collect::<Vec<_>>().join(", ");
         Case { place, value, threshold }
     }
 }
