@@ -153,11 +153,17 @@ impl Cell {
 }
 
 /// A threshold of an experiment, and what was measured.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     /// What must hold, in words.
     pub must: String,
-    /// The worst case found: where, and its value.
+    /// The measure it is about; empty if unknown.
+    #[serde(default)]
+    pub measure: String,
+    /// Whether the threshold is the most that will do, not the least.
+    #[serde(default)]
+    pub at_most: bool,
+    /// Where the decisive case is: the one closest to failing, or that fails most.
     pub worst: String,
     /// The measured value; NaN if there was nothing to measure, which fails.
     #[serde(with = "endless")]

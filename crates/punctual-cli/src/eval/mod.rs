@@ -25,7 +25,6 @@ use punctual_eval::{
     report,
     results::Results,
     run::{self, Options, Progress, RunError},
-    workload::Problem,
 };
 
 use crate::exit::Failure;

@@ -104,7 +104,10 @@ pub(super) fn verdicts(results: &Results) -> String {
     table.set_header(["", "must", "measured", "threshold", "where"]);
     for verdict in &results.verdicts {
         let mark = if verdict.holds { "yes" } else { "NO" };
-        let [value, threshold] = [verdict.value, verdict.threshold].map(|value| format!("{value:.4}"));
+        let in_percent = Measure::find(verdict.measure.split(':').next().unwrap_or_default()).is_some_and(Measure::in_percent);
+        let number = |value: f64| if in_percent { format!("{:.2} %", value * 100.0) } else { format!("{value:.4}") };
+        let sign = if verdict.at_most { "≤" } else { "≥" };
+        let (value, threshold) = (number(verdict.value), format!("{sign} {}", number(verdict.threshold)));
         table.add_row([mark, &verdict.must, &value, &threshold, &verdict.worst]);
     }
     let held = results.verdicts.iter().filter(|verdict| verdict.holds).count();

@@ -63,8 +63,14 @@ impl Stage {
     /// # Errors
     /// If files are missing or something in it makes no sense.
     pub fn new(setup: &Setup, files: &Files, seed: u64) -> Result<Self, ExperimentError> {
-        let paths = setup.paths.iter().enumerate().map(|(index, path)| path.build(index, files));
-        let paths: Vec<Path> = paths.collect::<Result<_, _>>()?;
+        Self::over(setup.network(files)?, setup, files, seed)
+    }
+
+    /// The same over a network that was built already: it is the same for every seed.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn over(paths: Vec<Path>, setup: &Setup, files: &Files, seed: u64) -> Result<Self, ExperimentError> {
         let plan = workload::plan(&setup.sources, setup.duration.0, seed, files)?;
         let longest = plan.blocks.iter().filter_map(|block| block.deadline).max().unwrap_or_default();
         let rivals =

@@ -31,16 +31,16 @@
 //!
 //! Each combination of the axes' values with a contender is a *cell*; each cell is run once a seed.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::time::Duration;
 
 use serde::Deserialize;
 use thiserror::Error;
 use toml::Table;
 
 use crate::{
-    files::FileError,
+    files::{FileError, Files},
     measure::MeasureConfig,
-    network::PathSpec,
+    network::{Path, PathSpec},
     registry::{Registry, UnknownName},
     results::Figure,
     units::{Size, Time},
@@ -409,6 +409,14 @@ impl Setup {
         self.registry.find_path_scheduler(&session.path_scheduler).map_err(invalid)?;
         self.registry.find_controller(&session.congestion).map_err(|error| invalid(error.to_string()))?;
         self.rivals.iter().try_for_each(|rival| contender::by_name(&rival.like, &self.registry).map(drop))
+    }
+
+    /// The paths, ready for the simulator.
+    ///
+    /// # Errors
+    /// If a recording is missing or a path makes no sense.
+    pub fn network(&self, files: &Files) -> Result<Vec<Path>, ExperimentError> {
+        self.paths.iter().enumerate().map(|(index, path)| path.build(index, files)).collect()
     }
 
     /// How long a run is, the time after the last block included.

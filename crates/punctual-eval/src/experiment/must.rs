@@ -133,6 +133,8 @@ impl Must {
         };
         decisive.map(|case| Verdict {
             must: self.say.clone(),
+            measure: self.measure.clone(),
+            at_most: !self.wants_more(),
             worst: case.place.clone(),
             value: case.value,
             threshold: case.threshold,
@@ -161,7 +163,9 @@ impl Must {
             }
             None => self.at_least.or(self.at_most).unwrap_or(f64::NAN),
         };
-        let place = cell.params.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ");
+        let unit = |name: &str| results.axes.iter().find(|axis| axis.0 == *name).map_or("", |axis| axis.1.as_str());
+        let param = |(name, value): &(String, String)| format!("{name} {value} {}", unit(name)).trim_end().to_owned();
+        let place = cell.params.iter().map(param).collect::<Vec<_>>().join(", ");
         Case { place, value, threshold }
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn clauses(results: &Results, cast: &Cast) -> Vec<String> {
     all
 }
 
-/// The measure the experiment is about: its first figure's, but the share of the bound rather than what it is a share of.
+/// The measure the experiment is about: its first figure's, but the share of a bound rather than what it is a share of.
 fn subject(results: &Results) -> Option<String> {
     let has = |key: &str| {
         let of = measure(key);
@@ -37,7 +37,9 @@ fn subject(results: &Results) -> Option<String> {
     };
     let plotted = |kind| matches!(kind, FigureKind::Lines | FigureKind::Bars | FigureKind::Table);
     let first = results.figures.iter().find(|figure| plotted(figure.kind)).map(|figure| figure.measure.as_str());
-    let first = first.filter(|key| !key.is_empty() && *key != "on_time");
+    let shares = [("on_time", "share_of_bound"), ("bytes_on_time", "bytes_share_of_bound"), ("score", "score_share_of_bound")];
+    let share = |key: &str| shares.iter().find(|(of, _)| *of == key).map(|(_, share)| *share);
+    let first = first.filter(|key| !key.is_empty()).map(|key| share(key).filter(|share| has(share)).unwrap_or(key));
     [first.unwrap_or("share_of_bound"), "share_of_bound", "on_time"].into_iter().find(|key| has(key)).map(str::to_owned)
 }
 
@@ -57,7 +59,13 @@ fn clause(results: &Results, of: &Measure<'_>, name: &str, detail: bool) -> Opti
     if !detail {
         return Some(format!("{name}: {mean}{never}"));
     }
-    let what = if of.key == "share_of_bound" { "of the bound" } else { &of.title };
+    let what = match of.key {
+        "share_of_bound" => "of the bound",
+        "score_share_of_bound" => "of the bound on the score",
+        "bytes_share_of_bound" => "of the bound in bytes",
+        _ if of.share || !of.unit.is_empty() => &of.short,
+        _ => &of.title,
+    };
     if values.len() == 1 {
         return Some(format!("{name}: {mean} {what}"));
     }
@@ -95,7 +103,7 @@ pub(super) fn verdicts(verdicts: &[Verdict]) -> String {
         let _ = writeln!(
             html,
             "<li class=\"{class}\"><span class=\"mark-{class}\" role=\"img\" aria-label=\"{word}\">{mark}</span>\
-             <span class=\"must\">{}</span> <span class=\"measured\">{value} <small>threshold {threshold}</small></span> {worst}</li>",
+             <span class=\"must\">{} {worst}</span> <span class=\"measured\">{value} <small>{threshold}</small></span></li>",
             escape(&verdict.must)
         );
     }
@@ -104,12 +112,15 @@ pub(super) fn verdicts(verdicts: &[Verdict]) -> String {
 
 /// A verdict's value and threshold, to as many digits as tell them apart.
 fn values(verdict: &Verdict) -> (String, String) {
-    use super::plot::scale::number;
-    let (value, threshold) = (number(verdict.value), number(verdict.threshold));
-    if value == threshold && verdict.value != verdict.threshold {
-        return (format!("{:.6}", verdict.value), threshold);
-    }
-    (if verdict.value.is_nan() { "nothing measured".into() } else { value }, threshold)
+    let of = measure(&verdict.measure);
+    let sign = if verdict.at_most { "≤" } else { "≥" };
+    let threshold = of.value(verdict.threshold);
+    let value = match of.value(verdict.value) {
+        _ if verdict.value.is_nan() => "nothing measured".into(),
+        same if same == threshold && verdict.value != verdict.threshold => format!("{:.6}", verdict.value),
+        value => value,
+    };
+    (value, format!("{sign} {threshold}"))
 }
 
 /// A note on where a contender is worst, by the share of the bound.
@@ -145,7 +156,7 @@ mod tests {
     #[test]
     fn verdicts_are_counted() {
         let verdict =
-            |holds| Verdict { must: "a < b".into(), worst: String::new(), value: f64::NAN, threshold: 1.0, holds };
+            |holds| Verdict { must: "a < b".into(), value: f64::NAN, threshold: 1.0, holds, ..Verdict::default() };
         assert!(verdicts(&[verdict(true), verdict(false)]).contains("1 of 2 thresholds missed"));
         assert!(verdicts(&[verdict(false)]).contains("nothing measured"));
         assert!(verdicts(&[]).is_empty());

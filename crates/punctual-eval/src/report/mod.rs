@@ -17,18 +17,20 @@ use words::measure;
 
 use crate::results::{Figure, Results};
 
-/// The page: the result in a sentence, the thresholds, the figures, all results as tables, the set-up and the command. The same
+/// The page: the result in a sentence, the first figure, the thresholds, the other figures, all results as tables, the set-up and the command. The same
 /// results give the same page.
 pub fn page(results: &Results) -> String {
     let cast = Cast::of(results);
     let scene = Scene { results, cast: &cast };
     let figures = if results.figures.is_empty() { default_figures(results) } else { results.figures.clone() };
-    let drawn: String = figures.iter().zip(1..).map(|(figure, n)| scene.figure(figure, n)).collect();
+    let mut drawn = figures.iter().zip(1..).map(|(figure, n)| scene.figure(figure, n));
+    let first = drawn.next().unwrap_or_default();
+    let drawn: String = drawn.collect();
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>{name}</title>\n<style>\n{style}{cast_style}</style>\n</head>\n<body>\n{switches}{samples}\
-         <p class=\"eyebrow\"><b>{name}</b> {title}</p>\n<h1>{headline}</h1>\n{lead}{verdicts}{drawn}\
+         <p class=\"eyebrow\"><b>{name}</b> {title}</p>\n<h1>{headline}</h1>\n{lead}{first}{verdicts}{drawn}\
          <section><h2>All results</h2>\n{tables}</section>\n\
          <section><h2>What the words mean</h2>\n{definitions}</section>\n\
          {setup}</body>\n</html>\n",
@@ -64,17 +66,29 @@ fn default_figures(results: &Results) -> Vec<Figure> {
 fn lead(results: &Results, cast: &Cast) -> String {
     let paragraph = |class: &str, text: &str| match text.trim() {
         "" => String::new(),
-        text => format!("<p class=\"{class}\">{}</p>\n", escape(text)),
+        text => format!("<p class=\"{class}\">{}</p>\n", code(&escape(text))),
     };
     let source = if results.source.is_empty() { String::new() } else { format!("Source: {}.", results.source) };
     let worst = headline::worst(results, cast).unwrap_or_default();
     paragraph("lead", &results.about) + &paragraph("note", format!("{worst} {source}").trim())
 }
 
+/// What stands between backticks as code.
+fn code(text: &str) -> String {
+    let mut parts: Vec<&str> = text.split('`').collect();
+    // One without a partner is only a backtick.
+    let alone = if parts.len() % 2 == 0 { parts.pop() } else { None };
+    let mut html = String::new();
+    for (n, part) in parts.into_iter().enumerate() {
+        html.push_str(&if n % 2 == 1 { format!("<code>{part}</code>") } else { part.to_owned() });
+    }
+    alone.map_or(html.clone(), |rest| format!("{html}`{rest}"))
+}
+
 /// The measures the page shows, and the bound if it is drawn.
 fn definitions(results: &Results, figures: &[Figure]) -> String {
     let mut keys: Vec<&str> = table::columns(results).iter().map(|of| of.key).collect();
-    keys.extend(figures.iter().map(|figure| figure.measure.as_str()));
+    keys.extend(figures.iter().map(|figure| figure.measure.split(':').next().unwrap_or_default()));
     let mut seen = BTreeSet::new();
     let known = keys.into_iter().filter(|key| seen.insert(*key)).map(measure).filter(|of| !of.meaning.is_empty());
     let list: String =

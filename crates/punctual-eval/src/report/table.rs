@@ -15,6 +15,10 @@ const COLUMNS: [&str; 8] =
     ["on_time", "bound", "share_of_bound", "p50_ms", "p99_ms", "p999_ms", "goodput_mbps", "waste_ratio"];
 /// With more parameter sets than this their tables are folded.
 const MOST_OPEN: usize = 2;
+/// With more than this even their list is.
+const MOST_LISTED: usize = 12;
+/// With more values than this along an axis they are rows, and contenders columns.
+const MOST_ACROSS: usize = 12;
 /// Without any of the usual columns, at most this many others.
 const MOST_OTHERS: usize = 10;
 /// With more columns than this along an axis, intervals are not written.
@@ -68,6 +72,10 @@ pub(super) fn results(scene: &Scene<'_>) -> String {
         );
         html.push_str(&summary(scene, &columns));
     }
+    let many = sets.len() > MOST_LISTED;
+    if many {
+        let _ = writeln!(html, "<details><summary><b>Each of the {} sets of parameters</b></summary>", sets.len());
+    }
     for (title, cells) in &sets {
         let inner = format!("{}{}{}", one(scene, &columns, cells), by_priority(scene, cells), by_source(scene, cells));
         match (sets.len(), title.is_empty()) {
@@ -84,6 +92,9 @@ pub(super) fn results(scene: &Scene<'_>) -> String {
                 );
             }
         }
+    }
+    if many {
+        html.push_str("</details>");
     }
     html
 }
@@ -117,7 +128,7 @@ fn summary(scene: &Scene<'_>, columns: &[Measure<'_>]) -> String {
     let mut html = format!("<div class=\"scroll\"><table><thead><tr><th></th>{}", head(columns));
     let shares = columns.iter().any(|of| of.key == "share_of_bound");
     html.push_str(if shares {
-        "<th>worst share of the bound</th></tr></thead><tbody>"
+        "<th class=\"where\">of bound, at worst</th></tr></thead><tbody>"
     } else {
         "</tr></thead><tbody>"
     });
@@ -143,7 +154,7 @@ fn summary(scene: &Scene<'_>, columns: &[Measure<'_>]) -> String {
             let axes: Vec<usize> = (0..scene.results.axes.len()).collect();
             let text = worst.map_or("–".into(), |(share, cell)| {
                 format!(
-                    "{} <span class=\"note\">at {}</span>",
+                    "{} <span class=\"note\">{}</span>",
                     percent(share),
                     escape(&title(scene.results, cell, &axes))
                 )
@@ -176,10 +187,9 @@ fn figure_cell(of: &Measure<'_>, stat: Option<Stat>) -> String {
     let Some(stat) = stat else {
         return "<td>–</td>".into();
     };
-    let interval = if stat.half_width > 0.0 && stat.half_width.is_finite() && of.key != "bound" {
-        format!(" <small>{}</small>", escape(&of.plus_minus(stat.half_width)))
-    } else {
-        String::new()
+    let interval = match of.plus_minus(&stat) {
+        text if text.is_empty() || of.key == "bound" => String::new(),
+        text => format!(" <small>{text}</small>"),
     };
     format!("<td title=\"{}\">{}{interval}</td>", escape(&of.full(&stat)), escape(&of.bare(stat.mean)))
 }
@@ -260,6 +270,9 @@ fn by_source(scene: &Scene<'_>, cells: &[&Cell]) -> String {
 pub(super) fn axis_by_axis(scene: &Scene<'_>, selection: &Selection<'_>, of: &Measure<'_>) -> String {
     let all: Vec<&Cell> = selection.panels.iter().flat_map(|panel| panel.cells.iter().copied()).collect();
     let columns = selection.x.map_or_else(|| vec![""], |axis| values(&all, axis));
+    if let (Some(axis), [panel]) = (selection.x.filter(|_| columns.len() > MOST_ACROSS), &selection.panels[..]) {
+        return down(scene, panel, axis, &columns, of);
+    }
     // Many columns leave no room for intervals; a pointer still finds them.
     let class = if columns.len() > MOST_WITH_INTERVALS { "dense" } else { "" };
     let heading = escape(&of.heading());
@@ -283,6 +296,46 @@ pub(super) fn axis_by_axis(scene: &Scene<'_>, selection: &Selection<'_>, of: &Me
     html + "</tbody></table></div>"
 }
 
+/// A measure, with an axis down the rows and contenders along the columns; the best of each row is bold.
+fn down(scene: &Scene<'_>, panel: &Panel<'_>, axis: usize, values: &[&str], of: &Measure<'_>) -> String {
+    let (name, unit) = &scene.results.axes[axis];
+    let here = |name: &str| panel.cells.iter().any(|cell| cell.contender == name);
+    let names: Vec<&str> = scene.cast.all().map(|(name, _)| name).filter(|name| here(name)).collect();
+    let mut html = format!("<div class=\"scroll\"><table class=\"dense\"><thead><tr><th>{}</th>", escape(name));
+    for name in &names {
+        let _ = write!(html, "<th>{}</th>", scene.cast.swatch(name));
+    }
+    html.push_str("</tr></thead><tbody>");
+    for at in values {
+        let of_cell = |name: &&str| {
+            let cell = panel.cells.iter().find(|cell| cell.contender == *name && value(cell, axis) == *at)?;
+            of.of(cell)
+        };
+        let stats: Vec<Option<Stat>> = names.iter().map(of_cell).collect();
+        let best = best(of, stats.iter().flatten().map(|stat| stat.mean));
+        let _ = write!(html, "<tr><td>{}</td>", escape(&with_unit(at, unit)));
+        stats.into_iter().for_each(|stat| html.push_str(&marked(of, stat, best)));
+        html.push_str("</tr>\n");
+    }
+    html + "</tbody></table></div>"
+}
+
+/// The best of some values, if the measure ranks.
+fn best(of: &Measure<'_>, means: impl Iterator<Item = f64>) -> Option<f64> {
+    match of.higher {
+        Some(true) => means.max_by(f64::total_cmp),
+        Some(false) => means.min_by(f64::total_cmp),
+        None => None,
+    }
+}
+
+/// A figure, bold if it is the best.
+fn marked(of: &Measure<'_>, stat: Option<Stat>, best: Option<f64>) -> String {
+    let bold = stat.is_some_and(|stat| best == Some(stat.mean));
+    let cell = figure_cell(of, stat);
+    if bold { cell.replacen("<td", "<td class=\"best\"", 1) } else { cell }
+}
+
 /// A panel's contenders by the values of an axis; the best of each value is bold.
 fn rows(scene: &Scene<'_>, panel: &Panel<'_>, x: Option<usize>, columns: &[&str], of: &Measure<'_>) -> String {
     let at = |cell: &Cell, column: &str| x.is_none_or(|axis| value(cell, axis) == column);
@@ -290,23 +343,15 @@ fn rows(scene: &Scene<'_>, panel: &Panel<'_>, x: Option<usize>, columns: &[&str]
         let cell = panel.cells.iter().find(|cell| cell.contender == name && at(cell, column))?;
         of.of(cell)
     };
-    let best = |column: &&str| {
-        let means = scene.cast.all().filter_map(|(name, _)| value_of(name, column)).map(|stat| stat.mean);
-        match of.higher {
-            Some(true) => means.max_by(f64::total_cmp),
-            Some(false) => means.min_by(f64::total_cmp),
-            None => None,
-        }
+    let best_of = |column: &&str| {
+        best(of, scene.cast.all().filter_map(|(name, _)| value_of(name, column)).map(|stat| stat.mean))
     };
-    let best: Vec<Option<f64>> = columns.iter().map(best).collect();
+    let best: Vec<Option<f64>> = columns.iter().map(best_of).collect();
     let mut html = String::new();
     for (name, look) in scene.cast.all().filter(|(name, _)| panel.cells.iter().any(|cell| cell.contender == *name)) {
         let _ = write!(html, "<tr class=\"{}\"><td>{}</td>", weight(look.ours), scene.cast.swatch(name));
         for (column, best) in columns.iter().zip(&best) {
-            let stat = value_of(name, column);
-            let cell = figure_cell(of, stat);
-            let bold = stat.is_some_and(|stat| *best == Some(stat.mean));
-            html.push_str(&if bold { cell.replacen("<td", "<td class=\"best\"", 1) } else { cell });
+            html.push_str(&marked(of, value_of(name, column), *best));
         }
         html.push_str("</tr>\n");
     }

@@ -75,7 +75,7 @@ fn results(cells: Vec<Cell>) -> Results {
             worst: "1 MB/s".into(),
             value: f64::NAN,
             threshold: 0.95,
-            holds: false,
+            ..Verdict::default()
         }],
         command: "punctual eval run made-up".into(),
         setup: "[link]\nrate = \"<3\"\n".into(),

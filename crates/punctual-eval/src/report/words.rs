@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::plot::scale::{number, percent, percent_number};
+use super::plot::scale::{number, percent};
 use crate::{
     measure::{self, Better},
     results::{Cell, Stat},
@@ -97,25 +97,29 @@ impl Measure<'_> {
         if self.share { percent(value) } else { number(value) }
     }
 
-    /// Half the width of an interval, as ±.
-    pub(super) fn plus_minus(&self, half_width: f64) -> String {
-        match self.share {
-            true => format!("±{}", percent_number(half_width).replace("< ", "<")),
-            false => format!("±{}", number(half_width)),
+    /// An interval, as ±, no finer than its mean is written; empty if there is none, or it vanishes in rounding.
+    pub(super) fn plus_minus(&self, stat: &Stat) -> String {
+        let (half, mean) = if self.share { (stat.half_width * 100.0, stat.mean * 100.0) } else { (stat.half_width, stat.mean) };
+        if !(half.is_finite() && mean.is_finite()) {
+            return String::new();
         }
+        // Shares have one decimal, other numbers three digits.
+        let digits = if self.share || mean == 0.0 { 1.0 } else { 2.0 - mean.abs().log10().floor() };
+        let decimals = digits.clamp(0.0, 9.0) as usize;
+        let text = format!("{half:.decimals$}");
+        if text.parse() == Ok(0.0) { String::new() } else { format!("±{text}") }
     }
 
     /// All there is to say of a figure.
     pub(super) fn full(&self, stat: &Stat) -> String {
         let mut text = self.value(stat.mean);
         if stat.n > 1 {
-            text.push_str(&format!(
-                " {} (95 %), {} to {} over {} seeds",
-                self.plus_minus(stat.half_width),
-                self.bare(stat.min),
-                self.value(stat.max),
-                stat.n
-            ));
+            let interval = match self.plus_minus(stat) {
+                none if none.is_empty() => none,
+                some => format!(" {some} (95 %)"),
+            };
+            let (least, most) = (self.bare(stat.min), self.value(stat.max));
+            text.push_str(&format!("{interval}, {least} to {most} over {} seeds", stat.n));
         }
         text
     }

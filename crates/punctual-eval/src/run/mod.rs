@@ -24,9 +24,10 @@ use thiserror::Error;
 use crate::{
     bound::{self, Job},
     carry::{self, CarryError, Stage},
-    experiment::{CellPlan, Experiment, ExperimentError},
+    experiment::{CellPlan, Experiment, ExperimentError, Setup},
     files::Files,
     measure::{BoundFigures, CellBuilder, MeasureConfig},
+    network::{Path as NetworkPath, PathSpec},
     record::RunRecord,
     results::Results,
 };
@@ -161,11 +162,12 @@ fn work(
     thread::scope(|scope| {
         for _ in 0..options.threads.clamp(1, jobs.len().max(1)) {
             scope.spawn(|| {
+                let mut network = Network::default();
                 while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
                     if stop.load(Ordering::Relaxed) {
                         return;
                     }
-                    let result = one(job, &options.files).and_then(|(record, bound)| {
+                    let result = one(job, &mut network, &options.files).and_then(|(record, bound)| {
                         let mut journal = journal.lock().unwrap_or_else(PoisonError::into_inner);
                         journal.append(job.key, &record, &bound).map_err(at(&options.directory.join("journal")))
                     });
@@ -186,9 +188,28 @@ fn work(
     }
 }
 
-fn one(job: &Job1<'_>, files: &Files) -> Result<(RunRecord, BoundFigures), RunError> {
+/// The network of the runs that a thread does one after the other. Recordings are read when it changes, not for every run: seeds
+/// and contenders change faster than parameters.
+#[derive(Default)]
+struct Network<'a>(Option<(&'a [PathSpec], Vec<NetworkPath>)>);
+
+impl<'a> Network<'a> {
+    fn of(&mut self, setup: &'a Setup, files: &Files) -> Result<Vec<NetworkPath>, ExperimentError> {
+        let (_, paths) = match self.0.take().filter(|(specs, _)| *specs == setup.paths) {
+            Some(known) => self.0.insert(known),
+            None => self.0.insert((&setup.paths, setup.network(files)?)),
+        };
+        Ok(paths.clone())
+    }
+}
+
+fn one<'a>(
+    job: &Job1<'a>,
+    network: &mut Network<'a>,
+    files: &Files,
+) -> Result<(RunRecord, BoundFigures), RunError> {
     let setup = &job.plan.setup;
-    let stage = Stage::new(setup, files, job.key.seed.into())?;
+    let stage = Stage::over(network.of(setup, files)?, setup, files, job.key.seed.into())?;
     let record = carry::run(&stage, &job.plan.contender, job.key.seed.into()).map_err(|error| RunError::Carry {
         place: place(job.plan),
         seed: job.key.seed,
@@ -292,10 +313,25 @@ fn fingerprint(cells: &[CellPlan], files: &Files) -> Result<u64, RunError> {
         Stage::new(&cell.setup, &files, 1)?;
     }
     hasher.write_u64(seen.fingerprint());
-    if let Some(program) = std::env::current_exe().ok().and_then(|path| fs::read(path).ok()) {
-        hasher.write(&program);
+    if let Some(mut program) = std::env::current_exe().ok().and_then(|path| File::open(path).ok()) {
+        // In pieces: with debugging information a program may be larger than everything else that is held.
+        let _ = io::copy(&mut program, &mut Hashing(&mut hasher));
     }
     Ok(hasher.finish())
+}
+
+/// Hashes what is written to it.
+struct Hashing<'a>(&'a mut SipHasher13);
+
+impl io::Write for Hashing<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 fn place(plan: &CellPlan) -> String {

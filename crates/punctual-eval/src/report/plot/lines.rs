@@ -45,10 +45,11 @@ impl Lines<'_> {
         } else {
             back_to_front(self.series).for_each(|series| whiskers(&mut frame, series));
         }
-        self.draw_bound(&mut frame);
         for series in back_to_front(self.series) {
             self.line(&mut frame, series);
         }
+        // On top: what reaches the bound would hide it.
+        self.draw_bound(&mut frame);
         if wide {
             self.name_ends(&mut frame);
         }

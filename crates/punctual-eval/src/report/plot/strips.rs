@@ -34,7 +34,7 @@ impl Strips<'_> {
     /// The drawing.
     pub(in crate::report) fn draw(&self) -> String {
         let strip_height = if self.strips.len() == 1 { 260.0 } else { 132.0 };
-        let height = self.strips.len() as f64 * (strip_height + TOP + GAP) + 44.0;
+        let height = self.strips.len() as f64 * (strip_height + TOP + GAP) - GAP + 44.0;
         let mut svg = Svg::new(WIDTH, height, self.label);
         let left = self.strips.iter().map(label_width).fold(24.0, f64::max) + 14.0;
         let x = Scale::new((0.0, self.seconds), (left, WIDTH - RIGHT), false);
