@@ -42,9 +42,8 @@ pub(super) fn list(experiments: &[Experiment]) -> String {
 /// A row for each cell.
 pub(super) fn results(results: &Results) -> String {
     let columns = columns(results);
-    let axes = results.axes.iter().map(|(name, unit)| format!("{name} {unit}").trim_end().to_owned());
-    let titles =
-        columns.iter().map(|measure| format!("{} {}", measure.short, measure.unit_shown()).trim_end().to_owned());
+    let axes = results.axes.iter().map(|(name, unit)| heading(name, unit));
+    let titles = columns.iter().map(|measure| heading(measure.short, measure.unit_shown()));
     let mut table = table();
     table.set_header(axes.chain(["contender".to_owned()]).chain(titles));
     for cell in &results.cells {
@@ -56,6 +55,12 @@ pub(super) fn results(results: &Results) -> String {
     format!("{}: {}\n{table}", results.name, results.title)
 }
 
+/// A long unit goes below the name, to keep the column narrow.
+fn heading(name: &str, unit: &str) -> String {
+    let apart = if unit.len() > 2 { "\n" } else { " " };
+    format!("{name}{apart}{unit}").trim_end().to_owned()
+}
+
 /// The measures that tell something: some cell has a value, and not all of them are nothing.
 fn columns(results: &Results) -> Vec<&'static Measure> {
     let values = |key: &str| results.cells.iter().filter_map(|cell| cell.mean(key)).collect::<Vec<_>>();
@@ -64,8 +69,8 @@ fn columns(results: &Results) -> Vec<&'static Measure> {
     let tells = |key: &str| match key {
         "on_time" => !bulk_only,
         "goodput_mbps" if bulk_only => false,
-        // Without weights that differ it is the share of the bound once more.
-        "score_share_of_bound" => values(key) != values("share_of_bound"),
+        // Only where the experiment is about the score.
+        "score_share_of_bound" => results.figures.iter().any(|figure| figure.measure.starts_with("score")),
         _ => values(key).iter().any(|value| *value != 0.0),
     };
     COLUMNS.iter().filter(|key| tells(key)).filter_map(|key| Measure::find(key)).collect()
@@ -104,7 +109,8 @@ pub(super) fn verdicts(results: &Results) -> String {
     table.set_header(["", "must", "measured", "threshold", "where"]);
     for verdict in &results.verdicts {
         let mark = if verdict.holds { "yes" } else { "NO" };
-        let in_percent = Measure::find(verdict.measure.split(':').next().unwrap_or_default()).is_some_and(Measure::in_percent);
+        let in_percent =
+            Measure::find(verdict.measure.split(':').next().unwrap_or_default()).is_some_and(Measure::in_percent);
         let number = |value: f64| if in_percent { format!("{:.2} %", value * 100.0) } else { format!("{value:.4}") };
         let sign = if verdict.at_most { "≤" } else { "≥" };
         let (value, threshold) = (number(verdict.value), format!("{sign} {}", number(verdict.threshold)));

@@ -126,7 +126,8 @@ impl Must {
         }
         // What is not a number is the worst of all.
         let key = |case: &Case| Some(self.margin(case)).filter(|margin| !margin.is_nan()).unwrap_or(f64::NEG_INFINITY);
-        let order = |a: &&Case, b: &&Case| key(a).total_cmp(&key(b));
+        // Of equals the one with most in it: where nobody has anything, nothing is shown.
+        let order = |a: &&Case, b: &&Case| key(a).total_cmp(&key(b)).then(b.value.total_cmp(&a.value));
         let decisive = match self.over {
             Over::Any => cases.iter().max_by(order),
             Over::Every | Over::Mean | Over::EverySeed => cases.iter().min_by(order),

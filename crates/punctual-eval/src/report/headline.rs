@@ -37,7 +37,8 @@ fn subject(results: &Results) -> Option<String> {
     };
     let plotted = |kind| matches!(kind, FigureKind::Lines | FigureKind::Bars | FigureKind::Table);
     let first = results.figures.iter().find(|figure| plotted(figure.kind)).map(|figure| figure.measure.as_str());
-    let shares = [("on_time", "share_of_bound"), ("bytes_on_time", "bytes_share_of_bound"), ("score", "score_share_of_bound")];
+    let shares =
+        [("on_time", "share_of_bound"), ("bytes_on_time", "bytes_share_of_bound"), ("score", "score_share_of_bound")];
     let share = |key: &str| shares.iter().find(|(of, _)| *of == key).map(|(_, share)| *share);
     let first = first.filter(|key| !key.is_empty()).map(|key| share(key).filter(|share| has(share)).unwrap_or(key));
     [first.unwrap_or("share_of_bound"), "share_of_bound", "on_time"].into_iter().find(|key| has(key)).map(str::to_owned)
@@ -74,7 +75,7 @@ fn clause(results: &Results, of: &Measure<'_>, name: &str, detail: bool) -> Opti
         Some(false) => finite.iter().copied().max_by(f64::total_cmp),
         None => None,
     };
-    let worst = worst.filter(|_| never.is_empty()).map_or(never, |worst| format!(", worst {}", of.value(worst)));
+    let worst = worst.filter(|_| never.is_empty()).map_or(never, |worst| format!(", {} at worst", of.value(worst)));
     Some(format!("{name}: {mean} {what} on average{worst}"))
 }
 
@@ -150,7 +151,7 @@ mod tests {
         let results = Results { cells, ..Results::default() };
         let cast = Cast::of(&results);
         let said = clauses(&results, &cast);
-        assert_eq!(said, ["ads: 97.0\u{a0}% of the bound on average, worst 95.0\u{a0}%", "quic: 40.0\u{a0}%"]);
+        assert_eq!(said, ["ads: 97.0\u{a0}% of the bound on average, 95.0\u{a0}% at worst", "quic: 40.0\u{a0}%"]);
     }
 
     #[test]

@@ -153,11 +153,7 @@ fn summary(scene: &Scene<'_>, columns: &[Measure<'_>]) -> String {
             let worst = cells().filter_map(|cell| Some((of.of(cell)?.mean, cell))).min_by(|a, b| a.0.total_cmp(&b.0));
             let axes: Vec<usize> = (0..scene.results.axes.len()).collect();
             let text = worst.map_or("–".into(), |(share, cell)| {
-                format!(
-                    "{} <span class=\"note\">{}</span>",
-                    percent(share),
-                    escape(&title(scene.results, cell, &axes))
-                )
+                format!("{} <span class=\"note\">{}</span>", percent(share), escape(&title(scene.results, cell, &axes)))
             });
             let _ = write!(html, "<td class=\"where\">{text}</td>");
         }
@@ -343,9 +339,8 @@ fn rows(scene: &Scene<'_>, panel: &Panel<'_>, x: Option<usize>, columns: &[&str]
         let cell = panel.cells.iter().find(|cell| cell.contender == name && at(cell, column))?;
         of.of(cell)
     };
-    let best_of = |column: &&str| {
-        best(of, scene.cast.all().filter_map(|(name, _)| value_of(name, column)).map(|stat| stat.mean))
-    };
+    let best_of =
+        |column: &&str| best(of, scene.cast.all().filter_map(|(name, _)| value_of(name, column)).map(|stat| stat.mean));
     let best: Vec<Option<f64>> = columns.iter().map(best_of).collect();
     let mut html = String::new();
     for (name, look) in scene.cast.all().filter(|(name, _)| panel.cells.iter().any(|cell| cell.contender == *name)) {

@@ -99,7 +99,8 @@ impl Measure<'_> {
 
     /// An interval, as ±, no finer than its mean is written; empty if there is none, or it vanishes in rounding.
     pub(super) fn plus_minus(&self, stat: &Stat) -> String {
-        let (half, mean) = if self.share { (stat.half_width * 100.0, stat.mean * 100.0) } else { (stat.half_width, stat.mean) };
+        let (half, mean) =
+            if self.share { (stat.half_width * 100.0, stat.mean * 100.0) } else { (stat.half_width, stat.mean) };
         if !(half.is_finite() && mean.is_finite()) {
             return String::new();
         }

@@ -203,11 +203,7 @@ impl<'a> Network<'a> {
     }
 }
 
-fn one<'a>(
-    job: &Job1<'a>,
-    network: &mut Network<'a>,
-    files: &Files,
-) -> Result<(RunRecord, BoundFigures), RunError> {
+fn one<'a>(job: &Job1<'a>, network: &mut Network<'a>, files: &Files) -> Result<(RunRecord, BoundFigures), RunError> {
     let setup = &job.plan.setup;
     let stage = Stage::over(network.of(setup, files)?, setup, files, job.key.seed.into())?;
     let record = carry::run(&stage, &job.plan.contender, job.key.seed.into()).map_err(|error| RunError::Carry {
