@@ -1,14 +1,20 @@
 //! Where the files that an experiment names are looked for.
 
 use std::{
+    collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
 };
 
+use siphasher::sip::SipHasher13;
+
 /// Folders in which relative file names are looked for, in order: an experiment's own, a folder with recordings.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct Files {
     search: Vec<PathBuf>,
+    /// Names and hashes of what was read, if anybody wants to know.
+    seen: Option<Arc<Mutex<BTreeMap<String, u64>>>>,
 }
 
 /// A file could not be read.
@@ -42,7 +48,13 @@ pub enum FileError {
 impl Files {
     /// Looks in these folders, the first of them first.
     pub fn new(search: impl IntoIterator<Item = impl Into<PathBuf>>) -> Self {
-        Self { search: search.into_iter().map(Into::into).collect() }
+        Self { search: search.into_iter().map(Into::into).collect(), seen: None }
+    }
+
+    /// The same folders, and a list of what will be read from them.
+    pub(crate) fn watched(&self) -> (Self, Seen) {
+        let seen = Seen::default();
+        (Self { search: self.search.clone(), seen: Some(seen.0.clone()) }, seen)
     }
 
     /// The content of the first file of this name. An absolute name is taken as it is.
@@ -56,7 +68,13 @@ impl Files {
         };
         for path in candidates {
             match fs::read(&path) {
-                Ok(content) => return Ok(content),
+                Ok(content) => {
+                    if let Some(seen) = &self.seen {
+                        let hash = SipHasher13::new().hash(&content);
+                        seen.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), hash);
+                    }
+                    return Ok(content);
+                }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(FileError::Unreadable { path, error }),
             }
@@ -70,6 +88,18 @@ impl Files {
     /// As [`read`](Self::read), and if it is no text.
     pub fn text(&self, name: &str) -> Result<String, FileError> {
         String::from_utf8(self.read(name)?).map_err(|_| FileError::NotText { name: name.to_owned() })
+    }
+}
+
+/// What was read: names, and hashes of contents.
+#[derive(Debug, Default)]
+pub(crate) struct Seen(Arc<Mutex<BTreeMap<String, u64>>>);
+
+impl Seen {
+    /// Changes with every name and every content.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        SipHasher13::new().hash(format!("{seen:?}").as_bytes())
     }
 }
 

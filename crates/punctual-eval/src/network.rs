@@ -49,7 +49,8 @@ impl<'de> Deserialize<'de> for PathSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         // By hand, because serde cannot both flatten and refuse unknown fields.
         let mut there = toml::Table::deserialize(deserializer)?;
-        let own: toml::Table = ["name", "back", "cost", "dies"].into_iter().filter_map(|key| there.remove_entry(key)).collect();
+        let own: toml::Table =
+            ["name", "back", "cost", "dies"].into_iter().filter_map(|key| there.remove_entry(key)).collect();
         Ok(Self {
             there: there.try_into().map_err(de::Error::custom)?,
             own: own.try_into().map_err(de::Error::custom)?,
@@ -88,7 +89,10 @@ enum Steps<T> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-#[serde(untagged, expecting = "a share such as \"1 %\", { mean, burst }, or { to-bad, to-good, loss-in-good, loss-in-bad }")]
+#[serde(
+    untagged,
+    expecting = "a share such as \"1 %\", { mean, burst }, or { to-bad, to-good, loss-in-good, loss-in-bad }"
+)]
 enum LossSpec {
     Bernoulli(Share),
     Bursts(Bursts),

@@ -30,6 +30,8 @@ pub struct BlockRow {
     pub complete: Option<Nanos>,
     /// When the receiving application had it.
     pub delivered: Option<Nanos>,
+    /// When it had it and all it depends on: before that a block is of no use.
+    pub usable: Option<Nanos>,
     /// How it ended at the sender.
     pub ending: Ending,
     /// Bytes that arrived before the deadline (all that arrived, if there was none).
@@ -47,14 +49,16 @@ pub struct BlockRow {
 }
 
 impl BlockRow {
-    /// From hand-over to delivery.
+    /// From hand-over until it was usable.
     pub fn latency(&self) -> Option<Duration> {
-        Some(Duration::from_nanos(self.delivered?.saturating_sub(self.handed_over)))
+        Some(Duration::from_nanos(self.usable?.saturating_sub(self.handed_over)))
     }
 
-    /// Whether it was of use: delivered, and by its deadline if it had one. A block that never finished was not.
+    /// Whether it was of use: usable, and by its deadline if it had one. A block that never finished was not, nor one that
+    /// depends on such a block.
     pub fn on_time(&self) -> bool {
-        self.delivered.is_some_and(|at| self.deadline.is_none_or(|deadline| at <= self.handed_over.saturating_add(deadline)))
+        self.usable
+            .is_some_and(|at| self.deadline.is_none_or(|deadline| at <= self.handed_over.saturating_add(deadline)))
     }
 }
 

@@ -127,9 +127,28 @@ pub struct Cell {
 }
 
 impl Cell {
+    /// A measure, or with `:K` after it priority K's (`on_time:K`; `bound:K` and `share_of_bound:K` are of all blocks up to that
+    /// priority); `None` if no run had a value.
+    pub fn stat(&self, measure: &str) -> Option<Stat> {
+        let stat = match measure.split_once(':') {
+            Some((measure, priority)) => {
+                let priority: u8 = priority.parse().ok()?;
+                let of = self.priorities.iter().find(|of| of.priority == priority)?;
+                match measure {
+                    "on_time" => of.on_time,
+                    "bound" => of.bound_up_to,
+                    "share_of_bound" => of.share_of_bound_up_to,
+                    _ => return None,
+                }
+            }
+            None => *self.stats.get(measure)?,
+        };
+        (stat.n > 0).then_some(stat)
+    }
+
     /// A measure's mean; `None` if no run had a value.
     pub fn mean(&self, measure: &str) -> Option<f64> {
-        self.stats.get(measure).filter(|stat| stat.n > 0).map(|stat| stat.mean)
+        self.stat(measure).map(|stat| stat.mean)
     }
 }
 

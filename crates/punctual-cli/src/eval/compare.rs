@@ -55,7 +55,10 @@ fn side_by_side(pairs: &[(&Cell, &Cell)], measures: &[String]) -> Table {
         let params = a.params.iter().map(|(_, value)| value.clone());
         let figures = measures.iter().flat_map(|measure| {
             let [left, right] = [a, b].map(|cell| {
-                cell.stats.get(measure).filter(|stat| stat.n > 0).map_or(String::new(), |stat| table::figure(measure, stat))
+                cell.stats
+                    .get(measure)
+                    .filter(|stat| stat.n > 0)
+                    .map_or(String::new(), |stat| table::figure(measure, stat))
             });
             let (x, y) = (a.mean(measure).unwrap_or(f64::NAN), b.mean(measure).unwrap_or(f64::NAN));
             let mark = match table::better(measure, x, y).filter(|_| differs(a, b, measure)) {
@@ -76,8 +79,15 @@ fn object(a: &Cell, b: &Cell, measures: &[String]) -> Value {
     object.insert("params".into(), Value::Object(params.collect()));
     object.insert("scheduler".into(), a.contender.as_str().into());
     for measure in measures {
-        let values = [("a", number(a.mean(measure))), ("b", number(b.mean(measure))), ("differs", differs(a, b, measure).into())];
-        object.insert(measure.clone(), Value::Object(values.map(|(key, value)| (key.to_owned(), value)).into_iter().collect()));
+        let values = [
+            ("a", number(a.mean(measure))),
+            ("b", number(b.mean(measure))),
+            ("differs", differs(a, b, measure).into()),
+        ];
+        object.insert(
+            measure.clone(),
+            Value::Object(values.map(|(key, value)| (key.to_owned(), value)).into_iter().collect()),
+        );
     }
     Value::Object(object)
 }

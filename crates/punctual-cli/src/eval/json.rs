@@ -15,7 +15,10 @@ pub(super) fn number(value: Option<f64>) -> Value {
 pub(super) fn list(experiments: &[Experiment]) {
     for experiment in experiments {
         let head = &experiment.head;
-        println!("{}", json!({ "name": experiment.name, "title": head.title, "source": head.source, "seeds": head.seeds }));
+        println!(
+            "{}",
+            json!({ "name": experiment.name, "title": head.title, "source": head.source, "seeds": head.seeds })
+        );
     }
 }
 
@@ -48,7 +51,10 @@ fn object(experiment: &str, cell: &Cell) -> Value {
     put("on_time", number(cell.mean("on_time")));
     put("on_time_95", number(cell.stats.get("on_time").map(|stat| stat.half_width)));
     put("on_time_by_priority", cell.priorities.iter().map(|of| number(Some(of.on_time.mean))).collect());
-    put("share_of_bound_by_priority", cell.priorities.iter().map(|of| number(Some(of.share_of_bound_up_to.mean))).collect());
+    put(
+        "share_of_bound_by_priority",
+        cell.priorities.iter().map(|of| number(Some(of.share_of_bound_up_to.mean))).collect(),
+    );
     for measure in MEASURES.iter().filter(|measure| measure.key != "on_time") {
         put(measure.key, number(cell.mean(measure.key)));
     }

@@ -25,7 +25,6 @@ use punctual_eval::{
     report,
     results::Results,
     run::{self, Options, Progress, RunError},
-    workload::Problem,
 };
 
 use crate::exit::Failure;
@@ -35,7 +34,11 @@ pub(crate) async fn run(args: &EvalArgs, registry: &Registry) -> Result<(), Fail
     match &args.command {
         EvalCommand::List(list) => {
             let all = registry.experiments().map(|name| load(name, registry)).collect::<Result<Vec<_>, _>>()?;
-            if list.json { json::list(&all) } else { println!("{}", table::list(&all)) }
+            if list.json {
+                json::list(&all)
+            } else {
+                println!("{}", table::list(&all))
+            }
             Ok(())
         }
         EvalCommand::Show(args) => show(args, registry),
@@ -135,19 +138,10 @@ async fn perform(name: &str, args: &RunArgs, registry: &Registry) -> Result<(Res
 fn failure(error: RunError) -> Failure {
     let text = error.to_string();
     match error {
-        RunError::Experiment(error) if is_of_a_file(&error) => Failure::File(text),
+        RunError::Experiment(error) if error.is_about_a_file() => Failure::File(text),
         RunError::File { .. } => Failure::File(text),
         RunError::Experiment(_) => Failure::Usage(text),
         _ => Failure::Other(text),
-    }
-}
-
-/// Whether a file is missing or cannot be read.
-fn is_of_a_file(error: &ExperimentError) -> bool {
-    match error {
-        ExperimentError::File(_) => true,
-        ExperimentError::Workload(error) => matches!(error.problem, Problem::File(_)),
-        _ => false,
     }
 }
 
@@ -178,6 +172,9 @@ fn conclude(results: &Results, directory: &Path, args: &RunArgs) {
     println!("the report: {}", directory.join("report.html").display());
 }
 
+/// Characters of a directory's name.
+const LONGEST_NAME: usize = 120;
+
 /// Where the results go: a directory for each experiment, and for each set of changes to it.
 fn directory(name: &str, args: &RunArgs) -> PathBuf {
     let mut own = name.to_owned();
@@ -188,8 +185,10 @@ fn directory(name: &str, args: &RunArgs) -> PathBuf {
         own.push_str(&format!("-{key}={value}"));
     }
     let tame = |c: char| if c.is_alphanumeric() || "-=.,_:".contains(c) { c } else { '_' };
-    let own: String = own.chars().map(tame).take(120).collect();
-    args.out.join(own)
+    let tamed: String = own.chars().map(tame).take(LONGEST_NAME).collect();
+    // What was cut off, or made tame, still tells two of them apart.
+    let whole = tamed == own;
+    args.out.join(if whole { tamed } else { format!("{tamed}-{:08x}", crc32fast::hash(own.as_bytes())) })
 }
 
 /// Where recordings are looked for: beside the experiment's file, where the command line or the environment says, in the usual places.

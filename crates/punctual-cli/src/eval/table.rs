@@ -7,10 +7,21 @@ use punctual_eval::{
     results::{Cell, Results, Stat},
 };
 
-/// Measures of the table of results, if any cell has a value.
+/// Measures of the table of results, in order.
 const COLUMNS: &[&str] = &[
-    "on_time", "bound", "share_of_bound", "p50_ms", "p99_ms", "p999_ms", "goodput_mbps", "waste_ratio", "redundancy_ratio",
-    "score_share_of_bound", "jain", "rebuffers",
+    "on_time",
+    "bound",
+    "share_of_bound",
+    "score_share_of_bound",
+    "p50_ms",
+    "p99_ms",
+    "p999_ms",
+    "goodput_mbps",
+    "bulk_mbps",
+    "waste_ratio",
+    "redundancy_ratio",
+    "jain",
+    "rebuffers",
 ];
 
 fn table() -> Table {
@@ -30,10 +41,10 @@ pub(super) fn list(experiments: &[Experiment]) -> String {
 
 /// A row for each cell.
 pub(super) fn results(results: &Results) -> String {
-    let has = |key: &&&str| results.cells.iter().any(|cell| cell.mean(key).is_some());
-    let columns: Vec<&str> = COLUMNS.iter().filter(has).copied().collect();
-    let axes = results.axes.iter().map(|(name, unit)| if unit.is_empty() { name.clone() } else { format!("{name}, {unit}") });
-    let titles = columns.iter().map(|key| Measure::find(key).map_or((*key).to_owned(), |measure| measure.title.to_owned()));
+    let columns = columns(results);
+    let axes = results.axes.iter().map(|(name, unit)| format!("{name} {unit}").trim_end().to_owned());
+    let titles =
+        columns.iter().map(|measure| format!("{} {}", measure.short, measure.unit_shown()).trim_end().to_owned());
     let mut table = table();
     table.set_header(axes.chain(["contender".to_owned()]).chain(titles));
     for cell in &results.cells {
@@ -45,12 +56,26 @@ pub(super) fn results(results: &Results) -> String {
     format!("{}: {}\n{table}", results.name, results.title)
 }
 
-fn row(cell: &Cell, columns: &[&str]) -> Vec<String> {
+/// The measures that tell something: some cell has a value, and not all of them are nothing.
+fn columns(results: &Results) -> Vec<&'static Measure> {
+    let values = |key: &str| results.cells.iter().filter_map(|cell| cell.mean(key)).collect::<Vec<_>>();
+    // Bulk has no deadlines: its rate is the goodput.
+    let bulk_only = values("on_time").is_empty();
+    let tells = |key: &str| match key {
+        "on_time" => !bulk_only,
+        "goodput_mbps" if bulk_only => false,
+        // Without weights that differ it is the share of the bound once more.
+        "score_share_of_bound" => values(key) != values("share_of_bound"),
+        _ => values(key).iter().any(|value| *value != 0.0),
+    };
+    COLUMNS.iter().filter(|key| tells(key)).filter_map(|key| Measure::find(key)).collect()
+}
+
+fn row(cell: &Cell, columns: &[&Measure]) -> Vec<String> {
     let params = cell.params.iter().map(|(_, value)| value.clone());
-    let values = columns.iter().map(|key| match cell.stats.get(*key) {
-        Some(stat) if stat.n > 0 => figure(key, stat),
-        _ => String::new(),
-    });
+    let values = columns
+        .iter()
+        .map(|measure| cell.stat(measure.key).map_or_else(String::new, |stat| figure(measure.key, &stat)));
     params.chain([cell.contender.clone()]).chain(values).collect()
 }
 
@@ -59,19 +84,20 @@ pub(super) fn figure(key: &str, stat: &Stat) -> String {
     if stat.mean.is_infinite() {
         return "∞".into();
     }
-    let share = Measure::find(key).is_some_and(|measure| measure.unit == "share");
-    match (share, key) {
-        (true, "on_time") => format!("{:.1} ± {:.1} %", stat.mean * 100.0, stat.half_width * 100.0),
+    let in_percent = Measure::find(key).is_some_and(Measure::in_percent);
+    match (in_percent, key) {
+        (true, "on_time") if stat.n > 1 => format!("{:.1} ± {:.1} %", stat.mean * 100.0, stat.half_width * 100.0),
         (true, _) => format!("{:.1} %", stat.mean * 100.0),
         _ if stat.mean.abs() >= 100.0 => format!("{:.0}", stat.mean),
         _ if stat.mean.abs() >= 10.0 => format!("{:.1}", stat.mean),
-        _ => format!("{:.3}", stat.mean),
+        _ => format!("{:.2}", stat.mean),
     }
 }
 
 /// A row for each threshold that was judged, and how many were not.
 pub(super) fn verdicts(results: &Results) -> String {
-    let not_judged = format!("{}: {} thresholds not judged, what they are about was not run", results.name, results.not_judged);
+    let not_judged =
+        format!("{}: {} thresholds not judged, what they are about was not run", results.name, results.not_judged);
     if results.verdicts.is_empty() {
         return not_judged;
     }

@@ -17,7 +17,7 @@ use crate::{
     experiment::Contender,
     network::Path,
     plan::{Bulk, HandOver, Plan, SourcePlan},
-    record::{FlowRow, PathRow, RunRecord},
+    record::{BlockRow, FlowRow, PathRow, RunRecord},
 };
 
 /// Runs a stage with a contender. The same seed gives the same record.
@@ -97,8 +97,18 @@ fn watch_queue(world: &mut World, path: PathHandle, ledger: &Ledger, origin: Dur
     world.at(origin + RunRecord::BIN, move |world| look(world, path, ledger, 0, origin));
 }
 
+/// A block is usable once it and all it depends on are there.
+fn find_usable(rows: &mut [BlockRow], plan: &Plan) {
+    for (index, block) in plan.blocks.iter().enumerate() {
+        // Dependencies come before what depends on them.
+        let needed = block.depends_on.iter().map(|&on| rows[on as usize].usable);
+        rows[index].usable = needed.chain([rows[index].delivered]).try_fold(0, |latest, at| Some(latest.max(at?)));
+    }
+}
+
 fn record(stage: &Stage, world: &World, paths: &[PathHandle], ledger: &Ledger, flows: Vec<FlowRow>) -> RunRecord {
     let mut entries = ledger.lock();
+    find_usable(&mut entries.rows, &stage.plan);
     let block_bytes = entries.path_bytes.clone();
     let path_row = |((path, &handle), block_bytes): ((&Path, &PathHandle), u64)| {
         let counters = world.counters(world.path_links(handle).0[0]);
@@ -123,5 +133,29 @@ fn record(stage: &Stage, world: &World, paths: &[PathHandle], ledger: &Ledger, f
         queue: std::mem::take(&mut entries.queue),
         duration: ledger::nanos(stage.duration),
         events: world.events(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::PlannedBlock;
+
+    #[test]
+    fn a_block_is_usable_with_what_it_depends_on() {
+        let block = |depends_on: &[u32]| PlannedBlock {
+            at: Duration::ZERO,
+            size: 1,
+            deadline: None,
+            priority: 0,
+            source: 0,
+            depends_on: depends_on.to_vec(),
+            ordered: false,
+        };
+        let plan = Plan { blocks: [&[][..], &[0], &[1], &[], &[3, 2]].map(block).to_vec(), sources: Vec::new() };
+        let mut rows =
+            [Some(5), Some(3), Some(9), None, Some(4)].map(|delivered| BlockRow { delivered, ..BlockRow::default() });
+        find_usable(&mut rows, &plan);
+        assert_eq!(rows.map(|row| row.usable), [Some(5), Some(5), Some(9), None, None]);
     }
 }

@@ -76,7 +76,8 @@ fn collect_received(entries: &mut Entries, server: &ServerNode) {
         if row.delivered.is_some() {
             row.ending = Ending::Delivered;
         }
-        if row.on_time() || row.deadline.is_none() {
+        let in_time = |at| row.deadline.is_none_or(|deadline| at <= row.handed_over.saturating_add(deadline));
+        if row.delivered.map_or(row.deadline.is_none(), in_time) {
             row.good_bytes = received.bytes;
         }
     }

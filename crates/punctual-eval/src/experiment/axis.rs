@@ -61,7 +61,8 @@ impl Axis {
 
     fn point(&self, value: &Value) -> Result<Point, ExperimentError> {
         if let Value::Table(_) = value {
-            let bundle: Bundle = value.clone().try_into().map_err(|error: toml::de::Error| self.error(error.message()))?;
+            let bundle: Bundle =
+                value.clone().try_into().map_err(|error: toml::de::Error| self.error(error.message()))?;
             let number = bundle.label.parse().ok();
             return Ok(Point { label: bundle.label, number, sets: bundle.set.into_iter().collect() });
         }
@@ -83,7 +84,9 @@ impl Axis {
     pub(super) fn restrict(&mut self, list: &str) -> Result<(), ExperimentError> {
         let mut kept = Vec::new();
         for wanted in list.split(',').map(str::trim).filter(|wanted| !wanted.is_empty()) {
-            let same = |label: &str| label == wanted || matches!((label.parse::<f64>(), wanted.parse::<f64>()), (Ok(a), Ok(b)) if a == b);
+            let same = |label: &str| {
+                label == wanted || matches!((label.parse::<f64>(), wanted.parse::<f64>()), (Ok(a), Ok(b)) if a == b)
+            };
             let label = |value: &Value| match value {
                 Value::Table(table) => table.get("label").map(document::label).unwrap_or_default(),
                 value => document::label(value),
@@ -125,7 +128,8 @@ impl Point {
 pub(super) fn combinations(axes: &[Axis]) -> Result<Vec<Vec<Point>>, ExperimentError> {
     axes.iter().try_fold(vec![Vec::new()], |combinations, axis| {
         let points = axis.points()?;
-        let longer = |before: Vec<Point>| points.clone().into_iter().map(move |point| [before.clone(), vec![point]].concat());
+        let longer =
+            |before: Vec<Point>| points.clone().into_iter().map(move |point| [before.clone(), vec![point]].concat());
         Ok(combinations.into_iter().flat_map(longer).collect())
     })
 }
@@ -143,7 +147,8 @@ mod tests {
         let a = axis("name = 'rate'\nset = 'path.0.rate'\ntemplate = '{} MB/s'\nvalues = [1, 2]");
         let b = axis("name = 'kind'\nvalues = [{ label = 'x', set = { duration = '1s' } }, { label = 'y', set = {} }]");
         let cells = combinations(&[a, b]).unwrap();
-        let labels: Vec<Vec<&str>> = cells.iter().map(|cell| cell.iter().map(|point| point.label.as_str()).collect()).collect();
+        let labels: Vec<Vec<&str>> =
+            cells.iter().map(|cell| cell.iter().map(|point| point.label.as_str()).collect()).collect();
         assert_eq!(labels, [["1", "x"], ["1", "y"], ["2", "x"], ["2", "y"]]);
         let mut document: Table = toml::from_str("[[path]]\nrate = 0").unwrap();
         cells[2].iter().try_for_each(|point| point.apply(&mut document)).unwrap();

@@ -99,10 +99,14 @@ mod tests {
 
     #[test]
     fn comparisons() {
-        for text in ["rate = 3", "rate>=3", "rate <= 3.0", "rate < 4 and rate > 2", "link = lte", "rate != 2", "link != wifi"] {
+        for text in
+            ["rate = 3", "rate>=3", "rate <= 3.0", "rate < 4 and rate > 2", "link = lte", "rate != 2", "link != wifi"]
+        {
             assert!(holds(text), "{text}");
         }
-        for text in ["rate = 2", "rate > 3", "rate < 3", "link = wifi", "link > 2", "rate = 3 and link = x", "other = 3"] {
+        for text in
+            ["rate = 2", "rate > 3", "rate < 3", "link = wifi", "link > 2", "rate = 3 and link = x", "other = 3"]
+        {
             assert!(!holds(text), "{text}");
         }
         assert!(Condition::parse("rate").is_err());

@@ -1,7 +1,5 @@
 //! An experiment's text as a tree, and changes to single leaves of it.
 
-use std::collections::BTreeSet;
-
 use toml::{Table, Value};
 
 use super::ExperimentError;
@@ -50,16 +48,6 @@ pub(super) fn value(text: &str) -> Value {
     parsed.unwrap_or_else(|| Value::String(text.to_owned()))
 }
 
-/// Collects the strings in a value.
-pub(super) fn strings<'a>(value: &'a Value, into: &mut BTreeSet<&'a str>) {
-    match value {
-        Value::String(text) => drop(into.insert(text)),
-        Value::Array(list) => list.iter().for_each(|value| strings(value, into)),
-        Value::Table(table) => table.values().for_each(|value| strings(value, into)),
-        _ => {}
-    }
-}
-
 /// `template` with `{}` replaced by the value, or the value itself without a template.
 pub(super) fn fill(template: Option<&str>, given: &Value) -> Value {
     match template {
@@ -81,13 +69,16 @@ mod tests {
     use super::*;
 
     fn document() -> Table {
-        toml::from_str("duration = '1s'\n[[path]]\nloss = 0.1\n[[path]]\nloss = 0.2\n[session]\nscheduler = 'ads'").unwrap()
+        toml::from_str("duration = '1s'\n[[path]]\nloss = 0.1\n[[path]]\nloss = 0.2\n[session]\nscheduler = 'ads'")
+            .unwrap()
     }
 
     #[test]
     fn leaves_are_set() {
         let mut table = document();
-        for (key, to) in [("duration", "'2s'"), ("path.1.loss", "0.5"), ("path.0.back.loss", "0"), ("a.b.c", "8 Mbit/s")] {
+        for (key, to) in
+            [("duration", "'2s'"), ("path.1.loss", "0.5"), ("path.0.back.loss", "0"), ("a.b.c", "8 Mbit/s")]
+        {
             set(&mut table, key, value(to)).unwrap();
         }
         assert_eq!(table["duration"].as_str(), Some("2s"));
@@ -98,7 +89,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_set_is_named() {
-        for (key, word) in [("", "empty"), ("path.2.loss", "2 elements"), ("path.x.loss", "2 elements"), ("duration.x", "nothing")] {
+        for (key, word) in
+            [("", "empty"), ("path.2.loss", "2 elements"), ("path.x.loss", "2 elements"), ("duration.x", "nothing")]
+        {
             let error = set(&mut document(), key, Value::Integer(1)).unwrap_err().to_string();
             assert!(error.contains(word), "{key}: {error}");
         }

@@ -31,7 +31,7 @@
 //!
 //! Each combination of the axes' values with a contender is a *cell*; each cell is run once a seed.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::time::Duration;
 
 use serde::Deserialize;
 use thiserror::Error;
@@ -44,7 +44,7 @@ use crate::{
     registry::{Registry, UnknownName},
     results::Figure,
     units::{Size, Time},
-    workload::{self, Source},
+    workload::{self, Problem, Source, Traffic},
 };
 
 mod axis;
@@ -104,6 +104,15 @@ pub enum ExperimentError {
 }
 
 impl ExperimentError {
+    /// Whether a file is missing or cannot be read, rather than the experiment being wrong.
+    pub fn is_about_a_file(&self) -> bool {
+        match self {
+            Self::File(_) => true,
+            Self::Workload(error) => matches!(error.problem, Problem::File(_)),
+            _ => false,
+        }
+    }
+
     pub(crate) fn trace(name: &str, error: punctual_sim::trace::TraceError) -> Self {
         Self::Trace { name: name.to_owned(), error }
     }
@@ -286,6 +295,10 @@ impl Experiment {
         }
         let head: Head = document.clone().try_into()?;
         head.musts.iter().try_for_each(Must::check)?;
+        for figure in head.figures.iter().filter(|figure| !figure.measure.is_empty()) {
+            let wrong = |what| ExperimentError::Invalid(format!("figure `{}`: {what}", figure.title));
+            must::check_measure(&figure.measure).map_err(wrong)?;
+        }
         let contenders = head.contenders.iter().map(|spec| spec.build(registry)).collect::<Result<Vec<_>, _>>()?;
         if contenders.is_empty() {
             return Err(ExperimentError::Invalid("there are no contenders".into()));
@@ -366,13 +379,6 @@ impl Experiment {
         Ok(cells)
     }
 
-    /// Every string in it, each once.
-    pub(crate) fn strings(&self) -> BTreeSet<&str> {
-        let mut strings = BTreeSet::new();
-        self.document.values().for_each(|value| document::strings(value, &mut strings));
-        strings
-    }
-
     /// Its text, with all changes.
     pub fn text(&self) -> String {
         toml::to_string(&self.document).unwrap_or_default()
@@ -385,6 +391,12 @@ impl Setup {
         let mut setup: Self = document.try_into()?;
         setup.sources.iter_mut().try_for_each(|source| source.look_up(registry))?;
         setup.registry = registry.clone();
+        let bulk = setup.sources.iter().filter(|source| matches!(source.traffic, Traffic::Bulk(_)));
+        if bulk.map(|source| u32::from(source.copies)).sum::<u32>() > 1 {
+            return Err(ExperimentError::Invalid(
+                "more than one bulk source: a run can have one, and [[rival]]s".into(),
+            ));
+        }
         if setup.paths.is_empty() {
             return Err(ExperimentError::Invalid("there is no [[path]]".into()));
         }

@@ -57,6 +57,27 @@ pub enum Over {
     EverySeed,
 }
 
+/// Whether there is a measure of that name.
+pub(super) fn check_measure(name: &str) -> Result<(), String> {
+    let known = match name.split_once(':') {
+        Some((measure, priority)) => BY_PRIORITY.contains(&measure) && priority.parse::<u8>().is_ok(),
+        None => Measure::find(name).is_some(),
+    };
+    let all = || MEASURES.iter().map(|measure| measure.key).collect::<Vec<_>>().join(", ");
+    let by_priority = BY_PRIORITY.join(", ");
+    if known {
+        Ok(())
+    } else {
+        Err(format!(
+            "there is no measure `{name}`; there are: {}; and with a priority, as in `on_time:0`: {by_priority}",
+            all()
+        ))
+    }
+}
+
+/// Measures that exist for a priority alone.
+const BY_PRIORITY: [&str; 3] = ["on_time", "bound", "share_of_bound"];
+
 /// A cell's value and what it is held against.
 struct Case {
     place: String,
@@ -77,15 +98,7 @@ impl Must {
             let what = "give exactly one of at-least, at-most, at-least-that-of, at-most-that-of";
             return Err(ExperimentError::Invalid(format!("must `{}`: {what}", self.say)));
         }
-        let key = self.measure.split(':').next().unwrap_or_default();
-        if Measure::find(key).is_none() {
-            let known = MEASURES.iter().map(|measure| measure.key).collect::<Vec<_>>().join(", ");
-            return Err(ExperimentError::Invalid(format!(
-                "must `{}`: there is no measure `{key}`; there are: {known}",
-                self.say
-            )));
-        }
-        Ok(())
+        check_measure(&self.measure).map_err(|what| ExperimentError::Invalid(format!("must `{}`: {what}", self.say)))
     }
 
     fn wants_more(&self) -> bool {
@@ -162,20 +175,8 @@ fn value_mean(cell: &Cell, measure: &str) -> Option<f64> {
 
 /// A cell's value of a measure: the mean over its seeds, or the worst of them (the least if more is wanted).
 fn value(cell: &Cell, measure: &str, worst: Option<bool>) -> Option<f64> {
-    let stat = match measure.split_once(':') {
-        Some((measure, priority)) => {
-            let priority: u8 = priority.parse().ok()?;
-            let of = cell.priorities.iter().find(|of| of.priority == priority)?;
-            match measure {
-                "on_time" => of.on_time,
-                "bound" => of.bound_up_to,
-                "share_of_bound" => of.share_of_bound_up_to,
-                _ => return None,
-            }
-        }
-        None => *cell.stats.get(measure)?,
-    };
-    (stat.n > 0).then_some(match worst {
+    let stat = cell.stat(measure)?;
+    Some(match worst {
         None => stat.mean,
         Some(true) => stat.min,
         Some(false) => stat.max,

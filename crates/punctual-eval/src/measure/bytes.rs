@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::{Run, latency::nearest_rank, of_bound, ratio};
+use super::{Run, if_blocks, latency::nearest_rank, of_bound, ratio};
 use crate::record::{BlockRow, RunRecord};
 
 const MB: f64 = 1e6;
@@ -33,15 +33,15 @@ pub(super) fn good_bytes_ratio(run: &Run<'_>) -> Option<f64> {
 }
 
 pub(super) fn good_bytes(run: &Run<'_>) -> Option<f64> {
-    Some(good(run) as f64 / MB)
+    if_blocks(run, || good(run) as f64 / MB)
 }
 
 pub(super) fn bytes_on_time(run: &Run<'_>) -> Option<f64> {
-    Some(size_on_time(run) as f64 / MB)
+    if_blocks(run, || size_on_time(run) as f64 / MB)
 }
 
 pub(super) fn bytes_share_of_bound(run: &Run<'_>) -> Option<f64> {
-    Some(of_bound(size_on_time(run) as f64, run.bound.bytes_on_time as f64))
+    if_blocks(run, || of_bound(size_on_time(run) as f64, run.bound.bytes_on_time as f64))
 }
 
 pub(super) fn useful_ratio(run: &Run<'_>) -> Option<f64> {

@@ -13,7 +13,7 @@ const MS: f64 = 1e6;
 
 /// Of all blocks, nanoseconds, least first.
 pub(super) fn latencies(record: &RunRecord) -> Vec<u64> {
-    let of = |block: &BlockRow| block.delivered.map_or(NEVER, |at| at.saturating_sub(block.handed_over));
+    let of = |block: &BlockRow| block.usable.map_or(NEVER, |at| at.saturating_sub(block.handed_over));
     let mut latencies: Vec<u64> = record.blocks.iter().map(of).collect();
     latencies.sort_unstable();
     latencies
@@ -23,7 +23,7 @@ pub(super) fn latencies(record: &RunRecord) -> Vec<u64> {
 pub(super) fn deltas(record: &RunRecord) -> Vec<i64> {
     let of = |block: &BlockRow| {
         let due = block.handed_over.saturating_add(block.deadline?);
-        Some(block.delivered.map_or(MISSED, |at| at.wrapping_sub(due) as i64))
+        Some(block.usable.map_or(MISSED, |at| at.wrapping_sub(due) as i64))
     };
     let mut deltas: Vec<i64> = record.blocks.iter().filter_map(of).collect();
     deltas.sort_unstable();

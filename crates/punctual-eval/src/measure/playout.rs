@@ -16,7 +16,7 @@ pub(super) fn stalls(run: &Run<'_>) -> Option<f64> {
         stalls += u32::from(late && !*stalled);
         *stalled = late;
     }
-    Some(stalls.into())
+    super::if_blocks(run, || stalls.into())
 }
 
 pub(super) fn rebuffers(run: &Run<'_>) -> Option<f64> {
@@ -37,7 +37,7 @@ fn play(run: &Run<'_>) -> Option<Played> {
     let playout = run.config.playout.as_ref()?;
     let source = run.record.sources.iter().position(|name| *name == playout.source)?;
     let blocks = run.record.blocks.iter().filter(|block| usize::from(block.source) == source);
-    player(&blocks.map(|block: &BlockRow| block.delivered).collect::<Vec<_>>(), playout)
+    player(&blocks.map(|block: &BlockRow| block.usable).collect::<Vec<_>>(), playout)
 }
 
 /// Plays blocks in order, given when each was delivered. `None` if there are none.

@@ -1,6 +1,6 @@
 //! Shares of blocks, and what comes of them.
 
-use super::{Run, of_bound, ratio};
+use super::{Run, if_blocks, of_bound, ratio};
 use crate::record::BlockRow;
 
 fn count(run: &Run<'_>, which: impl Fn(&BlockRow) -> bool) -> f64 {
@@ -24,7 +24,7 @@ pub(super) fn bound(run: &Run<'_>) -> Option<f64> {
 }
 
 pub(super) fn share_of_bound(run: &Run<'_>) -> Option<f64> {
-    Some(of_bound(count(run, BlockRow::on_time), run.bound.on_time as f64))
+    if_blocks(run, || of_bound(count(run, BlockRow::on_time), run.bound.on_time as f64))
 }
 
 pub(super) fn score(run: &Run<'_>) -> Option<f64> {
@@ -33,7 +33,8 @@ pub(super) fn score(run: &Run<'_>) -> Option<f64> {
     for block in run.record.blocks.iter().filter(|block| block.on_time()) {
         on_time[usize::from(block.priority)] += 1;
     }
-    Some((0..=u8::MAX).zip(on_time).map(|(priority, blocks)| run.config.weights.of(priority) * blocks as f64).sum())
+    let points = (0..=u8::MAX).zip(on_time).map(|(priority, blocks)| run.config.weights.of(priority) * blocks as f64);
+    if_blocks(run, || points.sum())
 }
 
 pub(super) fn score_share_of_bound(run: &Run<'_>) -> Option<f64> {
@@ -41,7 +42,8 @@ pub(super) fn score_share_of_bound(run: &Run<'_>) -> Option<f64> {
 }
 
 pub(super) fn jain(run: &Run<'_>) -> Option<f64> {
-    let flows = &run.record.flows;
+    // A flow that is alone is neither fair nor unfair.
+    let flows = Some(&run.record.flows).filter(|flows| flows.len() > 1)?;
     let sum: f64 = flows.iter().map(|flow| flow.delivered_bytes as f64).sum();
     let squares: f64 = flows.iter().map(|flow| (flow.delivered_bytes as f64).powi(2)).sum();
     ratio(sum * sum, flows.len() as f64 * squares)
@@ -86,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn jain_is_one_for_equals_and_one_nth_for_a_monopoly() {
+    fn jain_is_one_for_equals_one_nth_for_a_monopoly_and_nothing_for_one() {
         let with = |bytes: &[u64]| {
             let flow = |&delivered_bytes| FlowRow { name: String::new(), delivered_bytes };
             value("jain", &RunRecord { flows: bytes.iter().map(flow).collect(), ..record() })
@@ -94,7 +96,7 @@ mod tests {
         assert_close(with(&[5, 5, 5]), 1.0);
         assert_close(with(&[9, 0, 0]), 1.0 / 3.0);
         assert_close(with(&[3, 1]), 0.8);
-        assert_close(with(&[7]), 1.0);
+        assert_eq!(with(&[7]), None);
         assert_eq!(with(&[]), None);
         assert_eq!(with(&[0, 0]), None);
     }

@@ -22,6 +22,7 @@ pub(super) fn block(at: u64, latency: u64) -> BlockRow {
         first_arrived: Some(done),
         complete: Some(done),
         delivered: Some(done),
+        usable: Some(done),
         ending: Ending::Delivered,
         good_bytes: if latency <= 100 { 1000 } else { 0 },
         arrived_bytes: 1000,

@@ -99,7 +99,7 @@ fn glance(scene: &Scene<'_>, cells: &[&Cell], of: &Measure<'_>) -> String {
 }
 
 fn head(columns: &[Measure<'_>]) -> String {
-    columns.iter().map(|of| format!("<th>{}</th>", escape(&of.heading()))).collect()
+    columns.iter().map(|of| format!("<th title=\"{}\">{}</th>", escape(&of.title), escape(&of.column()))).collect()
 }
 
 /// The mean of a contender's cells, and how many had no finite value.

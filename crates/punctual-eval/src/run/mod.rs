@@ -5,6 +5,7 @@
 //! [`Results`]: the same to the byte, whatever the order was, and however often the experiment was interrupted.
 
 use std::{
+    collections::BTreeSet,
     fs::{self, File},
     hash::Hasher,
     io::{self, BufWriter},
@@ -14,6 +15,7 @@ use std::{
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
+    time::Duration,
 };
 
 use siphasher::sip::SipHasher13;
@@ -131,10 +133,10 @@ pub fn run(
     if options.fresh && path.exists() {
         fs::remove_file(&path).map_err(at(&path))?;
     }
-    let (journal, done) = Journal::open(&path, fingerprint(experiment, &cells, &options.files)).map_err(at(&path))?;
+    let (journal, done) = Journal::open(&path, fingerprint(&cells, &options.files)?).map_err(at(&path))?;
     let seeds = experiment.head.seeds;
     let all = (0u32..).zip(&cells).flat_map(|(cell, plan)| (1..=seeds).map(move |seed| (RunKey { cell, seed }, plan)));
-    let known: std::collections::BTreeSet<RunKey> = done.into_iter().collect();
+    let known: BTreeSet<RunKey> = done.into_iter().collect();
     let jobs: Vec<Job1<'_>> =
         all.filter(|(key, _)| !known.contains(key)).map(|(key, plan)| Job1 { key, plan }).collect();
     let total = cells.len() * seeds as usize;
@@ -198,7 +200,7 @@ fn one(job: &Job1<'_>, files: &Files) -> Result<(RunRecord, BoundFigures), RunEr
 
 fn bound_figures(stage: &Stage, record: &RunRecord, measure: &MeasureConfig) -> BoundFigures {
     let links: Vec<_> = stage.paths.iter().map(|path| path.forward.clone()).collect();
-    let nanos = std::time::Duration::from_nanos;
+    let nanos = Duration::from_nanos;
     let jobs = record.blocks.iter().map(|block| Job {
         handed_over: nanos(block.handed_over),
         deadline: block.deadline.map(nanos),
@@ -278,20 +280,22 @@ fn gather(
     Ok(results)
 }
 
-/// What a journal must have been made by to be gone on with: the same cells, the same files and the same program.
-fn fingerprint(experiment: &Experiment, cells: &[CellPlan], files: &Files) -> u64 {
+/// What a journal must have been made by to be gone on with: the same cells, files and program.
+///
+/// Every cell's stage is built for it, so what cannot be built is known before anything is run.
+fn fingerprint(cells: &[CellPlan], files: &Files) -> Result<u64, RunError> {
     let mut hasher = SipHasher13::new();
     // All that a run depends on; neither how many seeds there are nor what is made of the results.
     hasher.write(format!("{cells:?}").as_bytes());
-    // Which of its texts name files is not told apart: most others name none.
-    for content in experiment.strings().into_iter().filter_map(|name| files.read(name).ok()) {
-        hasher.write_usize(content.len());
-        hasher.write(&content);
+    let (files, seen) = files.watched();
+    for cell in cells {
+        Stage::new(&cell.setup, &files, 1)?;
     }
+    hasher.write_u64(seen.fingerprint());
     if let Some(program) = std::env::current_exe().ok().and_then(|path| fs::read(path).ok()) {
         hasher.write(&program);
     }
-    hasher.finish()
+    Ok(hasher.finish())
 }
 
 fn place(plan: &CellPlan) -> String {

@@ -49,6 +49,7 @@ const OF_BLOCK: &[(&str, Kind, bool, OfBlock)] = &[
     ("first_arrived_ns", Kind::Times,   true,  |block| block.first_arrived.into()),
     ("complete_ns",      Kind::Times,   true,  |block| block.complete.into()),
     ("delivered_ns",     Kind::Times,   true,  |block| block.delivered.into()),
+    ("usable_ns",        Kind::Times,   true,  |block| block.usable.into()),
     ("latency_ns",       Kind::Times,   true,  |block| Value::from(block.latency().map(|latency| latency.as_nanos()))),
     ("on_time",          Kind::Boolean, false, |block| Value::Boolean(block.on_time())),
     ("ending",           Kind::Text,    false, |block| Value::Text(ending(block.ending))),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use noq_proto::congestion::{Bbr3Config, ControllerFactory, CubicConfig, NewRenoConfig};
 
+mod dispersion;
 mod steady;
 pub(crate) mod steering;
 

@@ -20,6 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use super::dispersion::{Bursts, Busy};
 use noq_proto::{
     RttEstimator,
     congestion::{Controller, ControllerFactory, ControllerMetrics},
@@ -74,6 +75,14 @@ const TRAIN_SPREAD: f64 = 0.5;
 const TRAINS: usize = 8;
 /// Start-up ends at this share of what trains tell.
 const TRAIN_SHARE: f64 = 0.95;
+/// How much a round's bursts may raise the rate.
+const BURST_GROWTH: f64 = 1.25;
+/// The same while the path has been this much faster lately.
+const REGAIN_GROWTH: f64 = 2.0;
+/// A rate below this share of what it was lately may come back at any time: it is probed for eagerly.
+const FALLEN: f64 = 0.8;
+/// How long lately is.
+const BEST_MEMORY: Duration = Duration::from_secs(10);
 /// The smallest window, in packets (RFC 9002 has 2; acknowledgements come for every second packet).
 const MIN_WINDOW_PACKETS: u64 = 4;
 
@@ -146,9 +155,7 @@ struct Steady {
     round: u64,
     /// The round ends when a packet sent after this much was delivered is acknowledged.
     round_ends: u64,
-    /// When the round's first answer came, and for how many bytes.
-    round_first_ack: Option<Instant>,
-    round_first_bytes: u64,
+    /// The shortest round trip, and bytes answered and lost, in the round.
     round_shortest: Duration,
     round_acked: u64,
     round_lost: u64,
@@ -167,6 +174,10 @@ struct Steady {
     train: Option<Train>,
     /// What the last trains told of the path's rate, bytes per second.
     trains: VecDeque<f64>,
+    bursts: Bursts,
+    busy: Busy,
+    /// The highest rate of late, and when it was so.
+    best: Option<(f64, Instant)>,
 }
 
 impl Steady {
@@ -184,8 +195,6 @@ impl Steady {
             rates: VecDeque::new(),
             round: 0,
             round_ends: 0,
-            round_first_ack: None,
-            round_first_bytes: 0,
             round_shortest: Duration::MAX,
             round_acked: 0,
             round_lost: 0,
@@ -199,6 +208,9 @@ impl Steady {
             queued: None,
             train: None,
             trains: VecDeque::new(),
+            bursts: Bursts::default(),
+            busy: Busy::default(),
+            best: None,
         }
     }
 
@@ -298,12 +310,24 @@ impl Steady {
         self.round += 1;
         self.round_ends = self.delivered;
         self.judge_queue();
-        if let Some(delivered) = self.busy_rate().filter(|_| self.queue_stands) {
-            // The path was busy all the while: what it delivered is what it can deliver, however little there was to send.
-            self.rates.retain(|&(_, rate)| rate <= delivered);
-            self.rates.push_back((self.round, delivered));
+        let served = self.busy.take(TRAIN_PACKETS * self.mtu);
+        if let Some(served) = served.filter(|_| self.queue_stands) {
+            // What the path served while it had a queue is what it can serve, however little there was to send.
+            self.rates.retain(|&(_, rate)| rate <= served);
+            self.rates.push_back((self.round, served));
             self.trains.clear();
+        } else if let Some(more) = self.bursts.rate(self.delivered_at).filter(|_| !self.queue_stands)
+            && self.phase != Phase::Startup
+        {
+            // A path that is seldom full shows in bursts what it could carry. Not all at once: they are short.
+            let now = self.rate().unwrap_or_default();
+            let growth = if self.has_fallen() { REGAIN_GROWTH } else { BURST_GROWTH };
+            if more > now {
+                self.rates.clear();
+                self.rates.push_back((self.round, more.min(now * growth)));
+            }
         }
+        self.remember_best();
         let lost = self.round_lost as f64 / (self.round_lost + self.round_acked).max(1) as f64;
         if lost > LOSS_LIMIT {
             for (_, rate) in &mut self.rates {
@@ -312,7 +336,8 @@ impl Steady {
         }
         let rate = self.rate().unwrap_or_default();
         let found = self.phase == Phase::Cruise(0) && rate >= FOUND * self.probed_from;
-        self.climb = if found { (self.climb + 1).min(PROBE_UP.len() - 1) } else { 0 };
+        let eager = self.has_fallen() && !self.queue_stands && !self.round_app_limited;
+        self.climb = if found { (self.climb + 1).min(PROBE_UP.len() - 1) } else { usize::from(eager) };
         self.probed_from = rate;
         let startup_is_over = self.phase == Phase::Startup && self.startup_is_over();
         self.phase = match self.phase {
@@ -323,18 +348,32 @@ impl Steady {
             Phase::Drain => Phase::Cruise(2),
             // There is more: on.
             Phase::Cruise(0) if found && !self.queue_stands => Phase::Cruise(0),
+            Phase::Cruise(rounds) if eager && rounds > 1 => Phase::Cruise(0),
             // With nothing more to send, a probe would find nothing.
             Phase::Cruise(rounds) if rounds + 1 >= CYCLE && !self.round_app_limited && !self.queue_stands => {
                 Phase::Cruise(0)
             }
             Phase::Cruise(rounds) => Phase::Cruise((rounds + 1).min(CYCLE)),
         };
-        self.round_first_ack = None;
-        self.round_first_bytes = 0;
         self.round_shortest = Duration::MAX;
         self.round_acked = 0;
         self.round_lost = 0;
         self.round_app_limited = false;
+    }
+
+    /// Keeps the best rate of late.
+    fn remember_best(&mut self) {
+        let rate = self.rate().unwrap_or_default();
+        let now = self.delivered_at;
+        let forgotten = |since: Instant| now.saturating_duration_since(since) > BEST_MEMORY;
+        if self.best.is_none_or(|(best, since)| rate >= best || forgotten(since)) {
+            self.best = Some((rate, now));
+        }
+    }
+
+    /// Whether the path was much faster lately.
+    fn has_fallen(&self) -> bool {
+        self.best.is_some_and(|(best, _)| self.rate().unwrap_or_default() < FALLEN * best)
     }
 
     /// Whether a queue stood all the round. One that will not shrink, though less is sent than the path delivers, is none: the
@@ -354,14 +393,6 @@ impl Steady {
             self.queue_stands = false;
             self.queued = None;
         }
-    }
-
-    /// What arrived per second between the round's first answer and its last.
-    fn busy_rate(&self) -> Option<f64> {
-        let first = self.round_first_ack?;
-        let lasted = self.delivered_at.saturating_duration_since(first).as_secs_f64();
-        let bytes = self.round_acked.saturating_sub(self.round_first_bytes);
-        (bytes >= TRAIN_PACKETS * self.mtu && lasted > 0.0).then(|| bytes as f64 / lasted)
     }
 
     fn startup_is_over(&mut self) -> bool {
@@ -412,11 +443,12 @@ impl Controller for Steady {
         self.delivered += bytes;
         self.delivered_at = now;
         self.round_acked += bytes;
-        if *self.round_first_ack.get_or_insert(now) == now {
-            self.round_first_bytes += bytes;
-        }
         self.sample_rtt(now.saturating_duration_since(sent), now);
         self.sample_train(sent, now, bytes);
+        if let Some((min_rtt, _)) = self.min_rtt {
+            self.bursts.on_ack(sent, now, bytes, min_rtt);
+            self.busy.on_ack(sent, now, bytes, min_rtt);
+        }
         if app_limited {
             self.app_limited_until = self.delivered + self.in_flight;
         }

@@ -1,0 +1,182 @@
+//! What the times between acknowledgements tell of a path's rate, however little is sent on it.
+//!
+//! An application that sends a block now and then never fills a path, so what is delivered in a round says little about what
+//! could be. But a few packets that leave together queue at the narrowest link, and come out at its pace; and so do packets
+//! that find a queue.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+/// Packets that left no further apart than this left together.
+const TOGETHER: Duration = Duration::from_micros(500);
+/// Packets that make a burst worth looking at: with fewer, the bundling of acknowledgements is most of what is seen.
+const BURST_PACKETS: u32 = 4;
+/// Of so many bursts the middle one is believed.
+const BURSTS: usize = 5;
+/// How long a burst's word counts.
+const BURST_MEMORY: Duration = Duration::from_secs(2);
+
+/// Bursts, and how fast the path let them through.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Bursts {
+    current: Option<Burst>,
+    /// When each was answered, and what it told, bytes per second.
+    rates: VecDeque<(Instant, f64)>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Burst {
+    /// When its first packet left, and its last so far.
+    head: Instant,
+    tail: Instant,
+    answered: Instant,
+    /// Bytes after the first packet.
+    bytes: u64,
+    packets: u32,
+}
+
+impl Bursts {
+    /// A packet was acknowledged, `min_rtt` being what an empty path takes.
+    pub(super) fn on_ack(&mut self, sent: Instant, now: Instant, bytes: u64, min_rtt: Duration) {
+        match &mut self.current {
+            Some(burst) if sent.checked_duration_since(burst.tail).is_some_and(|gap| gap <= TOGETHER) => {
+                burst.tail = sent;
+                burst.answered = now;
+                burst.bytes += bytes;
+                burst.packets += 1;
+            }
+            _ => {
+                self.finish(min_rtt);
+                self.current = Some(Burst { head: sent, tail: sent, answered: now, bytes: 0, packets: 1 });
+            }
+        }
+    }
+
+    /// The time counts from when the first packet would have come out of an empty path: what it waited, for a turn on a
+    /// shared medium or behind others, is part of the path's pace.
+    fn finish(&mut self, min_rtt: Duration) {
+        let Some(burst) = self.current.take().filter(|burst| burst.packets >= BURST_PACKETS) else { return };
+        let took = burst.answered.saturating_duration_since(burst.head).saturating_sub(min_rtt);
+        if took.is_zero() {
+            return;
+        }
+        if self.rates.len() == BURSTS {
+            self.rates.pop_front();
+        }
+        self.rates.push_back((burst.answered, burst.bytes as f64 / took.as_secs_f64()));
+    }
+
+    /// What recent bursts tell, bytes per second; `None` if there were too few.
+    pub(super) fn rate(&self, now: Instant) -> Option<f64> {
+        let fresh = |at: Instant| now.saturating_duration_since(at) <= BURST_MEMORY;
+        let mut rates = self.rates.iter().filter(|(at, _)| fresh(*at)).map(|(_, rate)| *rate).collect::<Vec<_>>();
+        if rates.len() < BURSTS {
+            return None;
+        }
+        rates.sort_unstable_by(f64::total_cmp);
+        Some(rates[BURSTS / 2])
+    }
+}
+
+/// The pace at which a queue is served, while there is one.
+///
+/// Between two answers the narrowest link was busy all the time if the packet of the second was there when that of
+/// the first had gone: if it left at least an empty path's round trip before the first answer came.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Busy {
+    last_answer: Option<Instant>,
+    /// Whether packets answered at this moment found a queue.
+    found_queue: bool,
+    bytes: u64,
+    time: Duration,
+}
+
+impl Busy {
+    /// A packet was acknowledged, `min_rtt` being what an empty path takes.
+    pub(super) fn on_ack(&mut self, sent: Instant, now: Instant, bytes: u64, min_rtt: Duration) {
+        let before = self.last_answer.replace(now);
+        if before != Some(now) {
+            self.found_queue = before.is_some_and(|before| sent + min_rtt <= before);
+            if let Some(before) = before.filter(|_| self.found_queue) {
+                self.time += now.saturating_duration_since(before);
+            }
+        }
+        if self.found_queue {
+            self.bytes += bytes;
+        }
+    }
+
+    /// What was served since the last call while there was a queue, bytes per second, if it was at least `least` bytes.
+    pub(super) fn take(&mut self, least: u64) -> Option<f64> {
+        let (bytes, time) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.time));
+        (bytes >= least && !time.is_zero()).then(|| bytes as f64 / time.as_secs_f64())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Duration = Duration::from_millis(40);
+    const SIZE: u64 = 1_000;
+
+    /// A link of 1 MB/s, a packet a millisecond: when each of these packets is answered.
+    fn answers(sent: &[Instant]) -> Vec<Instant> {
+        let mut free = sent[0];
+        let serve = |at: &Instant| {
+            free = free.max(*at) + Duration::from_millis(1);
+            free + RTT - Duration::from_millis(1)
+        };
+        sent.iter().map(serve).collect()
+    }
+
+    #[test]
+    fn bursts_tell_the_rate_of_a_path_that_is_hardly_used() {
+        let (start, mut bursts) = (Instant::now(), Bursts::default());
+        // Four packets every 50 ms: 80 KB/s.
+        let sent: Vec<Instant> = (0..40).map(|i| start + Duration::from_millis(50) * (i / 4)).collect();
+        for (sent, now) in sent.iter().zip(answers(&sent)) {
+            bursts.on_ack(*sent, now, SIZE, RTT);
+        }
+        let now = start + Duration::from_millis(500);
+        let rate = bursts.rate(now).unwrap();
+        assert!((0.99e6..1.01e6).contains(&rate), "{rate}");
+        assert_eq!(bursts.rate(now + Duration::from_secs(3)), None, "long ago");
+    }
+
+    #[test]
+    fn packets_apart_tell_nothing() {
+        let (start, mut bursts) = (Instant::now(), Bursts::default());
+        let sent: Vec<Instant> = (0..40).map(|i| start + Duration::from_millis(5) * i).collect();
+        for (sent, now) in sent.iter().zip(answers(&sent)) {
+            bursts.on_ack(*sent, now, SIZE, RTT);
+        }
+        assert_eq!(bursts.rate(start), None);
+    }
+
+    #[test]
+    fn a_queue_tells_the_rate_and_pauses_do_not_count() {
+        let (start, mut busy) = (Instant::now(), Busy::default());
+        // Thirty packets at twice the link's rate, then nothing for a long time, then as many again.
+        let at = |i: u32| Duration::from_micros(500) * i + Duration::from_millis(300) * (i / 30);
+        let sent: Vec<Instant> = (0..60).map(|i| start + at(i)).collect();
+        for (sent, now) in sent.iter().zip(answers(&sent)) {
+            busy.on_ack(*sent, now, SIZE, RTT);
+        }
+        let rate = busy.take(10 * SIZE).unwrap();
+        assert!((0.98e6..1.02e6).contains(&rate), "{rate}");
+        assert_eq!(busy.take(1), None);
+    }
+
+    #[test]
+    fn without_a_queue_there_is_no_pace() {
+        let (start, mut busy) = (Instant::now(), Busy::default());
+        let sent: Vec<Instant> = (0..60).map(|i| start + Duration::from_millis(2) * i).collect();
+        for (sent, now) in sent.iter().zip(answers(&sent)) {
+            busy.on_ack(*sent, now, SIZE, RTT);
+        }
+        assert_eq!(busy.take(1), None);
+    }
+}
