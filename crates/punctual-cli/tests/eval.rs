@@ -150,13 +150,16 @@ fn an_own_experiment_finds_its_files_beside_it() {
 #[test]
 fn single_things_are_changed() {
     let place = mine();
-    let cells = place.objects("run mine.toml --seeds 1 --set contenders=ads,edf/cubic --set session.congestion=new-reno --json");
+    let cells = place
+        .objects("run mine.toml --seeds 1 --set contenders=ads,edf/cubic --set session.congestion=new-reno --json");
     let names: Vec<_> = cells.iter().map(|cell| cell["scheduler"].as_str().unwrap()).collect();
     assert_eq!(names, ["ads", "edf/cubic"]);
-    let lost = place.objects("run mine.toml --seeds 1 --set contenders=ads --set path.0.loss=1.0 --set path.0.back.loss=0 --json");
+    let lost = place
+        .objects("run mine.toml --seeds 1 --set contenders=ads --set path.0.loss=1.0 --set path.0.back.loss=0 --json");
     assert_eq!(lost.len(), 1);
     let [few, many] = [1, 20].map(|rate| {
-        let args = format!("run dtp-bandwidth --smoke --set bandwidth={rate} --set contenders=ads --set duration=1s --json");
+        let args =
+            format!("run dtp-bandwidth --smoke --set bandwidth={rate} --set contenders=ads --set duration=1s --json");
         let cells = place.objects(&args);
         assert_eq!((cells.len(), cells[0]["params"]["bandwidth"].as_f64()), (1, Some(f64::from(rate))));
         cells[0]["on_time"].as_f64().unwrap()

@@ -15,7 +15,16 @@ impl ControllerFactory for FixedWindow {
 }
 
 impl Controller for FixedWindow {
-    fn on_congestion_event(&mut self, _now: Instant, _sent: Instant, _persistent: bool, _ecn: bool, _lost: u64, _pn: u64) {}
+    fn on_congestion_event(
+        &mut self,
+        _now: Instant,
+        _sent: Instant,
+        _persistent: bool,
+        _ecn: bool,
+        _lost: u64,
+        _pn: u64,
+    ) {
+    }
 
     fn on_mtu_update(&mut self, _mtu: u16) {}
 

@@ -37,11 +37,16 @@ mod tests {
 
     #[test]
     fn the_experiment_runs_and_shows_what_it_must() {
-        let experiment = Experiment::parse_with("experiment", include_str!("../experiment.toml"), &super::registry().unwrap());
+        let experiment =
+            Experiment::parse_with("experiment", include_str!("../experiment.toml"), &super::registry().unwrap());
         let directory = tempfile::tempdir().unwrap();
         let experiment = experiment.unwrap().smoke().unwrap();
         let results = run::run(&experiment, &Options::new(directory.path()), &AtomicBool::new(false), &|_| {}).unwrap();
         assert_eq!(results.cells.len(), experiment.cells().unwrap().len());
-        assert!(results.verdicts.len() == 1 && results.verdicts.iter().all(|verdict| verdict.holds), "{:?}", results.verdicts);
+        assert!(
+            results.verdicts.len() == 1 && results.verdicts.iter().all(|verdict| verdict.holds),
+            "{:?}",
+            results.verdicts
+        );
     }
 }

@@ -34,7 +34,11 @@ pub(crate) async fn run(args: &EvalArgs, registry: &Registry) -> Result<(), Fail
     match &args.command {
         EvalCommand::List(list) => {
             let all = registry.experiments().map(|name| load(name, registry)).collect::<Result<Vec<_>, _>>()?;
-            if list.json { json::list(&all) } else { println!("{}", table::list(&all)) }
+            if list.json {
+                json::list(&all)
+            } else {
+                println!("{}", table::list(&all))
+            }
             Ok(())
         }
         EvalCommand::Show(args) => show(args, registry),

@@ -101,7 +101,8 @@ pub(super) fn figure(key: &str, stat: &Stat) -> String {
 
 /// A row for each threshold that was judged, and how many were not.
 pub(super) fn verdicts(results: &Results) -> String {
-    let not_judged = format!("{}: {} thresholds not judged, what they are about was not run", results.name, results.not_judged);
+    let not_judged =
+        format!("{}: {} thresholds not judged, what they are about was not run", results.name, results.not_judged);
     if results.verdicts.is_empty() {
         return not_judged;
     }

@@ -153,8 +153,8 @@ mod tests {
             ordered: false,
         };
         let plan = Plan { blocks: [&[][..], &[0], &[1], &[], &[3, 2]].map(block).to_vec(), sources: Vec::new() };
-        let mut rows = [Some(5), Some(3), Some(9), None, Some(4)]
-            .map(|delivered| BlockRow { delivered, ..BlockRow::default() });
+        let mut rows =
+            [Some(5), Some(3), Some(9), None, Some(4)].map(|delivered| BlockRow { delivered, ..BlockRow::default() });
         find_usable(&mut rows, &plan);
         assert_eq!(rows.map(|row| row.usable), [Some(5), Some(5), Some(9), None, None]);
     }

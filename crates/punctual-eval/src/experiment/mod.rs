@@ -392,8 +392,10 @@ impl Setup {
         setup.sources.iter_mut().try_for_each(|source| source.look_up(registry))?;
         setup.registry = registry.clone();
         let bulk = setup.sources.iter().filter(|source| matches!(source.traffic, Traffic::Bulk(_)));
-        if bulk.map(|source| source.copies).sum::<u16>() > 1 {
-            return Err(ExperimentError::Invalid("more than one bulk source: a run can have one, and [[rival]]s".into()));
+        if bulk.map(|source| u32::from(source.copies)).sum::<u32>() > 1 {
+            return Err(ExperimentError::Invalid(
+                "more than one bulk source: a run can have one, and [[rival]]s".into(),
+            ));
         }
         if setup.paths.is_empty() {
             return Err(ExperimentError::Invalid("there is no [[path]]".into()));

@@ -68,7 +68,10 @@ pub(super) fn check_measure(name: &str) -> Result<(), String> {
     if known {
         Ok(())
     } else {
-        Err(format!("there is no measure `{name}`; there are: {}; and with a priority, as in `on_time:0`: {by_priority}", all()))
+        Err(format!(
+            "there is no measure `{name}`; there are: {}; and with a priority, as in `on_time:0`: {by_priority}",
+            all()
+        ))
     }
 }
 
