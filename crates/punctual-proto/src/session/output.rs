@@ -65,8 +65,6 @@ pub(super) struct Output {
     wake_at: Option<Instant>,
     /// When block data left last.
     last_data: Option<Instant>,
-    /// The same, of a block without a deadline.
-    last_bulk: Option<Instant>,
     /// The packet that left last, in the latest poll of QUIC.
     last_sent: Option<(PathId, u64)>,
     pub(super) source_bytes: u64,
@@ -87,7 +85,6 @@ impl Output {
             capacity: None,
             wake_at: None,
             last_data: None,
-            last_bulk: None,
             last_sent: None,
             source_bytes: 0,
             resent_bytes: 0,
@@ -304,9 +301,6 @@ impl Session {
         let filled = packetize::fill(&mut self.store, &cx, id, capacity, stamp, echo);
         debug_assert!(!filled.contents.is_empty(), "a block that may be sent has something to send");
         self.output.last_data = Some(now);
-        if self.store.get(id).is_some_and(|block| block.deadline.is_none()) {
-            self.output.last_bulk = Some(now);
-        }
         self.steering.keep_quiet_but(None);
         for path in paths {
             let copy = Datagram { path, contents: filled.contents.copy() };
@@ -350,27 +344,29 @@ impl Session {
         }
     }
 
-    /// Bulk data (without a deadline) may have taken a path's whole first window when a block with a deadline comes. That
-    /// one is lent some more, so that it need not wait a round trip for the first acknowledgement. A window that is not the
-    /// first one any more has been measured, and more than it holds would only queue.
+    /// A full window may keep a block with a deadline waiting for a round trip. It is lent some more where
+    /// - the window is the first one: what came before has taken it, and the first acknowledgement is still to come;
+    /// - the window is no larger than a first one, and so may well be too small (the path has become longer, say), and the block
+    ///   could make it now but not a round trip later.
+    ///
+    /// Not otherwise: what a window that has been measured does not hold would only queue.
     fn lend_window(&mut self, now: Instant, id: BlockId) -> bool {
-        let Some(bulk) = self.output.last_bulk else { return false };
-        if self.store.get(id).is_none_or(|block| block.deadline.is_none()) {
-            return false;
-        }
+        let Some(due) = self.store.get(id).and_then(|block| block.due()) else { return false };
         let first_window = u64::from(self.config.initial_window_packets) * BASE_PACKET;
-        for view in &mut self.output.views {
+        let now_or_never = |view: &PathView| {
+            let arrival = now + view.one_way_delay;
+            view.window <= first_window && (arrival..arrival + view.rtt).contains(&due)
+        };
+        let lent = |view: &PathView| {
             let full = !view.ready && view.ready_at.is_none() && view.health == PathHealth::Active;
-            let by_bulk = now.saturating_duration_since(bulk) <= view.rtt;
-            if full
-                && by_bulk
-                && view.window == first_window
-                && view.in_flight + BASE_PACKET <= view.window + first_window / 2
-            {
-                let paced = self.paths.get(view.id).and_then(|path| path.paced_until(now));
-                view.ready = paced.is_none();
-                view.ready_at = paced;
-            }
+            let room = view.in_flight + BASE_PACKET <= view.window + first_window / 2;
+            full && room && (view.window == first_window || now_or_never(view))
+        };
+        let lent: Vec<bool> = self.output.views.iter().map(lent).collect();
+        for (view, _) in self.output.views.iter_mut().zip(lent).filter(|(_, lent)| *lent) {
+            let paced = self.paths.get(view.id).and_then(|path| path.paced_until(now));
+            view.ready = paced.is_none();
+            view.ready_at = paced;
         }
         self.output.views.iter().any(|view| view.ready)
     }
