@@ -83,7 +83,7 @@ pub struct DirectionSpec {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(untagged, expecting = "a value, or steps of [time, value], or { steps = [[time, value], …], repeat = time }")]
 enum Steps<T> {
-    Steps(Vec<(Time, T)>),
+    Changing(Vec<(Time, T)>),
     Repeating { steps: Vec<(Time, T)>, repeat: Time },
     Fixed(T),
 }
@@ -279,7 +279,7 @@ impl<T> Steps<T> {
     fn schedule<U>(&self, convert: impl Fn(&T) -> U) -> Result<Schedule<U>, ExperimentError> {
         let (steps, repeat) = match self {
             Self::Fixed(value) => return Ok(Schedule::fixed(convert(value))),
-            Self::Steps(steps) => (steps, None),
+            Self::Changing(steps) => (steps, None),
             Self::Repeating { steps, repeat } => (steps, Some(repeat)),
         };
         let mut steps = steps.iter();

@@ -12,7 +12,7 @@ use crate::{
 
 /// A flow in a world.
 pub(super) enum Flow {
-    Punctual(punctual::Pair),
+    Punctual(Box<punctual::Pair>),
     Quic(quic::Pair),
 }
 
@@ -29,7 +29,7 @@ impl Flow {
         Ok(match &contender.transport {
             Transport::Punctual { .. } => {
                 let session = contender.session(stage.session.clone());
-                Self::Punctual(punctual::Pair::add(world, &session, &stage.registry, plan, ledger)?)
+                Self::Punctual(Box::new(punctual::Pair::add(world, &session, &stage.registry, plan, ledger)?))
             }
             Transport::Quic { multiplexer, multipath, congestion } => {
                 let mut config = Config::new(seed);

@@ -77,7 +77,7 @@ fn lead(results: &Results, cast: &Cast) -> String {
 fn code(text: &str) -> String {
     let mut parts: Vec<&str> = text.split('`').collect();
     // One without a partner is only a backtick.
-    let alone = if parts.len() % 2 == 0 { parts.pop() } else { None };
+    let alone = if parts.len().is_multiple_of(2) { parts.pop() } else { None };
     let mut html = String::new();
     for (n, part) in parts.into_iter().enumerate() {
         html.push_str(&if n % 2 == 1 { format!("<code>{part}</code>") } else { part.to_owned() });

@@ -1,6 +1,6 @@
 //! Running experiments: every cell, every seed, on all cores.
 //!
-//! A run depends on its cell and its seed only, so runs may be done in any order. Each goes into a [journal](journal) as it is
+//! A run depends on its cell and its seed only, so runs may be done in any order. Each goes into a [journal] as it is
 //! finished. When all are there they are read back in the experiment's order, and from them come the files and the
 //! [`Results`]: the same to the byte, whatever the order was, and however often the experiment was interrupted.
 

@@ -90,7 +90,9 @@ mod tests {
         let slow = PathView { min_one_way_delay: MS * 40, ..path(1) };
         assert_eq!(Earliest.choose(&fragment(), &[fast, slow], now), PathChoice::Wait);
         // 25 kB take 25 ms on the fast path, and 5 ms until it is ready: the slow one is no later.
-        for (size, ahead, expected) in [(24_000, 0, false), (26_000, 0, true), (1_000, 24_000, false), (1_000, 25_000, true)] {
+        for (size, ahead, expected) in
+            [(24_000, 0, false), (26_000, 0, true), (1_000, 24_000, false), (1_000, 25_000, true)]
+        {
             let block = BlockView { size, unsent: size, ..fragment().block };
             let choice = Earliest.choose(&FragmentView { block, ahead, ..fragment() }, &[fast, slow], now);
             assert_eq!(choice != PathChoice::Wait, expected, "{size} {ahead}");
