@@ -4,7 +4,7 @@ CARGO ?= cargo
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint licences bench fuzz
+.PHONY: help setup demo test example lint licences bench fuzz
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
@@ -18,12 +18,17 @@ demo: setup ## build the program and show blocks arriving before their deadlines
 
 test: setup ## all tests, documentation examples included
 	$(CARGO) test --workspace
-	cp Cargo.lock examples/own-scheduler/
-	CARGO_TARGET_DIR=$${CARGO_TARGET_DIR:-target} $(CARGO) test --manifest-path examples/own-scheduler/Cargo.toml
+
+# With the versions of the workspace, and what is built of them already.
+EXAMPLE = cp Cargo.lock examples/own-scheduler/ && CARGO_TARGET_DIR=$${CARGO_TARGET_DIR:-target} $(CARGO)
+
+example: ## the example of a user's own scheduler: build it and run its test
+	$(EXAMPLE) test --manifest-path examples/own-scheduler/Cargo.toml
 
 lint: ## formatting, clippy and documentation, warnings denied
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(EXAMPLE) clippy --manifest-path examples/own-scheduler/Cargo.toml --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --workspace
 
 licences: ## licences of all dependencies against deny.toml

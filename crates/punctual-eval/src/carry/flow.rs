@@ -10,7 +10,8 @@ use crate::{
     registry::UnknownName,
 };
 
-/// A flow in a world.
+/// A flow in a world. There are a handful in a run, so their size does not matter.
+#[allow(clippy::large_enum_variant)]
 pub(super) enum Flow {
     Punctual(Box<punctual::Pair>),
     Quic(quic::Pair),
