@@ -36,16 +36,30 @@ pub(super) struct Turn {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Job {
     pub(super) turn: Turn,
+    /// Seconds it may come later than it is due, once it is in.
+    pub(super) grace: f64,
     pub(super) unsent: u64,
 }
 
-/// Which of the two paces a question is asked for.
+impl Job {
+    /// When it has to be out.
+    pub(super) fn due(&self, pace: Pace) -> f64 {
+        match pace {
+            Pace::Entry | Pace::Ahead => self.turn.due,
+            Pace::Stay => self.turn.due + self.grace,
+        }
+    }
+}
+
+/// Which of the paces a question is asked for.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Pace {
     /// The cautious one, for blocks that want to get in.
     Entry = 0,
     /// The hopeful one, for those that are in.
     Stay = 1,
+    /// The one at which those that are in must still make it when another is sent ahead of its turn.
+    Ahead = 2,
 }
 
 /// The queue.
@@ -54,7 +68,7 @@ pub(super) struct Queue {
     nodes: Slab<Node>,
     root: u32,
     /// Seconds per byte, by [`Pace`].
-    paces: [f64; 2],
+    paces: [f64; 3],
 }
 
 #[derive(Debug)]
@@ -71,14 +85,16 @@ struct Node {
 #[derive(Debug, Clone, Copy)]
 struct Total {
     bytes: u64,
-    start: [f64; 2],
+    start: [f64; 3],
     /// The one to give up first. `None` only if there are no blocks.
     weakest: Option<Job>,
+    /// The most important; of equals the one due first. `None` only if there are no blocks.
+    foremost: Option<Turn>,
 }
 
 const NONE: u32 = u32::MAX;
 
-const EMPTY: Total = Total { bytes: 0, start: [f64::INFINITY; 2], weakest: None };
+const EMPTY: Total = Total { bytes: 0, start: [f64::INFINITY; 3], weakest: None, foremost: None };
 
 impl Eq for Turn {}
 
@@ -91,6 +107,15 @@ impl Ord for Turn {
 impl PartialOrd for Turn {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
+    }
+}
+
+impl Turn {
+    fn more_important(a: Option<Self>, b: Option<Self>) -> Option<Self> {
+        match (a, b) {
+            (Some(a), Some(b)) => Some(if (b.priority, b) < (a.priority, a) { b } else { a }),
+            (a, b) => a.or(b),
+        }
     }
 }
 
@@ -110,15 +135,15 @@ impl Job {
 
 impl Queue {
     pub(super) fn new() -> Self {
-        Self { nodes: Slab::new(), root: NONE, paces: [0.0; 2] }
+        Self { nodes: Slab::new(), root: NONE, paces: [0.0; 3] }
     }
 
     pub(super) fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Sets the seconds a byte takes, for entry and for staying. Goes through all blocks.
-    pub(super) fn set_paces(&mut self, paces: [f64; 2]) {
+    /// Sets the seconds a byte takes, by [`Pace`]. Goes through all blocks.
+    pub(super) fn set_paces(&mut self, paces: [f64; 3]) {
         self.paces = paces;
         self.sum_all(self.root);
     }
@@ -144,13 +169,20 @@ impl Queue {
         self.set_below(self.root, turn, unsent);
     }
 
-    /// The block that is due first.
-    pub(super) fn first(&self) -> Option<BlockId> {
-        let mut at = self.nodes.get(self.root as usize)?;
-        while let Some(left) = self.nodes.get(at.left as usize) {
-            at = left;
+    /// The most important block of those up to and including `last`, all if that is `None`; of equals the one due first.
+    pub(super) fn foremost(&self, last: Option<Turn>) -> Option<BlockId> {
+        let mut foremost = None;
+        let mut at = self.root;
+        while let Some(node) = self.nodes.get(at as usize) {
+            at = if last.is_none_or(|last| node.job.turn <= last) {
+                let these = Turn::more_important(self.total(node.left).foremost, Some(node.job.turn));
+                foremost = Turn::more_important(foremost, these);
+                node.right
+            } else {
+                node.left
+            };
         }
-        Some(at.job.turn.id)
+        foremost.map(|turn| turn.id)
     }
 
     /// The first block that would be late if sending began at `time` (seconds).
@@ -162,10 +194,15 @@ impl Queue {
     pub(super) fn first_late_with(&self, pace: Pace, time: f64, job: &Job) -> Option<Turn> {
         let seconds_per_byte = self.paces[pace as usize];
         let bytes = self.bytes_before(job.turn) + job.unsent;
-        if job.turn.due - seconds_per_byte * (bytes as f64) < time {
+        if job.due(pace) - seconds_per_byte * (bytes as f64) < time {
             return Some(job.turn);
         }
         self.late_below(self.root, pace, Some(job.turn), job.unsent, time)
+    }
+
+    /// The least important block there is, as [`Queue::weakest`] has it.
+    pub(super) fn weakest_of_all(&self) -> Option<Job> {
+        self.total(self.root).weakest
     }
 
     /// The block to give up first among those up to and including `last`: of the least important the one with most to
@@ -192,7 +229,7 @@ impl Queue {
         let mut waiting = Some(job);
         let mut send = |next: &Job, counts: bool| {
             bytes += next.unsent;
-            in_time &= !counts || next.turn.due - self.paces[pace as usize] * bytes as f64 >= time;
+            in_time &= !counts || next.due(pace) - self.paces[pace as usize] * bytes as f64 >= time;
         };
         self.each(self.root, &mut |other| {
             if let Some(job) = waiting.take_if(|job| job.turn < other.turn) {
@@ -222,13 +259,14 @@ impl Queue {
         let node = &self.nodes[at as usize];
         let (left, right) = (self.total(node.left), self.total(node.right));
         let bytes = left.bytes + node.job.unsent;
-        let start = |pace: usize| {
-            let alone = node.job.turn.due.min(right.start[pace]);
-            left.start[pace].min(alone - self.paces[pace] * bytes as f64)
+        let start = |pace: Pace| {
+            let alone = node.job.due(pace).min(right.start[pace as usize]);
+            left.start[pace as usize].min(alone - self.paces[pace as usize] * bytes as f64)
         };
-        let start = [start(0), start(1)];
+        let start = [start(Pace::Entry), start(Pace::Stay), start(Pace::Ahead)];
         let weakest = Job::weaker(Job::weaker(left.weakest, right.weakest), Some(node.job));
-        self.nodes[at as usize].total = Total { bytes: bytes + right.bytes, start, weakest };
+        let foremost = Turn::more_important(Turn::more_important(left.foremost, right.foremost), Some(node.job.turn));
+        self.nodes[at as usize].total = Total { bytes: bytes + right.bytes, start, weakest, foremost };
     }
 
     fn sum_all(&mut self, at: u32) {
@@ -352,7 +390,7 @@ impl Queue {
             if let Some(turn) = self.late_below(node.left, pace, after, before, time) {
                 return Some(turn);
             }
-            if node.job.turn.due - seconds(bytes) < time {
+            if node.job.due(pace) - seconds(bytes) < time {
                 return Some(node.job.turn);
             }
         }
@@ -370,10 +408,10 @@ mod tests {
     struct Naive(Vec<Job>);
 
     impl Naive {
-        fn late(&self, pace: f64, time: f64) -> impl Iterator<Item = Turn> {
+        fn late(&self, pace: Pace, paces: [f64; 3], time: f64) -> impl Iterator<Item = Turn> {
             let late = self.0.iter().scan(0, move |bytes, job| {
                 *bytes += job.unsent;
-                Some((job.turn.due - pace * (*bytes as f64) < time).then_some(job.turn))
+                Some((job.due(pace) - paces[pace as usize] * (*bytes as f64) < time).then_some(job.turn))
             });
             late.flatten()
         }
@@ -390,26 +428,25 @@ mod tests {
         // Paces and times are sums of few powers of two, so that nothing is rounded.
         #[test]
         fn it_answers_like_a_list(
-            steps in prop::collection::vec((0u8..6, 0u64..40, 0u32..64, 0u8..3, 1u64..100), 1..120),
-            paces in (1u32..8, 1u32..8),
+            steps in prop::collection::vec((0u8..6, 0u64..40, 0u32..64, 0u32..8, 0u8..3, 1u64..100), 1..120),
+            paces in (1u32..8, 1u32..8, 1u32..8),
             time in 0u32..64,
         ) {
-            let paces = [f64::from(paces.0) / 64.0, f64::from(paces.1) / 64.0];
+            let paces = [f64::from(paces.0) / 64.0, f64::from(paces.1) / 64.0, f64::from(paces.2) / 64.0];
             let time = f64::from(time);
             let mut queue = Queue::new();
             queue.set_paces(paces);
             let mut naive = Naive(Vec::new());
-            for (kind, id, due, priority, unsent) in steps {
-                let job = Job { turn: Turn { due: f64::from(due), priority, id: BlockId(id) }, unsent };
+            for (kind, id, due, grace, priority, unsent) in steps {
+                let job = Job { turn: Turn { due: f64::from(due), priority, id: BlockId(id) }, grace: f64::from(grace), unsent };
                 match naive.0.iter().position(|other| other.turn.id == job.turn.id) {
                     None => {
-                        for pace in [Pace::Entry, Pace::Stay] {
-                            let seconds = paces[pace as usize];
-                            let late = naive.with(job).late(seconds, time).find(|&turn| turn >= job.turn);
+                        for pace in [Pace::Entry, Pace::Stay, Pace::Ahead] {
+                            let late = naive.with(job).late(pace, paces, time).find(|&turn| turn >= job.turn);
                             prop_assert_eq!(queue.first_late_with(pace, time, &job), late);
                             let ignored = |other: &Job| other.turn.priority > priority;
                             let rest = Naive(naive.0.iter().copied().filter(|other| !ignored(other)).collect());
-                            let fits = rest.with(job).late(seconds, time).all(|turn| turn < job.turn);
+                            let fits = rest.with(job).late(pace, paces, time).all(|turn| turn < job.turn);
                             prop_assert_eq!(queue.fits_without(pace, time, &job, ignored), fits);
                         }
                         queue.insert(job);
@@ -426,11 +463,15 @@ mod tests {
                     Some(_) => queue.set_paces(paces),
                 }
                 prop_assert_eq!(queue.len(), naive.0.len());
-                prop_assert_eq!(queue.first(), naive.0.first().map(|job| job.turn.id));
-                for pace in [Pace::Entry, Pace::Stay] {
-                    prop_assert_eq!(queue.first_late(pace, time), naive.late(paces[pace as usize], time).next());
+                for pace in [Pace::Entry, Pace::Stay, Pace::Ahead] {
+                    prop_assert_eq!(queue.first_late(pace, time), naive.late(pace, paces, time).next());
                 }
                 let until = naive.0.iter().filter(|other| other.turn <= job.turn);
+                let foremost = until.clone().min_by_key(|other| (other.turn.priority, other.turn));
+                prop_assert_eq!(queue.foremost(Some(job.turn)), foremost.map(|job| job.turn.id));
+                let foremost = naive.0.iter().min_by_key(|other| (other.turn.priority, other.turn));
+                prop_assert_eq!(queue.foremost(None), foremost.map(|job| job.turn.id));
+                prop_assert_eq!(queue.weakest_of_all(), naive.0.iter().copied().max_by_key(Job::weakness));
                 prop_assert_eq!(queue.weakest(job.turn), until.copied().max_by_key(Job::weakness));
             }
         }
@@ -440,7 +481,7 @@ mod tests {
     fn it_stays_shallow() {
         let mut queue = Queue::new();
         for id in 0..10_000 {
-            queue.insert(Job { turn: Turn { due: id as f64, priority: 0, id: BlockId(id) }, unsent: 1 });
+            queue.insert(Job { turn: Turn { due: id as f64, priority: 0, id: BlockId(id) }, grace: 0.0, unsent: 1 });
         }
         fn depth(queue: &Queue, at: u32) -> usize {
             queue.nodes.get(at as usize).map_or(0, |node| 1 + depth(queue, node.left).max(depth(queue, node.right)))
