@@ -14,6 +14,7 @@ mod config;
 mod demo;
 mod eval;
 mod exit;
+mod out;
 mod recv;
 mod route;
 mod send;

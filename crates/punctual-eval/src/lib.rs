@@ -22,5 +22,6 @@ pub mod registry;
 pub mod report;
 pub mod results;
 pub mod run;
+pub mod svg;
 pub mod units;
 pub mod workload;

@@ -2,64 +2,42 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
-/// Numbers in JSON, which has neither infinity nor NaN: both are `null` there, and come back as infinity.
-mod endless {
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
-        value.serialize(serializer)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-        Ok(Option::deserialize(deserializer)?.unwrap_or(f64::INFINITY))
-    }
+/// JSON has neither infinity nor NaN, and serde_json writes `null` for both. A number that is `null` comes back infinite.
+fn endless<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::INFINITY))
 }
 
-/// The same for lists, in which what is missing is NaN.
-mod gaps {
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(values: &Vec<f64>, serializer: S) -> Result<S::Ok, S::Error> {
-        values.serialize(serializer)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f64>, D::Error> {
-        let values: Vec<Option<f64>> = Vec::deserialize(deserializer)?;
-        Ok(values.into_iter().map(|value| value.unwrap_or(f64::NAN)).collect())
-    }
+/// In a list, what is `null` was missing.
+fn with_gaps<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f64>, D::Error> {
+    Vec::deserialize(deserializer).map(fill_gaps)
 }
 
 /// The same for lists of lists.
-mod gaps2 {
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+fn all_with_gaps<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Vec<f64>>, D::Error> {
+    let lists: Vec<Vec<Option<f64>>> = Vec::deserialize(deserializer)?;
+    Ok(lists.into_iter().map(fill_gaps).collect())
+}
 
-    pub(super) fn serialize<S: Serializer>(values: &Vec<Vec<f64>>, serializer: S) -> Result<S::Ok, S::Error> {
-        values.serialize(serializer)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Vec<f64>>, D::Error> {
-        let values: Vec<Vec<Option<f64>>> = Vec::deserialize(deserializer)?;
-        let known = |values: Vec<Option<f64>>| values.into_iter().map(|value| value.unwrap_or(f64::NAN)).collect();
-        Ok(values.into_iter().map(known).collect())
-    }
+fn fill_gaps(values: Vec<Option<f64>>) -> Vec<f64> {
+    values.into_iter().map(|value| value.unwrap_or(f64::NAN)).collect()
 }
 
 /// A figure over the seeds of a cell.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Stat {
     /// The mean; infinite (`None` in JSON) if a run's value was.
-    #[serde(with = "endless")]
+    #[serde(deserialize_with = "endless")]
     pub mean: f64,
     /// Half the width of the 95 % confidence interval of the mean (Student's t); 0 with a single seed.
-    #[serde(with = "endless")]
+    #[serde(deserialize_with = "endless")]
     pub half_width: f64,
     /// The least of the runs' values.
-    #[serde(with = "endless")]
+    #[serde(deserialize_with = "endless")]
     pub min: f64,
     /// The greatest.
-    #[serde(with = "endless")]
+    #[serde(deserialize_with = "endless")]
     pub max: f64,
     /// Runs that had a value.
     pub n: u32,
@@ -83,16 +61,16 @@ pub struct PriorityCell {
 pub struct Timeline {
     /// For each priority (as in [`Cell::priorities`]), by the second of hand-over: the mean share on time; NaN where none were
     /// handed over.
-    #[serde(with = "gaps2")]
+    #[serde(deserialize_with = "all_with_gaps")]
     pub on_time: Vec<Vec<f64>>,
     /// The least of the seeds' shares.
-    #[serde(with = "gaps2")]
+    #[serde(deserialize_with = "all_with_gaps")]
     pub on_time_min: Vec<Vec<f64>>,
     /// New block bytes that arrived, Mbit/s, in bins of [`bin_ms`](Self::bin_ms).
-    #[serde(with = "gaps")]
+    #[serde(deserialize_with = "with_gaps")]
     pub arrivals_mbps: Vec<f64>,
     /// Bytes in the first path's queue at the end of each bin.
-    #[serde(with = "gaps")]
+    #[serde(deserialize_with = "with_gaps")]
     pub queue_bytes: Vec<f64>,
     /// Width of a bin, milliseconds.
     pub bin_ms: f64,
@@ -166,10 +144,10 @@ pub struct Verdict {
     /// Where the decisive case is: the one closest to failing, or that fails most.
     pub worst: String,
     /// The measured value; NaN if there was nothing to measure, which fails.
-    #[serde(with = "endless")]
+    #[serde(deserialize_with = "endless")]
     pub value: f64,
     /// What it had to reach (or stay below).
-    #[serde(with = "endless")]
+    #[serde(deserialize_with = "endless")]
     pub threshold: f64,
     /// Whether it holds.
     pub holds: bool,

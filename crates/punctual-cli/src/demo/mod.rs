@@ -24,7 +24,7 @@ use std::{
 
 use punctual_eval::h264;
 
-use crate::{cli::DemoArgs, exit::Failure};
+use crate::{cli::DemoArgs, exit::Failure, out::line};
 use metrics::Summary;
 use relay::Carried;
 use scenario::Scenario;
@@ -131,15 +131,11 @@ fn introduce(stage: &Stage) {
 fn conclude(args: &DemoArgs, stage: &Stage, runs: &[Run], report: &Path) -> Result<(), Failure> {
     if args.json {
         let output = serde_json::to_string(&json::Output::new(runs, report));
-        println!("{}", output.map_err(|error| Failure::Other(error.to_string()))?);
-        return Ok(());
+        return line(output.map_err(|error| Failure::Other(error.to_string()))?);
     }
-    println!("{}", table::render(runs, stage.interval));
-    println!("the report: {}", report.display());
-    for run in runs {
-        println!("to watch:   {}", run.clip.display());
-    }
-    Ok(())
+    line(table::render(runs, stage.interval))?;
+    line(format_args!("the report: {}", report.display()))?;
+    runs.iter().try_for_each(|run| line(format_args!("to watch:   {}", run.clip.display())))
 }
 
 /// The command that makes this demo again.

@@ -7,7 +7,7 @@ use punctual_eval::results::{Cell, Results};
 use serde_json::{Map, Value};
 
 use super::{args::CompareArgs, json::number, table};
-use crate::exit::Failure;
+use crate::{exit::Failure, out::line};
 
 pub(super) fn run(args: &CompareArgs) -> Result<(), Failure> {
     let (a, b) = (read(&args.a)?, read(&args.b)?);
@@ -16,15 +16,13 @@ pub(super) fn run(args: &CompareArgs) -> Result<(), Failure> {
         return Err(Failure::Usage("the two have no cell in common: other parameters, or other contenders".into()));
     }
     if args.json {
-        pairs.iter().for_each(|(a, b)| println!("{}", object(a, b, &args.measure)));
-    } else {
-        println!("{}", side_by_side(&pairs, &args.measure));
-        let others = a.cells.len() + b.cells.len() - 2 * pairs.len();
-        if others > 0 {
-            println!("{others} cells are in only one of the two");
-        }
+        return pairs.iter().try_for_each(|(a, b)| line(object(a, b, &args.measure)));
     }
-    Ok(())
+    line(side_by_side(&pairs, &args.measure))?;
+    match a.cells.len() + b.cells.len() - 2 * pairs.len() {
+        0 => Ok(()),
+        others => line(format_args!("{others} cells are in only one of the two")),
+    }
 }
 
 fn read(path: &Path) -> Result<Results, Failure> {

@@ -7,35 +7,31 @@ use punctual_eval::{
 };
 use serde_json::{Map, Value, json};
 
+use crate::{exit::Failure, out::line};
+
 /// A number; `null` if it is none, or infinite.
 pub(super) fn number(value: Option<f64>) -> Value {
     value.and_then(serde_json::Number::from_f64).map_or(Value::Null, Value::Number)
 }
 
-pub(super) fn list(experiments: &[Experiment]) {
-    for experiment in experiments {
+pub(super) fn list(experiments: &[Experiment]) -> Result<(), Failure> {
+    experiments.iter().try_for_each(|experiment| {
         let head = &experiment.head;
-        println!(
-            "{}",
-            json!({ "name": experiment.name, "title": head.title, "source": head.source, "seeds": head.seeds })
-        );
-    }
+        line(json!({ "name": experiment.name, "title": head.title, "source": head.source, "seeds": head.seeds }))
+    })
 }
 
-pub(super) fn cells(results: &Results) {
-    results.cells.iter().for_each(|cell| println!("{}", object(&results.name, cell)));
+pub(super) fn cells(results: &Results) -> Result<(), Failure> {
+    results.cells.iter().try_for_each(|cell| line(object(&results.name, cell)))
 }
 
-pub(super) fn verdicts(results: &Results) {
-    for verdict in &results.verdicts {
-        println!(
-            "{}",
-            json!({
-                "experiment": results.name, "must": verdict.must, "holds": verdict.holds,
-                "value": number(Some(verdict.value)), "threshold": number(Some(verdict.threshold)), "where": verdict.worst,
-            })
-        );
-    }
+pub(super) fn verdicts(results: &Results) -> Result<(), Failure> {
+    results.verdicts.iter().try_for_each(|verdict| {
+        line(json!({
+            "experiment": results.name, "must": verdict.must, "holds": verdict.holds,
+            "value": number(Some(verdict.value)), "threshold": number(Some(verdict.threshold)), "where": verdict.worst,
+        }))
+    })
 }
 
 fn object(experiment: &str, cell: &Cell) -> Value {

@@ -27,25 +27,20 @@ use punctual_eval::{
     run::{self, Options, Progress, RunError},
 };
 
-use crate::exit::Failure;
+use crate::{exit::Failure, out::line};
 
 /// Does what the command line asks for.
 pub(crate) async fn run(args: &EvalArgs, registry: &Registry) -> Result<(), Failure> {
     match &args.command {
         EvalCommand::List(list) => {
             let all = registry.experiments().map(|name| load(name, registry)).collect::<Result<Vec<_>, _>>()?;
-            if list.json {
-                json::list(&all)
-            } else {
-                println!("{}", table::list(&all))
-            }
-            Ok(())
+            if list.json { json::list(&all) } else { line(table::list(&all)) }
         }
         EvalCommand::Show(args) => show(args, registry),
         EvalCommand::Run(args) => {
             for name in &args.experiments {
                 let (results, directory) = perform(name, args, registry).await?;
-                conclude(&results, &directory, args);
+                conclude(&results, &directory, args)?;
             }
             Ok(())
         }
@@ -91,28 +86,25 @@ fn prepare(name: &str, args: &RunArgs, registry: &Registry) -> Result<Experiment
 fn show(args: &ShowArgs, registry: &Registry) -> Result<(), Failure> {
     let experiment = load(&args.experiment, registry)?;
     let cells = experiment.cells().map_err(|error| Failure::Usage(error.to_string()))?;
-    println!(
-        "# {}: {} cells, {} seeds each\n{}",
-        experiment.name,
-        cells.len(),
-        experiment.head.seeds,
-        experiment.text().trim_end()
-    );
-    Ok(())
+    let (name, text) = (&experiment.name, experiment.text());
+    line(format_args!("# {name}: {} cells, {} seeds each", cells.len(), experiment.head.seeds))?;
+    line(text.trim_end())
 }
 
 /// Runs an experiment and writes its files.
 async fn perform(name: &str, args: &RunArgs, registry: &Registry) -> Result<(Results, PathBuf), Failure> {
     let experiment = prepare(name, args, registry)?;
     let directory = directory(&experiment.name, args);
-    let options = Options {
+    let mut options = Options {
         files: files(name, args),
-        threads: args.jobs.map_or_else(|| Options::new("").threads, |jobs| jobs.get().into()),
         fresh: args.fresh,
         command: command(name, args),
         blocks: !args.no_blocks,
         ..Options::new(&directory)
     };
+    if let Some(jobs) = args.jobs {
+        options.threads = jobs.get().into();
+    }
     let stop = Arc::new(AtomicBool::new(false));
     let interrupted = stop.clone();
     let watch = tokio::spawn(async move {
@@ -152,24 +144,24 @@ async fn check(args: &RunArgs, registry: &Registry) -> Result<(), Failure> {
         failed += results.verdicts.iter().filter(|verdict| !verdict.holds).count();
         judged += results.verdicts.len();
         if args.json {
-            json::verdicts(&results);
+            json::verdicts(&results)?;
         } else {
-            println!("{}", table::verdicts(&results));
-            println!("the report: {}", directory.join("report.html").display());
+            line(table::verdicts(&results))?;
+            line(format_args!("the report: {}", directory.join("report.html").display()))?;
         }
     }
     if failed > 0 { Err(Failure::Other(format!("{failed} of {judged} thresholds do not hold"))) } else { Ok(()) }
 }
 
-fn conclude(results: &Results, directory: &Path, args: &RunArgs) {
+fn conclude(results: &Results, directory: &Path, args: &RunArgs) -> Result<(), Failure> {
     if args.json {
         return json::cells(results);
     }
-    println!("{}", table::results(results));
+    line(table::results(results))?;
     if !results.verdicts.is_empty() || results.not_judged > 0 {
-        println!("{}", table::verdicts(results));
+        line(table::verdicts(results))?;
     }
-    println!("the report: {}", directory.join("report.html").display());
+    line(format_args!("the report: {}", directory.join("report.html").display()))
 }
 
 /// Characters of a directory's name.

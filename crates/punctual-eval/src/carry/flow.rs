@@ -10,8 +10,7 @@ use crate::{
     registry::UnknownName,
 };
 
-/// A flow in a world. There are a handful in a run, so their size does not matter.
-#[allow(clippy::large_enum_variant)]
+/// A flow in a world.
 pub(super) enum Flow {
     Punctual(Box<punctual::Pair>),
     Quic(quic::Pair),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use punctual_sim::{CrossTraffic, HandshakeError, HostId, LinkId, PathHandle, Pattern, World};
+use punctual_sim::{CrossTraffic, HandshakeError, HostId, LinkId, PathHandle, World};
 use thiserror::Error;
 
 use crate::{
@@ -137,7 +137,6 @@ fn cross(spec: &CrossSpec) -> CrossTraffic {
         None if spec.poisson => CrossTraffic::poisson(mbps),
         None => CrossTraffic::constant(mbps),
     };
-    debug_assert!(spec.on_off.is_none() || matches!(traffic.pattern, Pattern::Bursts { .. }));
     let traffic = traffic.packet(spec.packet.unwrap_or(traffic.packet)).from(spec.start.0);
     match spec.stop {
         Some(stop) => traffic.until(stop.0),

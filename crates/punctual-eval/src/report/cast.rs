@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use super::plot::{
-    Look,
+use super::plot::Look;
+use crate::{
+    results::Results,
     svg::{Shape, Svg, escape},
 };
-use crate::results::Results;
 
 /// Colours for ours and for references; the style has as many of each.
 const COLOURS: usize = 8;

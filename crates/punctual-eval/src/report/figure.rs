@@ -11,13 +11,15 @@ use super::{
         lines::Lines,
         scale::number,
         strips::{Strip, Strips},
-        svg::escape,
     },
     select::{Panel, Selection, value, values},
     table,
     words::{Measure, measure, with_unit},
 };
-use crate::results::{Cell, Figure, FigureKind, Results};
+use crate::{
+    results::{Cell, Figure, FigureKind, Results},
+    svg::escape,
+};
 
 /// Courses are drawn with at most this many points each.
 const MOST_BINS: usize = 240;

@@ -4,11 +4,13 @@ use std::fmt::Write as _;
 
 use super::{
     cast::Cast,
-    plot::svg::escape,
     select::title,
     words::{Measure, measure},
 };
-use crate::results::{FigureKind, Results, Verdict};
+use crate::{
+    results::{FigureKind, Results, Verdict},
+    svg::escape,
+};
 
 /// So many of ours are named in the sentence, beside one other.
 const OURS: usize = 2;

@@ -12,10 +12,12 @@ use std::collections::BTreeSet;
 
 use cast::Cast;
 use figure::Scene;
-use plot::svg::escape;
 use words::measure;
 
-use crate::results::{Figure, Results};
+use crate::{
+    results::{Figure, Results},
+    svg::escape,
+};
 
 /// The page: the result in a sentence, the first figure, the thresholds, the other figures, all results as tables, the set-up and the command. The same
 /// results give the same page.

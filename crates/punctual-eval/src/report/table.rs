@@ -4,11 +4,14 @@ use std::{collections::BTreeSet, fmt::Write as _};
 
 use super::{
     figure::Scene,
-    plot::{scale::percent, svg::escape},
+    plot::scale::percent,
     select::{Panel, Selection, title, value, values},
     words::{Measure, known, measure, with_unit},
 };
-use crate::results::{Cell, Results, Stat};
+use crate::{
+    results::{Cell, Results, Stat},
+    svg::escape,
+};
 
 /// The columns of the results, where any run had a value.
 const COLUMNS: [&str; 8] =

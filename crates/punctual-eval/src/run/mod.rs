@@ -107,11 +107,8 @@ pub struct Progress {
     pub total: usize,
 }
 
-/// Names of the files of an experiment's directory.
-pub const FILES: [&str; 4] = ["report.html", "results.json", "runs.parquet", "blocks.parquet"];
-
 /// A run that is to be done.
-struct Job1<'a> {
+struct Pending<'a> {
     key: RunKey,
     plan: &'a CellPlan,
 }
@@ -138,8 +135,8 @@ pub fn run(
     let seeds = experiment.head.seeds;
     let all = (0u32..).zip(&cells).flat_map(|(cell, plan)| (1..=seeds).map(move |seed| (RunKey { cell, seed }, plan)));
     let known: BTreeSet<RunKey> = done.into_iter().collect();
-    let jobs: Vec<Job1<'_>> =
-        all.filter(|(key, _)| !known.contains(key)).map(|(key, plan)| Job1 { key, plan }).collect();
+    let jobs: Vec<Pending<'_>> =
+        all.filter(|(key, _)| !known.contains(key)).map(|(key, plan)| Pending { key, plan }).collect();
     let total = cells.len() * seeds as usize;
     let journal = Mutex::new(journal);
     work(&jobs, options, total, &journal, stop, progress)?;
@@ -149,7 +146,7 @@ pub fn run(
 
 /// Does the jobs, in order of their numbers, on several threads.
 fn work(
-    jobs: &[Job1<'_>],
+    jobs: &[Pending<'_>],
     options: &Options,
     total: usize,
     journal: &Mutex<Journal>,
@@ -203,7 +200,7 @@ impl<'a> Network<'a> {
     }
 }
 
-fn one<'a>(job: &Job1<'a>, network: &mut Network<'a>, files: &Files) -> Result<(RunRecord, BoundFigures), RunError> {
+fn one<'a>(job: &Pending<'a>, network: &mut Network<'a>, files: &Files) -> Result<(RunRecord, BoundFigures), RunError> {
     let setup = &job.plan.setup;
     let stage = Stage::over(network.of(setup, files)?, setup, files, job.key.seed.into())?;
     let record = carry::run(&stage, &job.plan.contender, job.key.seed.into()).map_err(|error| RunError::Carry {
@@ -299,14 +296,15 @@ fn gather(
 
 /// What a journal must have been made by to be gone on with: the same cells, files and program.
 ///
-/// Every cell's stage is built for it, so what cannot be built is known before anything is run.
+/// The stage of every cell is built for it, so what cannot be built is known before anything is run.
 fn fingerprint(cells: &[CellPlan], files: &Files) -> Result<u64, RunError> {
     let mut hasher = SipHasher13::new();
     // All that a run depends on; neither how many seeds there are nor what is made of the results.
     hasher.write(format!("{cells:?}").as_bytes());
     let (files, seen) = files.watched();
-    for cell in cells {
-        Stage::new(&cell.setup, &files, 1)?;
+    // Contenders seldom change the setup, and they change fastest.
+    for same in cells.chunk_by(|a, b| a.setup == b.setup) {
+        Stage::new(&same[0].setup, &files, 1)?;
     }
     hasher.write_u64(seen.fingerprint());
     if let Some(mut program) = std::env::current_exe().ok().and_then(|path| File::open(path).ok()) {

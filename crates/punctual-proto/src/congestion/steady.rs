@@ -20,11 +20,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::dispersion::{Bursts, Busy};
 use noq_proto::{
     RttEstimator,
     congestion::{Controller, ControllerFactory, ControllerMetrics},
 };
+
+use super::dispersion::{Bursts, Busy};
 
 /// How fast start-up grows: the least that doubles the rate each round (BBR's 2/ln 2).
 const STARTUP_GAIN: f64 = 2.77;

@@ -362,11 +362,12 @@ impl Session {
             let room = view.in_flight + BASE_PACKET <= view.window + first_window / 2;
             full && room && (view.window == first_window || now_or_never(view))
         };
-        let lent: Vec<bool> = self.output.views.iter().map(lent).collect();
-        for (view, _) in self.output.views.iter_mut().zip(lent).filter(|(_, lent)| *lent) {
-            let paced = self.paths.get(view.id).and_then(|path| path.paced_until(now));
-            view.ready = paced.is_none();
-            view.ready_at = paced;
+        for view in &mut self.output.views {
+            if lent(view) {
+                let paced = self.paths.get(view.id).and_then(|path| path.paced_until(now));
+                view.ready = paced.is_none();
+                view.ready_at = paced;
+            }
         }
         self.output.views.iter().any(|view| view.ready)
     }

@@ -1,15 +1,14 @@
 //! The report of a demo: one HTML page that needs nothing else, in light and dark.
 
 mod plots;
-mod svg;
+mod scale;
 
 use std::{fmt::Write as _, time::Duration};
 
-use punctual_eval::h264::Kind;
+use punctual_eval::{h264::Kind, svg::escape};
 
 use super::{Run, stage::Stage, table};
 use plots::{Scene, percent};
-use svg::escape;
 
 /// The page.
 pub(super) fn page(stage: &Stage, runs: &[Run], command: &str) -> String {

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use punctual_eval::svg::{Anchor, Svg};
+
 use super::{
     super::{Run, impair::LinkSpec, relay::BIN, stage::Stage},
-    svg::{Anchor, Scale, Svg},
+    scale::Scale,
 };
 
 /// Width of a plot across the page, in its own units; text is 12 of them high.
@@ -112,7 +114,7 @@ impl Scene<'_> {
             let share = |n: usize| n as f64 / run.delays.len().max(1) as f64;
             let steps = delays.iter().zip(0..).flat_map(|(&ms, n)| [(ms, share(n)), (ms, share(n + 1))]);
             let last = (x.domain.1, share(delays.len()));
-            svg.curve(run.name, steps.chain([last]).map(|(ms, share)| (x.at(ms), y.at(share))));
+            svg.curve(run.name, steps.chain([last]).map(|(ms, share)| (x.at(ms), y.at(share))), "");
         }
         svg.finish()
     }
@@ -137,12 +139,17 @@ impl Scene<'_> {
             for (link, path) in links.iter().zip(0..) {
                 let rate = rate_at(link, span[0]) / 1e6;
                 let (low, high) = (y.at(below), y.at(below + rate));
-                svg.rect(&format!("path-{path}"), (x.at(span[0]), high), (x.at(span[1]) - x.at(span[0]), low - high));
+                svg.rect(
+                    &format!("path-{path}"),
+                    (x.at(span[0]), high),
+                    (x.at(span[1]) - x.at(span[0]), low - high),
+                    "",
+                );
                 below += rate;
             }
         }
-        svg.curve("demand-edge", self.demand().into_iter().map(|(at, mbits)| (x.at(at), y.at(mbits))));
-        svg.curve("demand", self.demand().into_iter().map(|(at, mbits)| (x.at(at), y.at(mbits))));
+        svg.curve("demand-edge", self.demand().into_iter().map(|(at, mbits)| (x.at(at), y.at(mbits))), "");
+        svg.curve("demand", self.demand().into_iter().map(|(at, mbits)| (x.at(at), y.at(mbits))), "");
         time_axis(&mut svg, &x, H - 28.0);
         svg.finish()
     }
@@ -201,7 +208,7 @@ impl Scene<'_> {
                 let mbits = bytes as f64 * 8e-6 / span;
                 let (low, high) = (y.at(below), y.at(below + mbits));
                 let width = x.at(from + span) - x.at(from) - 1.5;
-                svg.rect(&format!("path-{path}"), (x.at(from) + 0.75, high), (width, low - high));
+                svg.rect(&format!("path-{path}"), (x.at(from) + 0.75, high), (width, low - high), "");
                 below += mbits;
             }
         }
@@ -217,7 +224,7 @@ impl Scene<'_> {
 
     fn shade(&self, svg: &mut Svg, x: &Scale, top: f64, height: f64) {
         for (from, to) in self.dips() {
-            svg.rect("band", (x.at(from), top), (x.at(to) - x.at(from), height));
+            svg.rect("band", (x.at(from), top), (x.at(to) - x.at(from), height), "");
         }
     }
 }

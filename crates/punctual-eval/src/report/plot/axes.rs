@@ -3,8 +3,8 @@
 use super::{
     Size, XAxis, YAxis,
     scale::{Scale, number, tick_label},
-    svg::{Anchor, Svg, text_width},
 };
+use crate::svg::{Anchor, Svg, text_width};
 
 /// Height of the row above the scale for infinite values.
 const ROW: f64 = 22.0;

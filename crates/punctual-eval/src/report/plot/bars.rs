@@ -1,10 +1,7 @@
 //! A measure by category: a group of bars each, with whiskers, and ticks for the bound.
 
-use super::{
-    Point, Series, Size, XAxis, YAxis,
-    axes::Frame,
-    svg::{Anchor, text_width},
-};
+use super::{Point, Series, Size, XAxis, YAxis, axes::Frame};
+use crate::svg::{Anchor, text_width};
 
 /// Share of a group's step that its bars fill.
 const FILLED: f64 = 0.8;

@@ -6,8 +6,8 @@ use super::{
     axes::{Frame, shortened},
     labels,
     scale::{number, percent},
-    svg::{Anchor, text_width},
 };
+use crate::svg::{Anchor, text_width};
 
 /// The least share an axis goes down to.
 const LEAST: f64 = 1e-6;
@@ -154,8 +154,8 @@ fn write_notes(frame: &mut Frame, curves: &[Curve], notes: &[String]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::svg::Shape;
     use super::*;
+    use crate::svg::Shape;
 
     fn curve(steps: &[(f64, f64)]) -> Curve {
         let look = Look { class: "c0".into(), shape: Shape::Disc, ours: true };

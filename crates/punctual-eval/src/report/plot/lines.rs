@@ -4,8 +4,8 @@ use super::{
     Point, Series, Size, XAxis, YAxis,
     axes::{Frame, shortened},
     back_to_front, labels,
-    svg::{Anchor, text_width},
 };
+use crate::svg::{Anchor, text_width};
 
 /// Height of a label beside a line's end.
 const LABEL: f64 = 15.0;
@@ -70,7 +70,7 @@ impl Lines<'_> {
         frame.svg.curve("bound", points.iter().copied(), "bound");
         for (&(x, y), point) in points.iter().zip(self.bound) {
             frame.svg.open("bound-mark");
-            frame.svg.marker(super::svg::Shape::Disc, (x, y), 1.2, &point.title);
+            frame.svg.marker(crate::svg::Shape::Disc, (x, y), 1.2, &point.title);
             frame.svg.close();
         }
     }

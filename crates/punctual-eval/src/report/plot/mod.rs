@@ -8,10 +8,10 @@ mod labels;
 pub(super) mod lines;
 pub(super) mod scale;
 pub(super) mod strips;
-pub(super) mod svg;
 
 use scale::{Scale, number, tick_label};
-use svg::Shape;
+
+use crate::svg::Shape;
 
 /// How a series looks, in every plot of the page.
 #[derive(Debug, Clone)]

@@ -3,8 +3,8 @@
 use super::{
     Series, YAxis, back_to_front,
     scale::{Scale, tick_label},
-    svg::{Anchor, Svg, text_width},
 };
+use crate::svg::{Anchor, Svg, text_width};
 
 const WIDTH: f64 = 1000.0;
 const RIGHT: f64 = 16.0;

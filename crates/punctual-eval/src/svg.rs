@@ -1,9 +1,11 @@
-//! Just enough SVG: marks and text. Colours are CSS classes, so that the page's light and dark themes apply.
+//! Just enough SVG for the reports of experiments and of the demo: marks and text. Colours are CSS classes, so that the page's light and
+//! dark themes apply. Positions and sizes are in the drawing's own units, which are pixels unless it is scaled.
 
 use std::fmt::{self, Write as _};
 
 /// A drawing, as it grows.
-pub(in crate::report) struct Svg {
+#[derive(Debug)]
+pub struct Svg {
     body: String,
     width: f64,
     height: f64,
@@ -12,9 +14,12 @@ pub(in crate::report) struct Svg {
 
 /// Which way a text extends from its position.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::report) enum Anchor {
+pub enum Anchor {
+    /// To the right.
     Start,
+    /// Both ways.
     Middle,
+    /// To the left.
     End,
 }
 
@@ -30,20 +35,28 @@ impl Anchor {
 
 /// The shape of a marker: tells contenders apart where colours cannot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::report) enum Shape {
+pub enum Shape {
+    /// A filled circle.
     Disc,
+    /// Filled.
     Square,
+    /// Filled, its point up.
     Triangle,
+    /// A filled square on its point.
     Diamond,
+    /// A filled triangle, its point down.
     Wedge,
+    /// An open circle.
     Ring,
+    /// An upright cross.
     Plus,
+    /// A diagonal cross.
     Cross,
 }
 
 impl Shape {
     /// In the order in which they are given out.
-    pub(in crate::report) const ALL: [Self; 8] =
+    pub const ALL: [Self; 8] =
         [Self::Disc, Self::Square, Self::Triangle, Self::Diamond, Self::Wedge, Self::Ring, Self::Plus, Self::Cross];
 
     /// The outline around (0, 0), about `r` in every direction, and whether it is drawn as strokes rather than filled.
@@ -75,21 +88,22 @@ impl Shape {
 
 impl Svg {
     /// An empty drawing; `label` is for those who cannot see it.
-    pub(in crate::report) fn new(width: f64, height: f64, label: &str) -> Self {
+    pub fn new(width: f64, height: f64, label: &str) -> Self {
         Self { body: String::new(), width, height, label: escape(label) }
     }
 
     /// Begins a group of marks.
-    pub(in crate::report) fn open(&mut self, class: &str) {
+    pub fn open(&mut self, class: &str) {
         self.push(format_args!("<g class=\"{class}\">"));
     }
 
     /// Ends the group begun last.
-    pub(in crate::report) fn close(&mut self) {
+    pub fn close(&mut self) {
         self.push(format_args!("</g>"));
     }
 
-    pub(in crate::report) fn line(&mut self, class: &str, from: (f64, f64), to: (f64, f64)) {
+    /// A straight line.
+    pub fn line(&mut self, class: &str, from: (f64, f64), to: (f64, f64)) {
         self.push(format_args!(
             "<line class=\"{class}\" x1=\"{:.1}\" y1=\"{:.1}\" x2=\"{:.1}\" y2=\"{:.1}\"/>",
             from.0, from.1, to.0, to.1
@@ -97,7 +111,7 @@ impl Svg {
     }
 
     /// A rectangle that tells `title`, if that is not empty.
-    pub(in crate::report) fn rect(&mut self, class: &str, at: (f64, f64), size: (f64, f64), title: &str) {
+    pub fn rect(&mut self, class: &str, at: (f64, f64), size: (f64, f64), title: &str) {
         self.push(format_args!(
             "<rect class=\"{class}\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\">{}</rect>",
             at.0,
@@ -108,8 +122,28 @@ impl Svg {
         ));
     }
 
+    /// A dot that tells `title` to a pointer that rests on it.
+    pub fn dot(&mut self, class: &str, at: (f64, f64), radius: f64, title: &str) {
+        self.push(format_args!(
+            "<circle class=\"{class}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"{radius}\">{}</circle>",
+            at.0,
+            at.1,
+            tooltip(title)
+        ));
+    }
+
+    /// A small × that tells `title` to a pointer that rests on it.
+    pub fn cross(&mut self, class: &str, at: (f64, f64), title: &str) {
+        self.push(format_args!(
+            "<path class=\"{class}\" d=\"M{:.1} {:.1}l5 5m0 -5l-5 5\">{}</path>",
+            at.0 - 2.5,
+            at.1 - 2.5,
+            tooltip(title)
+        ));
+    }
+
     /// A marker that tells `title` to a pointer near it.
-    pub(in crate::report) fn marker(&mut self, shape: Shape, at: (f64, f64), radius: f64, title: &str) {
+    pub fn marker(&mut self, shape: Shape, at: (f64, f64), radius: f64, title: &str) {
         let (outline, open) = shape.outline(radius);
         let class = if open { "open" } else { "full" };
         self.push(format_args!(
@@ -120,7 +154,8 @@ impl Svg {
         ));
     }
 
-    pub(in crate::report) fn text(&mut self, class: &str, at: (f64, f64), anchor: Anchor, text: &str) {
+    /// A line of text.
+    pub fn text(&mut self, class: &str, at: (f64, f64), anchor: Anchor, text: &str) {
         self.push(format_args!(
             "<text class=\"{class}\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{}\">{}</text>",
             at.0,
@@ -131,7 +166,7 @@ impl Svg {
     }
 
     /// A text that ends at a position and rises towards it.
-    pub(in crate::report) fn tilted(&mut self, class: &str, at: (f64, f64), text: &str) {
+    pub fn tilted(&mut self, class: &str, at: (f64, f64), text: &str) {
         self.push(format_args!(
             "<text class=\"{class}\" text-anchor=\"end\" transform=\"translate({:.1} {:.1}) rotate(-32)\">{}</text>",
             at.0,
@@ -141,7 +176,7 @@ impl Svg {
     }
 
     /// A line through points that tells `title`, if that is not empty.
-    pub(in crate::report) fn curve(&mut self, class: &str, points: impl IntoIterator<Item = (f64, f64)>, title: &str) {
+    pub fn curve(&mut self, class: &str, points: impl IntoIterator<Item = (f64, f64)>, title: &str) {
         let path = path(points);
         if !path.is_empty() {
             self.push(format_args!("<path class=\"{class}\" d=\"{path}\">{}</path>", tooltip(title)));
@@ -149,7 +184,7 @@ impl Svg {
     }
 
     /// The area between an upper and a lower line.
-    pub(in crate::report) fn area(&mut self, class: &str, upper: &[(f64, f64)], lower: &[(f64, f64)]) {
+    pub fn area(&mut self, class: &str, upper: &[(f64, f64)], lower: &[(f64, f64)]) {
         let path = path(upper.iter().chain(lower.iter().rev()).copied());
         if !path.is_empty() {
             self.push(format_args!("<path class=\"{class}\" d=\"{path}Z\"/>"));
@@ -157,7 +192,7 @@ impl Svg {
     }
 
     /// The drawing as an element.
-    pub(in crate::report) fn finish(self) -> String {
+    pub fn finish(self) -> String {
         format!(
             "<svg viewBox=\"0 0 {:.0} {:.0}\" role=\"img\" aria-label=\"{}\">\n{}</svg>\n",
             self.width, self.height, self.label, self.body
@@ -165,7 +200,7 @@ impl Svg {
     }
 
     /// The marks alone, to be put into another drawing.
-    pub(in crate::report) fn marks(&self) -> &str {
+    pub fn marks(&self) -> &str {
         &self.body
     }
 
@@ -189,7 +224,7 @@ fn tooltip(title: &str) -> String {
 }
 
 /// Text for an element or an attribute. Characters that XML cannot hold become replacement characters.
-pub(in crate::report) fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -206,7 +241,7 @@ pub(in crate::report) fn escape(text: &str) -> String {
 }
 
 /// About how wide a text of the plots is; fonts differ, so rather too wide than too narrow.
-pub(in crate::report) fn text_width(text: &str) -> f64 {
+pub fn text_width(text: &str) -> f64 {
     let width = |c: char| match c {
         'i' | 'j' | 'l' | '.' | ',' | ':' | '|' | '\'' | ' ' | '\u{a0}' | '\u{202f}' => 4.0,
         'm' | 'w' | 'M' | 'W' | '%' | '@' => 11.0,
