@@ -385,6 +385,7 @@ fn reason_to_wire(reason: DropReason) -> u8 {
         DropReason::DependencyDropped => 2,
         DropReason::Refused => 3,
         DropReason::SessionClosed => 4,
+        DropReason::Lost => 5,
     }
 }
 
@@ -395,6 +396,7 @@ fn reason_from_wire(byte: u8) -> Result<DropReason, ProtocolError> {
         2 => DropReason::DependencyDropped,
         3 => DropReason::Refused,
         4 => DropReason::SessionClosed,
+        5 => DropReason::Lost,
         _ => return Err(ProtocolError::Malformed),
     })
 }
@@ -433,7 +435,7 @@ mod tests {
     fn any_frame() -> impl Strategy<Value = ControlFrame> {
         let value = varint::any_value;
         let id = || value().prop_map(BlockId);
-        let reason = (0..5_u8).prop_map(|byte| reason_from_wire(byte).unwrap());
+        let reason = (0..6_u8).prop_map(|byte| reason_from_wire(byte).unwrap());
         let delta = (value(), any::<bool>()).prop_map(|(size, sign)| {
             let micros = (size / 2) as i64;
             Delta::from_micros(if sign { !micros } else { micros })

@@ -52,8 +52,10 @@ pub struct PathView {
     pub min_one_way_delay: Duration,
     /// How long the path needs, at its rate, for what it was given already.
     pub backlog: Duration,
-    /// Share of packets lost lately, 0 to 1.
+    /// Share of packets lost lately, 0 to 1; a little even on a path that has lost none, as long as few were sent.
     pub loss: f64,
+    /// How many packets are lost on end, on average; at least 1.
+    pub loss_burst: f64,
     /// Congestion window, bytes.
     pub window: u64,
     /// Bytes in flight.

@@ -19,6 +19,7 @@ use crate::{
     congestion::steering::{PathReading, Slot, Steering},
     endpoint::NetworkPath,
     frame::TimeEcho,
+    observe::FragmentKind,
     send::{
         recovery::{InFlight, Packet},
         store::Store,
@@ -45,12 +46,30 @@ const LAZY_PROBE_INTERVAL: Duration = Duration::from_secs(1);
 const ECHO_INTERVAL: Duration = Duration::from_millis(100);
 /// So many first datagrams of a path are answered at once, so that clocks are compared early.
 const EAGER_ECHOES: u32 = 4;
-/// Weight of one packet in the recent loss rate.
-const LOSS_WEIGHT: f64 = 1.0 / 64.0;
 /// Send up to this much faster than window / RTT, so that the window and not the pacer is the limit (RFC 9002, 7.7).
 const PACING_GAIN: f64 = 1.25;
 /// Packets QUIC never reports on again are given up after so many round trips, and no sooner than after a second.
 const FORGOTTEN_RTTS: u32 = 8;
+
+/// Payload bytes by why they left.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct SentBytes {
+    pub(crate) source: u64,
+    pub(crate) resent: u64,
+    pub(crate) copied: u64,
+    pub(crate) repair: u64,
+}
+
+impl SentBytes {
+    pub(crate) fn count(&mut self, kind: FragmentKind, bytes: u64) {
+        *match kind {
+            FragmentKind::Source => &mut self.source,
+            FragmentKind::Resent => &mut self.resent,
+            FragmentKind::Copy => &mut self.copied,
+            FragmentKind::Repair => &mut self.repair,
+        } += bytes;
+    }
+}
 
 /// A path of a session.
 #[derive(Debug)]
@@ -65,6 +84,8 @@ pub(crate) struct Path {
     pub(crate) health: PathHealth,
     pub(crate) in_flight: InFlight,
     pub(crate) suspected: u64,
+    /// Payload bytes that left on it.
+    pub(crate) sent: SentBytes,
     /// Cost of a byte, in the application's own unit.
     pub(crate) cost: f64,
     /// What QUIC and the peer were told of the path.
@@ -97,7 +118,6 @@ pub(crate) struct Path {
     suspect_since: Option<Instant>,
     next_probe: Option<Instant>,
     probes: u32,
-    loss: f64,
     /// The stamp that came with the least delay since the last echo, and the latest: one tells the clocks, the other
     /// the queue.
     echo: Option<(TimeEcho, TimeEcho)>,
@@ -127,6 +147,7 @@ impl Path {
             health: PathHealth::Opening,
             in_flight: InFlight::default(),
             suspected: 0,
+            sent: SentBytes::default(),
             cost: 0.0,
             status: PathStatus::Available,
             peer_distrusts: false,
@@ -147,7 +168,6 @@ impl Path {
             suspect_since: None,
             next_probe: None,
             probes: 0,
-            loss: 0.0,
             echo: None,
             echo_due: None,
             last_echo: None,
@@ -178,7 +198,8 @@ impl Path {
             one_way_delay: one_way_delay.unwrap_or(rtt / 2),
             min_one_way_delay: least.unwrap_or(min_rtt / 2),
             backlog: self.busy_until.saturating_duration_since(now),
-            loss: self.loss,
+            loss: self.in_flight.losses().rate(),
+            loss_burst: self.in_flight.losses().burst(),
             window: reading.window,
             in_flight: reading.in_flight,
             cost: self.cost,
@@ -221,7 +242,6 @@ impl Path {
         }
         self.note_answer(now, now.saturating_duration_since(sent), reading);
         self.note_queue(sent, now, reading);
-        self.loss *= 1.0 - LOSS_WEIGHT;
         if self.suspect_since.is_some_and(|since| sent >= since) {
             self.suspect_since = None;
             self.next_probe = None;
@@ -233,7 +253,6 @@ impl Path {
 
     /// QUIC gave a packet up.
     pub(crate) fn on_lost(&mut self, pn: u64, now: Instant, store: &mut Store) {
-        self.loss += (1.0 - self.loss) * LOSS_WEIGHT;
         self.in_flight.on_lost(pn, self.id, now, store);
     }
 

@@ -5,6 +5,8 @@ use std::{ops::Range, time::Instant};
 use bytes::Bytes;
 
 use super::{
+    group::Symbol,
+    groups::SourceHead,
     live::{InfoState, LiveBlock},
     recovery,
     store::Store,
@@ -12,7 +14,7 @@ use super::{
 use crate::{
     block::BlockId,
     clock::{Micros, wire},
-    frame::{BlockInfo, DatagramWriter, TimeEcho, time::wire_duration},
+    frame::{BlockInfo, DatagramWriter, TimeEcho, max_symbol, time::wire_duration},
     observe::FragmentKind,
     schedule::SendContext,
 };
@@ -41,9 +43,16 @@ impl Piece {
 pub(crate) struct Contents {
     first: Option<Piece>,
     rest: Vec<Piece>,
+    /// Its place in a redundancy group, if it has one.
+    pub(crate) symbol: Option<Symbol>,
 }
 
 impl Contents {
+    /// Those of a repair fragment.
+    pub(crate) fn repair(symbol: Symbol) -> Self {
+        Self { symbol: Some(symbol), ..Self::default() }
+    }
+
     fn push(&mut self, piece: Piece) {
         match self.first {
             None => self.first = Some(piece),
@@ -59,6 +68,8 @@ impl Contents {
     pub(crate) fn copy(&self) -> Self {
         let mut copy = self.clone();
         copy.first.iter_mut().chain(&mut copy.rest).for_each(|piece| piece.kind = FragmentKind::Copy);
+        // Its group counts on the original only.
+        copy.symbol = None;
         copy
     }
 
@@ -72,6 +83,8 @@ impl Contents {
 pub(crate) struct Filled {
     pub(crate) payload: Bytes,
     pub(crate) contents: Contents,
+    /// Where in the payload its symbol begins, if it is in a group.
+    pub(crate) symbol_at: usize,
 }
 
 /// The sender's clock, for the stamps in a datagram.
@@ -88,7 +101,7 @@ impl Stamp {
 }
 
 /// Fills a datagram of at most `capacity` bytes, with bytes of `first` and then, as long as there is room, of
-/// whichever block the scheduler names next.
+/// whichever block the scheduler names next; as a fragment of a group, if `head` says so.
 pub(crate) fn fill(
     store: &mut Store,
     cx: &SendContext<'_>,
@@ -96,13 +109,24 @@ pub(crate) fn fill(
     capacity: usize,
     stamp: Stamp,
     echo: Option<(TimeEcho, TimeEcho)>,
+    head: Option<SourceHead>,
 ) -> Filled {
-    let mut writer = DatagramWriter::new(capacity);
+    let (mut writer, symbol_at) = match head {
+        None => (DatagramWriter::new(capacity), 0),
+        Some(SourceHead { symbol: Symbol { group, index }, life }) => {
+            let room = max_symbol(capacity, group, life);
+            let mut writer = DatagramWriter::new(capacity);
+            writer.source(group, index, life);
+            let head = writer.len();
+            writer.limit(head + room);
+            (writer, head)
+        }
+    };
     writer.timestamp(wire(stamp.micros(stamp.now)));
     if let Some(echo) = echo {
         add_echo(&mut writer, echo);
     }
-    let mut contents = Contents::default();
+    let mut contents = Contents { symbol: head.map(|head| head.symbol), ..Contents::default() };
     let mut next = Some(first);
     while let Some(id) = next {
         if !add(&mut writer, store, id, stamp, &mut contents) || writer.remaining() < MIN_ROOM {
@@ -110,7 +134,7 @@ pub(crate) fn fill(
         }
         next = recovery::next_worthwhile(store, cx);
     }
-    Filled { payload: writer.finish(), contents }
+    Filled { payload: writer.finish(), contents, symbol_at }
 }
 
 /// Adds the echoes of the least delayed stamp and of the latest, which may be the same.

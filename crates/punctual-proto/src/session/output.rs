@@ -7,6 +7,7 @@
 use std::{
     collections::VecDeque,
     num::NonZeroUsize,
+    ops::Range,
     time::{Duration, Instant},
 };
 
@@ -20,7 +21,10 @@ use crate::{
     congestion::steering::Gate,
     endpoint::{BASE_PACKET, DATAGRAM_QUEUE, LocalId, NetworkPath, Transmit},
     frame::DatagramWriter,
-    multipath::{FragmentView, PathChoice, PathHealth, PathId, PathScheduler, PathSet, PathView, path::Path},
+    multipath::{
+        FragmentView, PathChoice, PathHealth, PathId, PathScheduler, PathSet, PathView,
+        path::{Path, SentBytes},
+    },
     observe::{FragmentKind, FragmentSent},
     schedule::SendContext,
     send::{
@@ -40,9 +44,24 @@ const ECHO_SIZE: usize = 64;
 
 /// A datagram that QUIC holds or is about to be given.
 #[derive(Debug)]
-struct Datagram {
-    path: PathId,
-    contents: Contents,
+pub(super) struct Datagram {
+    pub(super) path: PathId,
+    pub(super) contents: Contents,
+    /// If it is a repair fragment: its length, and the block it is there for first.
+    pub(super) repair: Option<(u64, BlockId)>,
+}
+
+impl Datagram {
+    fn new(path: PathId, contents: Contents) -> Self {
+        Self { path, contents, repair: None }
+    }
+
+    /// What it carries: kind, block, and the range there.
+    fn fragments(&self) -> impl Iterator<Item = (FragmentKind, BlockId, Range<u64>)> {
+        let repair = self.repair.map(|(len, block)| (FragmentKind::Repair, block, 0..len));
+        let pieces = self.contents.iter().filter(|piece| !piece.range.is_empty());
+        pieces.map(|piece| (piece.kind, piece.id, piece.range.clone())).chain(repair)
+    }
 }
 
 /// The state of the pipeline's end.
@@ -63,13 +82,14 @@ pub(super) struct Output {
     capacity: Option<usize>,
     /// When pacing lets the next packet go.
     wake_at: Option<Instant>,
+    /// When repair fragments were last looked through.
+    pub(super) looked_at: Option<Instant>,
     /// When block data left last.
     last_data: Option<Instant>,
     /// The packet that left last, in the latest poll of QUIC.
     last_sent: Option<(PathId, u64)>,
-    pub(super) source_bytes: u64,
-    pub(super) resent_bytes: u64,
-    pub(super) copied_bytes: u64,
+    /// Payload bytes, by why they left.
+    pub(super) sent: SentBytes,
 }
 
 impl Output {
@@ -84,11 +104,10 @@ impl Output {
             stirred: true,
             capacity: None,
             wake_at: None,
+            looked_at: None,
             last_data: None,
             last_sent: None,
-            source_bytes: 0,
-            resent_bytes: 0,
-            copied_bytes: 0,
+            sent: SentBytes::default(),
         }
     }
 
@@ -105,6 +124,12 @@ impl Output {
 
     pub(super) fn wake_at(&self) -> Option<Instant> {
         self.wake_at
+    }
+
+    /// Whether a repair fragment that may go at `at` has not been looked at since: one that may go already waits for a path,
+    /// and [`wake_at`](Self::wake_at) says when there is one.
+    pub(super) fn waits_for_repairs(&self, at: Instant) -> bool {
+        self.looked_at.is_none_or(|looked| at > looked)
     }
 
     pub(super) fn views(&self) -> &[PathView] {
@@ -124,17 +149,6 @@ impl Output {
         self.last_sent = Some((path.id, pn));
     }
 
-    /// A datagram has left.
-    fn count(&mut self, contents: &Contents) {
-        for piece in contents.iter() {
-            let bytes = match piece.kind {
-                FragmentKind::Source => &mut self.source_bytes,
-                FragmentKind::Resent => &mut self.resent_bytes,
-                FragmentKind::Copy => &mut self.copied_bytes,
-            };
-            *bytes += piece.len();
-        }
-    }
 }
 
 /// What the data pipeline may do now.
@@ -233,11 +247,12 @@ impl Session {
         let Some(datagram) = self.output.queued.take() else { return };
         match self.output.last_sent.and_then(|(path, pn)| Some((self.paths.get_mut(path)?, pn))) {
             Some((path, pn)) => {
-                self.output.count(&datagram.contents);
-                if let Some(observer) = &mut self.observer {
-                    for piece in datagram.contents.iter().filter(|piece| !piece.range.is_empty()) {
-                        let (block, offset, len) = (piece.id, piece.range.start, piece.len());
-                        let fragment = FragmentSent { block, offset, len, kind: piece.kind, path: path.id, packet: pn };
+                for (kind, block, range) in datagram.fragments() {
+                    let (offset, len) = (range.start, range.end - range.start);
+                    self.output.sent.count(kind, len);
+                    path.sent.count(kind, len);
+                    if let Some(observer) = &mut self.observer {
+                        let fragment = FragmentSent { block, offset, len, kind, path: path.id, packet: pn };
                         observer.fragment_sent(now, &fragment);
                     }
                 }
@@ -250,8 +265,11 @@ impl Session {
 
     /// Puts the next datagram, if there is one, into QUIC's queue.
     fn queue_next(&mut self, now: Instant) -> bool {
-        while let Some((datagram, payload)) =
-            self.next_echo(now).or_else(|| self.next_copy(now)).or_else(|| self.next_fill(now))
+        while let Some((datagram, payload)) = self
+            .next_echo(now)
+            .or_else(|| self.next_copy(now))
+            .or_else(|| self.next_repair(now))
+            .or_else(|| self.next_fill(now))
         {
             if self.conn.datagrams().send(payload, false).is_ok() {
                 self.output.queued = Some(datagram);
@@ -272,7 +290,7 @@ impl Session {
         let mut writer = DatagramWriter::new(ECHO_SIZE);
         writer.timestamp(wire(micros));
         packetize::add_echo(&mut writer, echo);
-        Some((Datagram { path: path.id, contents: Contents::default() }, writer.finish()))
+        Some((Datagram::new(path.id, Contents::default()), writer.finish()))
     }
 
     /// A copy of a datagram that left on another path; it goes if it can go now, or not at all.
@@ -288,25 +306,38 @@ impl Session {
 
     /// A datagram filled with what should go next.
     fn next_fill(&mut self, now: Instant) -> Option<(Datagram, Bytes)> {
-        let Next::Send(id, paths) = self.next_fragment(now) else { return None };
+        let Next::Send(id, paths) = self.next_fragment(now) else {
+            if self.close_group(now, true) {
+                return self.next_repair(now);
+            }
+            return None;
+        };
         let mut paths = paths.iter();
         let first = paths.next()?;
-        let capacity = match self.output.capacity {
-            Some(capacity) => capacity,
-            None => *self.output.capacity.insert(self.conn.datagrams().max_size()?),
-        };
+        let capacity = self.capacity()?;
+        let head = self.join_group(now, id, first, capacity);
         let echo = self.paths.get_mut(first).and_then(|path| path.take_echo(now));
         let stamp = self.stamp(now);
         let cx = context(now, &self.output.views);
-        let filled = packetize::fill(&mut self.store, &cx, id, capacity, stamp, echo);
+        let filled = packetize::fill(&mut self.store, &cx, id, capacity, stamp, echo, head);
         debug_assert!(!filled.contents.is_empty(), "a block that may be sent has something to send");
         self.output.last_data = Some(now);
         self.steering.keep_quiet_but(None);
         for path in paths {
-            let copy = Datagram { path, contents: filled.contents.copy() };
-            self.output.copies.push_back((copy, filled.payload.clone()));
+            self.output.copies.push_back((Datagram::new(path, filled.contents.copy()), filled.payload.clone()));
         }
-        Some((Datagram { path: first, contents: filled.contents }, filled.payload))
+        if let Some(head) = head {
+            self.add_to_group(now, head, &filled, first);
+        }
+        Some((Datagram::new(first, filled.contents), filled.payload))
+    }
+
+    /// The size of the largest datagram.
+    pub(super) fn capacity(&mut self) -> Option<usize> {
+        if self.output.capacity.is_none() {
+            self.output.capacity = self.conn.datagrams().max_size();
+        }
+        self.output.capacity
     }
 
     /// Which block, on which paths.
