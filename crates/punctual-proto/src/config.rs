@@ -40,6 +40,9 @@ pub struct Limits {
     pub dependency_edges: usize,
     /// Channels in use, each way (*enforced on the peer*). Default 256.
     pub channels: usize,
+    /// Bytes kept of what the peer sends with redundancy until it is of no use any more (*announced*); if that is not
+    /// enough, the oldest is forgotten. 0 asks the peer to send no redundancy. Default 4 MiB.
+    pub repair_window: u64,
     /// Paths open at once, at most [`MAX_PATHS`](crate::multipath::MAX_PATHS). Default 8.
     pub paths: u32,
     /// Events waiting for the application before the session stops reading what the peer has to say of blocks, give or
@@ -60,6 +63,7 @@ impl Default for Limits {
             dependencies_per_block: 64,
             dependency_edges: 65_536,
             channels: 256,
+            repair_window: 4 << 20,
             paths: 8,
             events: 65_536,
             sessions: 4_096,

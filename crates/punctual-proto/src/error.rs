@@ -158,6 +158,9 @@ pub enum ProtocolError {
     /// A stream that has no business in a Punctual session, or the end of one that must stay open.
     #[error("bad stream")]
     Stream,
+    /// A repair that contradicts its group: other repairs, sources, or what it restores.
+    #[error("contradictory repair")]
+    Repair,
 }
 
 impl ProtocolError {
@@ -184,6 +187,7 @@ impl ProtocolError {
             UnknownBlock,
             Channel,
             Stream,
+            Repair,
         ]
         .into_iter()
         .find(|e| e.code().into_inner() == code)

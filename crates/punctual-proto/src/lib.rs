@@ -47,6 +47,7 @@ mod config;
 mod endpoint;
 mod error;
 mod event;
+mod fec;
 mod frame;
 mod observe;
 mod receive;

@@ -35,6 +35,7 @@ const MAX_BLOCK_SIZE: u64 = 0x01;
 const RECEIVE_BYTES: u64 = 0x02;
 const RECEIVE_BLOCKS: u64 = 0x03;
 const CHANNELS: u64 = 0x04;
+const REPAIR_WINDOW: u64 = 0x05;
 
 /// Flag of DROPPED: a channel and the position in it follow.
 const HAS_CHANNEL: u8 = 0x01;
@@ -112,6 +113,8 @@ pub(crate) struct Settings {
     pub(crate) receive_blocks: u64,
     /// How many channels there may be; 0, also if unsaid, for none.
     pub(crate) channels: u64,
+    /// Bytes of symbols and shards of unfinished redundancy groups that are kept; 0, also if unsaid, for no redundancy.
+    pub(crate) repair_window: u64,
 }
 
 /// Writes what goes before the first frame.
@@ -127,7 +130,7 @@ impl ControlFrame {
         out.push(0);
         self.encode_payload(out);
         let length = out.len() - length_at - 1;
-        // The longest, SETTINGS, has 37 bytes: the length is one byte.
+        // The longest, SETTINGS, has 46 bytes: the length is one byte.
         debug_assert_eq!(varint::size(length as u64), 1);
         out[length_at] = length as u8;
     }
@@ -229,6 +232,7 @@ impl Settings {
             (RECEIVE_BYTES, self.receive_bytes),
             (RECEIVE_BLOCKS, self.receive_blocks),
             (CHANNELS, self.channels),
+            (REPAIR_WINDOW, self.repair_window),
         ] {
             varint::put(out, id);
             varint::put(out, value);
@@ -241,20 +245,21 @@ impl Settings {
         if varint::get(input)? != VERSION {
             return Err(ProtocolError::Settings);
         }
-        let mut known = [None; 4];
+        let mut known = [None; 5];
         while input.has_remaining() {
             let id = varint::get(input)?;
             let value = varint::get(input)?;
-            if (MAX_BLOCK_SIZE..=CHANNELS).contains(&id)
+            if (MAX_BLOCK_SIZE..=REPAIR_WINDOW).contains(&id)
                 && known[(id - MAX_BLOCK_SIZE) as usize].replace(value).is_some()
             {
                 return Err(ProtocolError::Settings);
             }
         }
-        let [Some(max_block_size), Some(receive_bytes), Some(receive_blocks), channels] = known else {
+        let [Some(max_block_size), Some(receive_bytes), Some(receive_blocks), channels, repair_window] = known else {
             return Err(ProtocolError::Settings);
         };
-        Ok(Self { max_block_size, receive_bytes, receive_blocks, channels: channels.unwrap_or(0) })
+        let (channels, repair_window) = (channels.unwrap_or(0), repair_window.unwrap_or(0));
+        Ok(Self { max_block_size, receive_bytes, receive_blocks, channels, repair_window })
     }
 }
 
@@ -421,14 +426,25 @@ mod tests {
     use super::*;
     use crate::frame::block::tests::any_place;
 
-    const EXAMPLE: Settings =
-        Settings { max_block_size: 16 << 20, receive_bytes: 64 << 20, receive_blocks: 16_384, channels: 256 };
+    const EXAMPLE: Settings = Settings {
+        max_block_size: 16 << 20,
+        receive_bytes: 64 << 20,
+        receive_blocks: 16_384,
+        channels: 256,
+        repair_window: 4 << 20,
+    };
 
     fn any_settings() -> impl Strategy<Value = Settings> {
         let value = varint::any_value;
-        (value(), value(), value(), value()).prop_map(|(max_block_size, receive_bytes, receive_blocks, channels)| {
-            Settings { max_block_size, receive_bytes, receive_blocks, channels }
-        })
+        (value(), value(), value(), value(), value()).prop_map(
+            |(max_block_size, receive_bytes, receive_blocks, channels, repair_window)| Settings {
+                max_block_size,
+                receive_bytes,
+                receive_blocks,
+                channels,
+                repair_window,
+            },
+        )
     }
 
     /// Anything that may follow SETTINGS.
@@ -539,22 +555,24 @@ mod tests {
 
     #[test]
     fn settings_that_cannot_be() {
-        let all = |channels| {
+        let all = |channels, repair_window| {
             Ok(Some(ControlFrame::Settings(Settings {
                 max_block_size: 9,
                 receive_bytes: 8,
                 receive_blocks: 7,
                 channels,
+                repair_window,
             })))
         };
-        assert_eq!(settings(&[1, 4, 6, 3, 7, 1, 9, 2, 8]), all(6), "in any order");
-        assert_eq!(settings(&[1, 1, 9, 2, 8, 3, 7]), all(0), "channels may be left out");
-        assert_eq!(settings(&[1, 0, 5, 1, 9, 2, 8, 3, 7, 0x40, 0x99, 5, 0, 5]), all(0), "unknown ids are ignored");
+        assert_eq!(settings(&[1, 5, 5, 4, 6, 3, 7, 1, 9, 2, 8]), all(6, 5), "in any order");
+        assert_eq!(settings(&[1, 1, 9, 2, 8, 3, 7]), all(0, 0), "channels and repairs may be left out");
+        assert_eq!(settings(&[1, 0, 5, 1, 9, 2, 8, 3, 7, 0x40, 0x99, 5, 0, 5]), all(0, 0), "unknown ids are ignored");
         let bad = Err(ProtocolError::Settings);
         assert_eq!(settings(&[2, 1, 9, 2, 8, 3, 7]), bad, "another version");
         assert_eq!(settings(&[2, 0xff]), bad, "another version, whatever follows");
         assert_eq!(settings(&[1, 1, 9, 2, 8, 3, 7, 1, 9]), bad, "said twice");
         assert_eq!(settings(&[1, 1, 9, 2, 8, 3, 7, 4, 1, 4, 1]), bad, "said twice");
+        assert_eq!(settings(&[1, 1, 9, 2, 8, 3, 7, 5, 1, 5, 1]), bad, "said twice");
         for missing in [[2, 8, 3, 7], [1, 9, 3, 7], [1, 9, 2, 8]] {
             assert_eq!(settings(&[&[1][..], &missing].concat()), bad, "left out");
         }

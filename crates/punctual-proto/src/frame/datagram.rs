@@ -5,15 +5,16 @@ use bytes::{Buf, BufMut, Bytes};
 use super::{
     EXTENSIONS,
     block::{BLOCK_INFO, BlockInfo, FRAGMENT, FRAGMENT_WITH_LENGTH, FragmentHead},
+    repair::{REPAIR, RepairHead, SOURCE, SourceHead, repair_head},
     time::{TIME_ECHO, TIMESTAMP, TimeEcho},
     varint,
 };
-use crate::{block::BlockId, error::ProtocolError};
+use crate::{block::BlockId, error::ProtocolError, fec::is_shard_len};
 
 /// The frame type of PADDING, and all there is to it.
 const PADDING: u64 = 0x00;
 
-/// More than any frame but FRAGMENT takes: BLOCK_INFO, the longest, has a type, six integers and two bytes.
+/// More than any frame but FRAGMENT and REPAIR takes: BLOCK_INFO, the longest, has a type, six integers and two bytes.
 const LONGEST_HEAD: usize = 64;
 
 /// A frame of a datagram.
@@ -37,6 +38,20 @@ pub(crate) enum DatagramFrame {
         /// The bytes, at least one, shared with the datagram.
         data: Bytes,
     },
+    /// The datagram is part of a redundancy group.
+    Source {
+        /// Which, and which part.
+        head: SourceHead,
+        /// All that follows in the datagram, shared with it. Its frames come next, as of any datagram.
+        symbol: Bytes,
+    },
+    /// A repair of a redundancy group.
+    Repair {
+        /// Which group, and which repair.
+        head: RepairHead,
+        /// A shard, shared with the datagram.
+        shard: Bytes,
+    },
 }
 
 /// Fills one datagram.
@@ -46,16 +61,42 @@ pub(crate) enum DatagramFrame {
 #[derive(Debug)]
 pub(crate) struct DatagramWriter {
     buf: Vec<u8>,
+    /// Where SOURCE ends, if there is one.
+    begin: usize,
     capacity: usize,
 }
 
 impl DatagramWriter {
     /// An empty datagram that may grow to `capacity` bytes.
     pub(crate) fn new(capacity: usize) -> Self {
-        Self { buf: Vec::with_capacity(capacity), capacity }
+        Self { buf: Vec::with_capacity(capacity), begin: 0, capacity }
     }
 
-    /// TIMESTAMP: the datagram's time of sending. The first frame, if there is to be one.
+    /// SOURCE: makes what follows the symbol `index` of a group that lives for `life` milliseconds more. Before everything else. Whether there was room.
+    ///
+    /// [`max_symbol`](super::repair::max_symbol) tells how much may follow.
+    pub(crate) fn source(&mut self, group: u64, index: u8, life: u64) -> bool {
+        debug_assert!(self.buf.is_empty(), "SOURCE is a datagram's first frame");
+        let fits = self.write(|out| SourceHead { group, index, life }.encode(out));
+        self.begin = self.buf.len();
+        fits
+    }
+
+    /// REPAIR: a shard of a group, and the last frame. Whether there was room.
+    pub(crate) fn repair(&mut self, head: &RepairHead, shard: &[u8]) -> bool {
+        debug_assert!(head.is_possible(), "{head:?}");
+        debug_assert!(is_shard_len(shard.len()), "a shard of {} bytes", shard.len());
+        debug_assert_eq!(self.begin, 0, "repairs are not repaired");
+        if repair_head(head.group, head.life) + shard.len() > self.remaining() {
+            return false;
+        }
+        head.encode(&mut self.buf);
+        self.buf.extend_from_slice(shard);
+        self.capacity = self.buf.len();
+        true
+    }
+
+    /// TIMESTAMP: the datagram's time of sending. The first frame but for SOURCE, if there is to be one.
     pub(crate) fn timestamp(&mut self, sent: u32) -> bool {
         debug_assert!(self.is_empty(), "the timestamp is a datagram's first frame");
         self.write(|out| {
@@ -71,7 +112,7 @@ impl DatagramWriter {
 
     /// BLOCK_INFO, which needs a timestamp before it. Whether there was room.
     pub(crate) fn block_info(&mut self, info: &BlockInfo) -> bool {
-        debug_assert_eq!(self.buf.first().copied().map(u64::from), Some(TIMESTAMP), "an age needs a timestamp");
+        debug_assert_eq!(self.buf.get(self.begin).map(|&t| t.into()), Some(TIMESTAMP), "an age needs a timestamp");
         self.write(|out| info.encode(out))
     }
 
@@ -103,9 +144,9 @@ impl DatagramWriter {
         self.capacity - self.buf.len()
     }
 
-    /// Whether nothing was written yet.
+    /// Whether nothing was written yet, but for SOURCE, which means nothing by itself.
     pub(crate) fn is_empty(&self) -> bool {
-        self.buf.is_empty()
+        self.buf.len() == self.begin
     }
 
     /// The datagram.
@@ -134,17 +175,38 @@ impl DatagramWriter {
 pub(crate) struct DatagramFrames {
     rest: Bytes,
     has_timestamp: bool,
+    place: Place,
+}
+
+/// Where frames are read, for what SOURCE and REPAIR have to say about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Nothing was read yet.
+    Begin,
+    /// Behind the first frame, which was no SOURCE.
+    Plain,
+    /// In the symbol of a group.
+    Symbol,
 }
 
 impl DatagramFrames {
     /// Reads `datagram`.
     pub(crate) fn new(datagram: Bytes) -> Self {
-        Self { rest: datagram, has_timestamp: false }
+        Self { rest: datagram, has_timestamp: false, place: Place::Begin }
+    }
+
+    /// Reads a symbol that was restored: what followed SOURCE in a datagram that has not come.
+    pub(crate) fn of_symbol(symbol: Bytes) -> Self {
+        Self { rest: symbol, has_timestamp: false, place: Place::Symbol }
     }
 
     /// The next frame that is one to us; there is at least a byte left.
     fn read(&mut self) -> Result<Option<DatagramFrame>, ProtocolError> {
         let rest = &mut self.rest;
+        let place = self.place;
+        if place == Place::Begin {
+            self.place = Place::Plain;
+        }
         Ok(Some(match varint::get(rest)? {
             PADDING => return Ok(None),
             TIMESTAMP => {
@@ -164,6 +226,19 @@ impl DatagramFrames {
             frame_type @ (FRAGMENT | FRAGMENT_WITH_LENGTH) => {
                 let (id, offset, length) = FragmentHead::decode(frame_type, rest)?;
                 DatagramFrame::Fragment { id, offset, data: rest.split_to(length) }
+            }
+            SOURCE => {
+                if place != Place::Begin {
+                    return Err(ProtocolError::Malformed);
+                }
+                self.place = Place::Symbol;
+                DatagramFrame::Source { head: SourceHead::decode(rest)?, symbol: rest.clone() }
+            }
+            REPAIR => {
+                if place == Place::Symbol {
+                    return Err(ProtocolError::Malformed);
+                }
+                DatagramFrame::Repair { head: RepairHead::decode(rest)?, shard: std::mem::take(rest) }
             }
             extension if EXTENSIONS.contains(&extension) => {
                 let length = varint::get(rest)?;
@@ -202,7 +277,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::frame::block::tests::any_info;
+    use crate::frame::{block::tests::any_info, repair::tests::any_source};
 
     /// A frame to write; the fragment's data is cut to what fits.
     #[derive(Debug, Clone)]
@@ -327,7 +402,7 @@ mod tests {
 
     #[test]
     fn other_types_are_unknown() {
-        for frame_type in (0..0x200).filter(|t| ![0x00, 0x01, 0x02, 0x10, 0x12, 0x13].contains(t)) {
+        for frame_type in (0..0x200).filter(|t| ![0x00, 0x01, 0x02, 0x10, 0x12, 0x13, 0x20, 0x21].contains(t)) {
             let mut bytes = Vec::new();
             varint::put(&mut bytes, frame_type);
             bytes.extend([0; 60]);
@@ -337,10 +412,47 @@ mod tests {
         }
     }
 
+    #[test]
+    fn source_is_first_and_repair_stands_alone() {
+        let source = [0x20, 9, 3, 5];
+        let head = SourceHead { group: 9, index: 3, life: 5 };
+        let repair = [0x21, 9, 5, 2, 1, 0, 0, 0];
+        let fragment_of_one = [0x13, 1, 0, 1, 7];
+        let symbol = |symbol: &[u8]| Ok(DatagramFrame::Source { head, symbol: Bytes::copy_from_slice(symbol) });
+
+        assert_eq!(read(&source), [symbol(&[])], "an empty symbol");
+        let datagram = [&source[..], &fragment_of_one].concat();
+        assert_eq!(read(&datagram), [symbol(&fragment_of_one), Ok(fragment(1, 0, &[7]))]);
+        for before in [&[0x00][..], &[0x01, 0, 0, 0, 1], &fragment_of_one, &[0x40, 0x40, 0], &source] {
+            let last = read(&[before, &source].concat()).pop();
+            assert_eq!(last, Some(MALFORMED), "{before:02x?}");
+        }
+        assert_eq!(read(&[&source[..], &repair].concat()), [symbol(&repair), MALFORMED]);
+        for before in [&[][..], &[0x00], &[0x01, 0, 0, 0, 1], &fragment_of_one] {
+            let last = read(&[before, &repair].concat()).pop();
+            assert!(matches!(last, Some(Ok(DatagramFrame::Repair { .. }))), "{before:02x?}");
+        }
+
+        let of_symbol = |bytes: &[u8]| DatagramFrames::of_symbol(Bytes::copy_from_slice(bytes)).collect::<Vec<_>>();
+        assert_eq!(of_symbol(&fragment_of_one), [Ok(fragment(1, 0, &[7]))]);
+        assert_eq!(of_symbol(&source), [MALFORMED]);
+        assert_eq!(of_symbol(&repair), [MALFORMED]);
+    }
+
     proptest! {
         #[test]
-        fn round_trip(sent: u32, capacity in 5_usize..1500, writes in proptest::collection::vec(any_write(), 0..20)) {
+        fn round_trip(
+            sent: u32,
+            source in proptest::option::of(any_source()),
+            capacity in 25_usize..1500,
+            writes in proptest::collection::vec(any_write(), 0..20),
+        ) {
             let mut writer = DatagramWriter::new(capacity);
+            if let Some(SourceHead { group, index, life }) = source {
+                prop_assert!(writer.source(group, index, life));
+            }
+            let begin = capacity - writer.remaining();
+            prop_assert!(writer.is_empty());
             prop_assert!(writer.timestamp(sent));
             let mut expected = vec![Ok(DatagramFrame::Timestamp { sent })];
             for write in writes {
@@ -361,6 +473,12 @@ mod tests {
             }
             let datagram = writer.finish();
             prop_assert!(datagram.len() <= capacity);
+            let symbol = datagram.slice(begin..);
+            if let Some(head) = source {
+                let of_symbol: Vec<_> = DatagramFrames::of_symbol(symbol.clone()).collect();
+                prop_assert_eq!(&of_symbol, &expected);
+                expected.insert(0, Ok(DatagramFrame::Source { head, symbol }));
+            }
             prop_assert_eq!(DatagramFrames::new(datagram).collect::<Vec<_>>(), expected);
         }
 

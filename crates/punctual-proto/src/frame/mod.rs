@@ -10,6 +10,7 @@
 //! | [`varint`] | the integers all of them are made of |
 //! | [`time`] | TIMESTAMP, TIME_ECHO, and times modulo 2^32 |
 //! | [`block`] | BLOCK_INFO and the head of FRAGMENT |
+//! | [`repair`] | SOURCE, and the head of REPAIR |
 //! | [`datagram`] | a datagram's payload, as a writer and as an iterator |
 //! | [`control`] | the control stream, as an encoder and an incremental decoder |
 //!
@@ -19,6 +20,7 @@
 pub(crate) mod block;
 pub(crate) mod control;
 pub(crate) mod datagram;
+pub(crate) mod repair;
 pub(crate) mod time;
 pub(crate) mod varint;
 
@@ -33,6 +35,7 @@ use std::ops::RangeInclusive;
 pub(crate) use block::BlockInfo;
 pub(crate) use control::{ControlDecoder, ControlFrame, Settings};
 pub(crate) use datagram::{DatagramFrame, DatagramFrames, DatagramWriter};
+pub(crate) use repair::{RepairHead, SourceHead};
 pub(crate) use time::TimeEcho;
 
 /// Frame types that carry a length and that a receiver who does not know them skips, in datagrams and on the control

@@ -12,6 +12,8 @@ use crate::{clock::Micros, error::ProtocolError};
 
 /// The frame type of TIMESTAMP.
 pub(super) const TIMESTAMP: u64 = 0x01;
+/// All bytes of a TIMESTAMP.
+pub(super) const TIMESTAMP_SIZE: usize = 5;
 /// The frame type of TIME_ECHO.
 pub(super) const TIME_ECHO: u64 = 0x02;
 

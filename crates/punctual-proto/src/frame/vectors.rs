@@ -4,7 +4,10 @@ use std::fmt::Write;
 
 use bytes::Bytes;
 
-use super::{ControlDecoder, ControlFrame, DatagramFrame, DatagramFrames, DatagramWriter, Settings, control, time};
+use super::{
+    ControlDecoder, ControlFrame, DatagramFrame, DatagramFrames, DatagramWriter, RepairHead, Settings, SourceHead,
+    control, time,
+};
 use crate::{
     block::{BlockId, Channel, DropReason},
     error::ProtocolError,
@@ -70,15 +73,24 @@ fn describe_datagram_frame(frame: &DatagramFrame) -> String {
         DatagramFrame::Fragment { id: BlockId(id), offset, data } => {
             format!("FRAGMENT id={id} offset={offset} data={}", to_hex(data).replace(' ', ""))
         }
+        DatagramFrame::Source { head: SourceHead { group, index, life }, symbol } => {
+            format!("SOURCE group={group} index={index} life={life} symbol of {} bytes", symbol.len())
+        }
+        DatagramFrame::Repair { head: RepairHead { group, life, sources, repairs, index }, shard } => format!(
+            "REPAIR group={group} life={life} sources={sources} repairs={repairs} index={index} shard={}",
+            to_hex(shard).replace(' ', "")
+        ),
     }
 }
 
 fn describe_control_frame(frame: &ControlFrame) -> String {
     match *frame {
-        ControlFrame::Settings(Settings { max_block_size, receive_bytes, receive_blocks, channels }) => format!(
-            "SETTINGS max_block_size={max_block_size} receive_bytes={receive_bytes} receive_blocks={receive_blocks} \
-             channels={channels}"
-        ),
+        ControlFrame::Settings(Settings { max_block_size, receive_bytes, receive_blocks, channels, repair_window }) => {
+            format!(
+                "SETTINGS max_block_size={max_block_size} receive_bytes={receive_bytes} \
+                 receive_blocks={receive_blocks} channels={channels} repair_window={repair_window}"
+            )
+        }
         ControlFrame::Credit { bytes, blocks } => format!("CREDIT bytes={bytes} blocks={blocks}"),
         ControlFrame::Dropped { id: BlockId(id), reason, size, channel } => {
             with_place(format!("DROPPED id={id} reason={} size={size}", reason_name(reason)), channel)
@@ -118,6 +130,8 @@ fn write_datagram(frames: &[DatagramFrame], capacity: usize) -> Bytes {
             DatagramFrame::Fragment { id, offset, data } => {
                 writer.fragment(*id, *offset, data);
             }
+            DatagramFrame::Source { head, .. } => assert!(writer.source(head.group, head.index, head.life)),
+            DatagramFrame::Repair { head, shard } => assert!(writer.repair(head, shard)),
         }
     }
     writer.finish()
@@ -145,8 +159,14 @@ fn datagrams() {
 fn control_streams() {
     let mut settings = Vec::new();
     control::open_stream(&mut settings);
-    ControlFrame::Settings(Settings { max_block_size: 1, receive_bytes: 1, receive_blocks: 1, channels: 1 })
-        .encode(&mut settings);
+    ControlFrame::Settings(Settings {
+        max_block_size: 1,
+        receive_bytes: 1,
+        receive_blocks: 1,
+        channels: 1,
+        repair_window: 1,
+    })
+    .encode(&mut settings);
 
     for (heading, before, known) in [
         ("Vectors: the beginning of a control stream", &[][..], 0),

@@ -41,6 +41,7 @@ impl Control {
             receive_bytes: limits.receive_bytes,
             receive_blocks: limits.receive_blocks,
             channels: limits.channels as u64,
+            repair_window: limits.repair_window,
         };
         ControlFrame::Settings(settings).encode(&mut self.backlog);
         self.backlog.extend(waiting);

@@ -288,6 +288,9 @@ impl Session {
                         self.clocks.on_echo(path.id, our_sent, received, micros);
                     }
                 }
+                DatagramFrame::Source { .. } | DatagramFrame::Repair { .. } => {
+                    return Err(ProtocolError::UnknownFrame);
+                }
                 DatagramFrame::BlockInfo(info) => {
                     has_blocks = true;
                     let (_, stamp) = stamp.ok_or(ProtocolError::Malformed)?;
