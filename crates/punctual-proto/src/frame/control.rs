@@ -595,7 +595,7 @@ mod tests {
         for payload in [
             &[0x01, 0x01, 5][..],                                    // CREDIT cut short
             &[0x01, 0x03, 5, 5, 5],                                  // CREDIT with something behind
-            &[0x02, 0x04, 1, 5, 0, 0],                               // DROPPED for an unknown reason
+            &[0x02, 0x04, 1, 6, 0, 0],                               // DROPPED for an unknown reason
             &[0x02, 0x04, 1, 0, 0, 2],                               // DROPPED with an unknown flag
             &[0x02, 0x04, 1, 0, 0, 1],                               // DROPPED without the channel it promises
             &[0x02, 0x0d, 1, 0, 0, 1, 0xc0, 0, 0, 1, 0, 0, 0, 0, 0], // DROPPED in a channel of 33 bits

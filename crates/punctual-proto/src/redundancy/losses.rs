@@ -157,7 +157,7 @@ mod tests {
         after(4_000, 10_000, 1, &mut losses);
         assert!(losses.rate() < 0.000_3, "{}", losses.rate());
         after(60, 10, 1, &mut losses);
-        assert!(losses.rate() > 0.03, "{}", losses.rate());
+        assert!(losses.rate() > 0.02, "{}", losses.rate());
         after(400, 10_000, 1, &mut losses);
         assert!(losses.rate() < 0.02, "{}", losses.rate());
     }

@@ -133,17 +133,17 @@ mod tests {
     #[test]
     fn the_lowest_priority_bears_more() {
         let losses = seen(10, 1);
+        let known = [(A, &losses)];
         let group = |priority, reached| GroupView {
             now: Instant::now(),
             sources: &[(A, 20)],
             repair_path: A,
-            losses: &[(A, &losses)],
+            losses: &known,
             priority,
             largest_block: 20,
             reached,
             rtt: Duration::from_millis(50),
         };
-        // (a view borrows the losses, so each is made where it is used)
         let mut risk = Risk::new(TARGET.default);
         let highest = risk.repairs(&group(0, 1.0));
         assert!(risk.repairs(&group(255, 1.0)) + 2 < highest);

@@ -93,6 +93,7 @@ pub(crate) struct Group {
     certain_until: Option<Instant>,
     pub(crate) expires: Instant,
     bytes: u64,
+    longest: usize,
 }
 
 impl Group {
@@ -108,6 +109,7 @@ impl Group {
             certain_until: None,
             expires: now,
             bytes: 0,
+            longest: 0,
         }
     }
 
@@ -121,7 +123,12 @@ impl Group {
         self.repairs.len()
     }
 
-    /// Bytes of its symbols.
+    /// Bytes of its longest symbol.
+    pub(crate) fn longest(&self) -> usize {
+        self.longest
+    }
+
+    /// Bytes of its symbols and shards.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -133,6 +140,7 @@ impl Group {
     /// A source fragment left for `path`.
     pub(crate) fn add(&mut self, symbol: Bytes, contents: Contents, path: PathId) {
         self.bytes += symbol.len() as u64;
+        self.longest = self.longest.max(symbol.len());
         self.certain_until.get_or_insert(self.expires);
         let len = contents.iter().map(Piece::len).sum();
         self.sources.push(Source { contents, symbol, len, path, lost_on: path, state: State::InFlight });
@@ -283,7 +291,8 @@ impl Group {
             return verdict;
         }
         let missing = m.saturating_sub(acked + self.count(State::InFlight) + self.count(State::Due));
-        let lost = self.sources.iter().filter(|source| source.state == State::Lost && matters(&source.contents)).count();
+        let lost =
+            self.sources.iter().filter(|source| source.state == State::Lost && matters(&source.contents)).count();
         if missing == 0 || lost == 0 {
             return verdict;
         }

@@ -13,7 +13,8 @@ use super::{
 };
 use crate::{
     block::BlockId,
-    fec,
+    fec::{self, MAX_REPAIRS as MOST_MADE},
+    frame::RepairHead,
     multipath::PathId,
     redundancy::{GroupFate, GroupView, MAX_SOURCES, Policy},
 };
@@ -55,19 +56,15 @@ pub(crate) struct Ready {
 /// A repair fragment as it goes on the wire.
 #[derive(Debug)]
 pub(crate) struct RepairFragment {
-    pub(crate) group: u64,
-    pub(crate) life: u64,
-    pub(crate) sources: u8,
-    pub(crate) repairs: u8,
-    pub(crate) index: u8,
+    pub(crate) head: RepairHead,
     pub(crate) shard: Bytes,
     /// The block it is there for first.
     pub(crate) block: Option<BlockId>,
 }
 
-/// The head of a source fragment.
+/// A datagram's place in a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SourceHead {
+pub(crate) struct Membership {
     pub(crate) symbol: Symbol,
     /// Milliseconds.
     pub(crate) life: u64,
@@ -151,7 +148,7 @@ impl Groups {
     }
 
     /// The place of the next datagram in the open group; one is opened if there is none.
-    pub(crate) fn join(&mut self, now: Instant, joining: &Joining) -> SourceHead {
+    pub(crate) fn join(&mut self, now: Instant, joining: &Joining) -> Membership {
         let keep = match joining.due {
             Some(due) => due.max(now) + joining.rtt * KEEP_RTTS + KEEP,
             None => now + joining.rtt * KEEP_RTTS + KEEP_ENDLESS,
@@ -178,7 +175,7 @@ impl Groups {
         }
         self.last_joined = Some(now);
         let life = life(group.expires, now);
-        SourceHead { symbol: Symbol { group: open.id, index: group.len() as u8 }, life }
+        Membership { symbol: Symbol { group: open.id, index: group.len() as u8 }, life }
     }
 
     /// The datagram for which [`join`](Self::join) gave a place is filled. Returns whether the group is full.
@@ -200,8 +197,12 @@ impl Groups {
     /// The open group and the bytes one repair fragment of it would take.
     pub(crate) fn open(&self) -> Option<(&Group, usize)> {
         let group = self.groups.get(&self.open.as_ref()?.id)?;
-        let longest = group.symbols().iter().map(Bytes::len).max().unwrap_or(0);
-        Some((group, fec::shard_len(longest)))
+        Some((group, fec::shard_len(group.longest())))
+    }
+
+    /// Whether a group is being filled.
+    pub(crate) fn has_open(&self) -> bool {
+        self.open.is_some()
     }
 
     /// How many repair fragments the open group should have.
@@ -226,7 +227,7 @@ impl Groups {
         // Rounding up costs next to nothing in the code, and gives what can be sent if more is lost.
         let made = match (repairs, group.resends) {
             (0, _) => 0,
-            (n, true) => (n + 1).next_power_of_two().min(127),
+            (n, true) => (n + 1).next_power_of_two().min(MOST_MADE),
             (n, false) => n,
         };
         let shards = if made == 0 { Vec::new() } else { self.encoder.encode(&group.symbols(), made) };
@@ -241,7 +242,8 @@ impl Groups {
     /// Repair fragments that may go now; those no longer wanted are forgotten.
     pub(crate) fn ready(&mut self, now: Instant) -> Vec<Ready> {
         let groups = &self.groups;
-        let wanted = |waiting: &Waiting| groups.get(&waiting.group).is_some_and(|g| g.due_shard(waiting.index).is_some());
+        let wanted =
+            |waiting: &Waiting| groups.get(&waiting.group).is_some_and(|g| g.due_shard(waiting.index).is_some());
         self.waiting.retain(wanted);
         let ready = self.waiting.iter().filter(|waiting| waiting.not_before <= now);
         let ready = ready.filter_map(|&Waiting { group, index, path, .. }| {
@@ -262,15 +264,14 @@ impl Groups {
         let group = self.groups.get_mut(&ready.symbol.group)?;
         let shard = group.due_shard(ready.index)?.clone();
         group.on_repair_sent(ready.index);
-        Some(RepairFragment {
+        let head = RepairHead {
             group: ready.symbol.group,
             life: life(group.expires, now),
             sources: group.len() as u8,
             repairs: group.repairs() as u8,
             index: ready.index,
-            shard,
-            block: group.first_block(),
-        })
+        };
+        Some(RepairFragment { head, shard, block: group.first_block() })
     }
 
     /// A repair fragment would come too late, or does not fit any more.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{
     group::Symbol,
-    groups::SourceHead,
+    groups::Membership,
     live::{InfoState, LiveBlock},
     recovery,
     store::Store,
@@ -14,13 +14,20 @@ use super::{
 use crate::{
     block::BlockId,
     clock::{Micros, wire},
-    frame::{BlockInfo, DatagramWriter, TimeEcho, max_symbol, time::wire_duration},
+    frame::{
+        BlockInfo, DatagramWriter, TimeEcho,
+        repair::{max_symbol, source_head},
+        time::wire_duration,
+    },
     observe::FragmentKind,
     schedule::SendContext,
 };
 
 /// Below this many bytes of room a packet is full: the head of another fragment would be most of it.
 const MIN_ROOM: usize = 48;
+
+/// The repair fragments of a group may have to tell of a longer life than its first sources do: what fits in two bytes, milliseconds.
+const LONG_LIFE: u64 = 16_383;
 
 /// A part of a block in a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,7 +108,7 @@ impl Stamp {
 }
 
 /// Fills a datagram of at most `capacity` bytes, with bytes of `first` and then, as long as there is room, of
-/// whichever block the scheduler names next; as a fragment of a group, if `head` says so.
+/// whichever block the scheduler names next; as a fragment of a group, if it is a `member`.
 pub(crate) fn fill(
     store: &mut Store,
     cx: &SendContext<'_>,
@@ -109,16 +116,14 @@ pub(crate) fn fill(
     capacity: usize,
     stamp: Stamp,
     echo: Option<(TimeEcho, TimeEcho)>,
-    head: Option<SourceHead>,
+    member: Option<Membership>,
 ) -> Filled {
-    let (mut writer, symbol_at) = match head {
+    let (mut writer, symbol_at) = match member {
         None => (DatagramWriter::new(capacity), 0),
-        Some(SourceHead { symbol: Symbol { group, index }, life }) => {
-            let room = max_symbol(capacity, group, life);
-            let mut writer = DatagramWriter::new(capacity);
+        Some(Membership { symbol: Symbol { group, index }, life }) => {
+            let head = source_head(group, life);
+            let mut writer = DatagramWriter::new(head + max_symbol(capacity, group, life.max(LONG_LIFE)));
             writer.source(group, index, life);
-            let head = writer.len();
-            writer.limit(head + room);
             (writer, head)
         }
     };
@@ -126,7 +131,7 @@ pub(crate) fn fill(
     if let Some(echo) = echo {
         add_echo(&mut writer, echo);
     }
-    let mut contents = Contents { symbol: head.map(|head| head.symbol), ..Contents::default() };
+    let mut contents = Contents { symbol: member.map(|member| member.symbol), ..Contents::default() };
     let mut next = Some(first);
     while let Some(id) = next {
         if !add(&mut writer, store, id, stamp, &mut contents) || writer.remaining() < MIN_ROOM {

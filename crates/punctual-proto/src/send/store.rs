@@ -755,7 +755,8 @@ mod tests {
     #[test]
     fn writable_means_that_what_was_refused_fits() {
         let limits = Limits { send_bytes: 100, ..Limits::default() };
-        let mut store = Store::new(limits, schedule::default_factory()(), Redundancy::Auto, redundancy::default_factory()());
+        let mut store =
+            Store::new(limits, schedule::default_factory()(), Redundancy::Auto, redundancy::default_factory()());
         let now = Instant::now();
         let first = store.insert(now, Block::new(vec![0; 60])).unwrap();
         let second = store.insert(now, Block::new(vec![0; 30])).unwrap();

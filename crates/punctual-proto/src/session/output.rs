@@ -148,7 +148,6 @@ impl Output {
     pub(super) fn on_sent(&mut self, path: &Path, pn: u64) {
         self.last_sent = Some((path.id, pn));
     }
-
 }
 
 /// What the data pipeline may do now.
@@ -315,19 +314,19 @@ impl Session {
         let mut paths = paths.iter();
         let first = paths.next()?;
         let capacity = self.capacity()?;
-        let head = self.join_group(now, id, first, capacity);
+        let member = self.join_group(now, id, first, capacity);
         let echo = self.paths.get_mut(first).and_then(|path| path.take_echo(now));
         let stamp = self.stamp(now);
         let cx = context(now, &self.output.views);
-        let filled = packetize::fill(&mut self.store, &cx, id, capacity, stamp, echo, head);
+        let filled = packetize::fill(&mut self.store, &cx, id, capacity, stamp, echo, member);
         debug_assert!(!filled.contents.is_empty(), "a block that may be sent has something to send");
         self.output.last_data = Some(now);
         self.steering.keep_quiet_but(None);
         for path in paths {
             self.output.copies.push_back((Datagram::new(path, filled.contents.copy()), filled.payload.clone()));
         }
-        if let Some(head) = head {
-            self.add_to_group(now, head, &filled, first);
+        if let Some(member) = member {
+            self.add_to_group(now, member, &filled, first);
         }
         Some((Datagram::new(first, filled.contents), filled.payload))
     }
@@ -432,6 +431,7 @@ impl Session {
     pub(super) fn refresh_views(&mut self, now: Instant) {
         let clocks = &self.clocks;
         self.paths.views(now, &self.steering, |id| clocks.one_way_delays(id), &mut self.output.views);
+        self.store.groups.set_one_way_delay(context(now, &self.output.views).one_way_delay);
     }
 
     /// Tells the controllers whether their path could have carried more than there was.

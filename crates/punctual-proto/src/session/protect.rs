@@ -10,12 +10,12 @@ use super::{
 };
 use crate::{
     block::{BlockId, Redundancy},
-    frame::{DatagramWriter, RepairHead},
+    frame::DatagramWriter,
     multipath::{PathHealth, PathId, PathView},
     redundancy::{GroupView, Losses},
     send::{
         group::Symbol,
-        groups::{Joining, Ready, RepairFragment, SourceHead},
+        groups::{Joining, Membership, Ready, RepairFragment},
         live::LiveBlock,
         packetize::{Contents, Filled},
     },
@@ -40,11 +40,9 @@ impl Session {
         id: BlockId,
         path: PathId,
         capacity: usize,
-    ) -> Option<SourceHead> {
+    ) -> Option<Membership> {
         let joining = self.joining(now, id, path).filter(|_| self.store.groups.has_room(capacity));
-        if self.store.groups.open().is_some()
-            && joining.is_none_or(|joining| self.store.groups.must_close_for(&joining))
-        {
+        if self.store.groups.has_open() && joining.is_none_or(|joining| self.store.groups.must_close_for(&joining)) {
             self.close_group(now, joining.is_some());
         }
         joining.map(|joining| self.store.groups.join(now, &joining))
@@ -76,9 +74,9 @@ impl Session {
     }
 
     /// The datagram that was given a place is filled.
-    pub(super) fn add_to_group(&mut self, now: Instant, head: SourceHead, filled: &Filled, path: PathId) {
+    pub(super) fn add_to_group(&mut self, now: Instant, member: Membership, filled: &Filled, path: PathId) {
         let symbol = filled.payload.slice(filled.symbol_at..);
-        if self.store.groups.add(head.symbol, symbol, filled.contents.clone(), path) {
+        if self.store.groups.add(member.symbol, symbol, filled.contents.clone(), path) {
             self.close_group(now, false);
         }
     }
@@ -101,8 +99,7 @@ impl Session {
             None => u64::MAX,
         };
         let most = usize::try_from(room / shard.max(1) as u64).unwrap_or(usize::MAX);
-        let losses: Vec<(PathId, Losses)> =
-            self.paths.iter().map(|path| (path.id, *path.in_flight.losses())).collect();
+        let losses: Vec<(PathId, Losses)> = self.paths.iter().map(|path| (path.id, *path.in_flight.losses())).collect();
         let losses: Vec<(PathId, &Losses)> = losses.iter().map(|(id, losses)| (*id, losses)).collect();
         let group_view = GroupView {
             now,
@@ -123,7 +120,7 @@ impl Session {
 
     /// A repair fragment that can go now.
     pub(super) fn next_repair(&mut self, now: Instant) -> Option<(Datagram, Bytes)> {
-        if self.store.groups.open().is_some() && self.store.groups.close_at(now, false).is_some_and(|at| at <= now) {
+        if self.store.groups.close_at(now, false).is_some_and(|at| at <= now) {
             self.refresh_views(now);
             self.close_group(now, false);
         }
@@ -224,14 +221,7 @@ fn choose(paths: &[PathView], repair: &Ready, now: Instant) -> Choice {
 
 fn write(repair: &RepairFragment, symbol: Symbol, path: PathId, capacity: usize) -> Option<(Datagram, Bytes)> {
     let mut writer = DatagramWriter::new(capacity);
-    let head = RepairHead {
-        group: repair.group,
-        life: repair.life,
-        sources: repair.sources,
-        repairs: repair.repairs,
-        index: repair.index,
-    };
-    if !writer.repair(&head, &repair.shard) {
+    if !writer.repair(&repair.head, &repair.shard) {
         return None;
     }
     let repair = repair.block.map(|block| (repair.shard.len() as u64, block));
