@@ -173,7 +173,8 @@ async fn a_handle_that_is_dropped_cancels_nothing() {
 async fn redundancy_can_be_said_of_a_channel() {
     let (server, mut config) = (server(), Config::default());
     config.session.limits.channels = 2;
-    let (ours, theirs) = within(pair(&server, &client_with(&server, config))).await;
+    let client = client_with(&server, config);
+    let (ours, theirs) = within(pair(&server, &client)).await;
     for (channel, mode) in [(0, Redundancy::Duplicate), (1, Redundancy::Fec), (0, Redundancy::None)] {
         ours.set_channel_redundancy(Channel(channel), mode).expect("two channels");
     }

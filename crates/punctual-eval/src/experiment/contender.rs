@@ -240,6 +240,7 @@ mod tests {
         assert_eq!((both.redundancy.0, both.redundancy_policy.as_str()), (Redundancy::Both, "dmtp:cap=1"));
         assert_eq!(both.scheduler, "ads:beta=1e+2");
         let own = SessionSpec { redundancy: Mode(Redundancy::Fec), ..SessionSpec::default() };
+        // What a name leaves open is the session's.
         assert_eq!(by_name("ads+dtp", &Registry::new()).unwrap().session(own).redundancy.0, Redundancy::Fec);
     }
 
