@@ -36,7 +36,7 @@ use crate::{
         path::{Alarm, Path, Paths},
     },
     observe::{self, Observer},
-    receive::receiver::Receiver,
+    receive::{decode::Groups, receiver::Receiver},
     send::{packetize::Stamp, store::Store},
     stats::{PathStats, SessionStats},
 };
@@ -87,6 +87,8 @@ pub struct Session {
     peer_time: Unwrapper,
     store: Store,
     receiver: Receiver,
+    /// The peer's redundancy.
+    groups: Groups,
     control: Control,
     fallback: Fallback,
     output: Output,
@@ -127,6 +129,7 @@ impl Session {
             peer_time: Unwrapper::default(),
             store: Store::new(limits, (config.scheduler)()),
             receiver: Receiver::new(limits, epoch),
+            groups: Groups::new(limits.repair_window),
             control: Control::new(),
             fallback: Fallback::default(),
             output: Output::new((config.path_scheduler)()),
@@ -345,6 +348,7 @@ impl Session {
     pub fn stats(&self) -> SessionStats {
         let sent = self.store.tally();
         let received = self.receiver.tally();
+        let redundancy = self.groups.tally();
         let ((blocks, bytes), (streams, stream_bytes)) = (self.receiver.live(), self.fallback.live_in());
         SessionStats {
             blocks_sent: sent.accepted,
@@ -358,6 +362,9 @@ impl Session {
             copied_bytes: self.output.copied_bytes,
             received_bytes: received.received_bytes,
             duplicate_bytes: received.duplicate_bytes,
+            recovered_bytes: redundancy.recovered_bytes,
+            repair_bytes_received: redundancy.repair_bytes,
+            wasted_repair_bytes: redundancy.wasted_repair_bytes,
             live_out: self.store.len() as u64,
             live_out_bytes: self.store.bytes(),
             live_in: blocks + streams,
@@ -397,9 +404,10 @@ impl Session {
         self.paths.iter().map(stats).collect()
     }
 
-    /// Whether nothing is left of past blocks but counters: what a test for leaks asks once all blocks have ended.
+    /// Whether nothing is left of past blocks but counters: what a test for leaks asks once all blocks have ended. (Of a
+    /// peer that sends redundancy, something is kept for a moment longer.)
     pub fn is_clean(&self) -> bool {
-        self.store.is_clean() && self.receiver.live() == (0, 0) && self.fallback.is_clean()
+        self.store.is_clean() && self.receiver.live() == (0, 0) && self.groups.is_empty() && self.fallback.is_clean()
     }
 
     pub(crate) fn handle(&self) -> ConnectionHandle {
@@ -441,8 +449,9 @@ impl Session {
         // A datagram that QUIC holds back has an alarm of QUIC's own; the next one has to wait for it.
         let next = self.paths.iter().filter_map(Path::echo_due).chain(self.output.wake_at()).min();
         let next = next.filter(|_| !self.output.is_held_up());
+        let groups = self.groups.next_timeout().and_then(|at| self.epoch.checked_add(Duration::from_micros(at)));
         // By the contract the events have been taken once this is asked: reading can go on.
-        [quic, self.store.next_timeout(), paths, next, self.retry_at, self.stalled].into_iter().flatten().min()
+        [quic, self.store.next_timeout(), paths, next, groups, self.retry_at, self.stalled].into_iter().flatten().min()
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
@@ -452,6 +461,7 @@ impl Session {
         }
         self.store.on_timeout(now);
         if self.phase == Phase::Open {
+            self.groups.on_timeout(self.micros(now));
             self.look_after_paths(now);
         }
         self.settle(now);
@@ -568,6 +578,7 @@ impl Session {
         self.steering.set_gate(Gate::Open);
         self.store.close();
         self.receiver.close();
+        self.groups.close();
         self.pass_on_received();
         self.pass_on_outcomes();
         self.fallback = Fallback::default();
