@@ -49,7 +49,7 @@ impl Counts {
         Beta { yes: PRIOR_END.0 + self.ended, no: PRIOR_END.1 + self.continued }
     }
 
-    /// The share of packets lost, and its variance among samples of this many packets.
+    /// The share of packets to be lost, by what is believed.
     fn rate(&self) -> f64 {
         let (begin, end) = (self.begin().mean(), self.end().mean());
         begin / (begin + end)
@@ -113,14 +113,24 @@ impl Losses {
         (self.short.lost() - n * rate).abs() > DISAGREEMENT * deviation && self.long.all() > n
     }
 
-    /// The share of packets lost, 0 to 1.
+    /// The share of packets to expect to be lost, 0 to 1: never quite 0, and about one in a hundred if nothing has been seen.
     pub fn rate(&self) -> f64 {
         self.long.rate()
     }
 
-    /// How many are lost on end, on average; at least 1.
+    /// How many losses to expect on end; at least 1.
     pub fn burst(&self) -> f64 {
         1.0 / self.long.end().mean()
+    }
+
+    /// The share of packets that were lost lately, 0 to 1: what was seen, nothing believed.
+    pub fn observed_rate(&self) -> f64 {
+        self.long.lost() / self.long.all().max(1.0)
+    }
+
+    /// How many were lost on end lately, on average; 1 if none.
+    pub fn observed_burst(&self) -> f64 {
+        if self.long.begun > 0.0 { (self.long.lost() / self.long.begun).max(1.0) } else { 1.0 }
     }
 
     /// The chance that a loss follows an arrival, and that an arrival follows a loss.
