@@ -91,13 +91,17 @@ pub(crate) struct Group {
     pub(crate) reached: f64,
     /// Until then the receiver surely keeps what it has of the group, and a bit longer if later symbols say so.
     certain_until: Option<Instant>,
+    /// Whether the receiver has surely had room for it, and what all groups before had cost it.
+    pub(crate) is_remembered: bool,
+    pub(crate) cost_before: u64,
     pub(crate) expires: Instant,
     bytes: u64,
     longest: usize,
 }
 
 impl Group {
-    pub(crate) fn new(now: Instant) -> Self {
+    /// An empty group. All before it have cost the receiver so much.
+    pub(crate) fn new(now: Instant, cost_before: u64) -> Self {
         Self {
             sources: Vec::new(),
             repairs: Vec::new(),
@@ -107,6 +111,8 @@ impl Group {
             due: None,
             reached: 0.0,
             certain_until: None,
+            is_remembered: true,
+            cost_before,
             expires: now,
             bytes: 0,
             longest: 0,
@@ -278,7 +284,7 @@ impl Group {
         let m = self.len();
         let acked = self.count(State::Acked);
         if acked >= m {
-            if self.certain_until.is_some_and(|until| now <= until) {
+            if self.is_remembered && self.certain_until.is_some_and(|until| now <= until) {
                 self.phase = Phase::Restored;
                 let lost = self.sources.iter().filter(|source| source.state == State::Lost);
                 verdict.restored = lost.map(|source| source.len).sum();
@@ -359,7 +365,7 @@ mod tests {
 
     /// A closed group of m sources that expires in a second, with so many repairs due, and so many more to spare.
     fn group(now: Instant, m: u64, due: usize, spare: usize) -> Group {
-        let mut group = Group::new(now);
+        let mut group = Group::new(now, 0);
         group.expires = now + Duration::from_secs(1);
         (0..m).for_each(|index| group.add(Bytes::from_static(b"symbol"), contents(index), A));
         let shards = vec![Bytes::from_static(b"shard"); due + spare];
