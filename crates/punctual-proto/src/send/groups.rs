@@ -312,6 +312,12 @@ impl Groups {
         Some(self.on_group(now, symbol.group, |group| group.on_lost(now, symbol.index, path, in_time, matters)))
     }
 
+    /// By when the first block of a symbol's group must have arrived, if that still depends on the group.
+    pub(crate) fn first_due(&self, symbol: Symbol) -> Option<Instant> {
+        let group = self.groups.get(&symbol.group).filter(|group| !group.is_over())?;
+        group.due.map(|(first, _)| first)
+    }
+
     fn on_group(&mut self, now: Instant, id: u64, then: impl FnOnce(&mut Group) -> Verdict) -> Verdict {
         let Some(group) = self.groups.get_mut(&id) else { return Verdict::default() };
         // The receiver forgets the oldest groups first, once all together are too much for it.

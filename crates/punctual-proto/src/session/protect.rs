@@ -23,8 +23,6 @@ use crate::{
 
 /// Timers and schedulers of real hosts are late by about this much.
 const GRANULARITY: Duration = Duration::from_millis(1);
-/// QUIC gives a packet up after so much of a round trip (RFC 9002, section 6.1.2).
-const LOSS_DELAY: f64 = 9.0 / 8.0;
 /// Bursts of losses longer than this are worth spreading repair fragments for.
 const BURST: f64 = 1.5;
 /// This share of the time that is left is kept in reserve when a group waits for more.
@@ -50,13 +48,18 @@ impl Session {
 
     fn joining(&mut self, now: Instant, id: BlockId, path: PathId) -> Option<Joining> {
         let block = self.store.get(id)?;
-        let view = self.output.views().iter().find(|view| view.id == path)?;
+        let views = self.output.views();
+        let view = views.iter().find(|view| view.id == path)?;
+        let sender = self.paths.get(path)?;
         let due = block.due();
         let useful = due.is_none_or(|due| now + view.one_way_delay < due);
         let wanted = match block.redundancy {
             Redundancy::None | Redundancy::Retransmit => false,
             Redundancy::Fec | Redundancy::Both | Redundancy::Duplicate => useful,
-            Redundancy::Auto => useful && due.is_some_and(|due| !survives_a_loss(now, due, view, self.output.views())),
+            Redundancy::Auto => {
+                let answer = || sender.longest_answer(&self.steering.reading(sender.slot), self.config.max_ack_delay);
+                useful && due.is_some_and(|due| !survives_a_loss(now, due, view, answer(), views))
+            }
         };
         if !wanted {
             return None;
@@ -148,13 +151,12 @@ impl Session {
     }
 }
 
-/// Whether a fragment that leaves on `path` now could be lost, be found to be lost, and be sent again in time: the answer to it
-/// and what comes after it take a round trip, with the queue as it is, and a bit more; then it has to get there by the path that
-/// is fastest.
-fn survives_a_loss(now: Instant, due: Instant, path: &PathView, paths: &[PathView]) -> bool {
+/// Whether a fragment that leaves on `path` now could be lost, be found to be lost, and be sent again in time: once its
+/// `answer` is overdue, which is no later than the longest lately or what the queue makes of it, it has to get there by the path
+/// that is fastest.
+fn survives_a_loss(now: Instant, due: Instant, path: &PathView, answer: Duration, paths: &[PathView]) -> bool {
     let Some(again) = trusted(paths).map(|view| view.one_way_delay).min() else { return false };
-    let answer = path.rtt.max(path.min_rtt + path.backlog);
-    let noticed = answer.mul_f64(LOSS_DELAY).max(answer + path.rtt_var * 2) + GRANULARITY;
+    let noticed = answer.max(path.min_rtt + path.backlog) + GRANULARITY;
     now + noticed + again + GRANULARITY <= due
 }
 
@@ -170,8 +172,10 @@ fn reached(block: &LiveBlock, loss: f64) -> f64 {
     }
 }
 
+/// The paths that are free of doubt, or all, if none is.
 fn trusted(paths: &[PathView]) -> impl Iterator<Item = &PathView> {
-    paths.iter().filter(|view| view.health == PathHealth::Active)
+    let any = paths.iter().any(|view| view.health == PathHealth::Active);
+    paths.iter().filter(move |view| !any || view.health == PathHealth::Active)
 }
 
 /// The path for a group's repair fragments: not that of most of its sources, if another gets them there in time; there
