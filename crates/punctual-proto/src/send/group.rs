@@ -203,6 +203,11 @@ impl Group {
         self.judge(now, true, matters)
     }
 
+    /// Whether a source fragment of which nothing is known carries something that `matters`.
+    pub(crate) fn is_needed(&self, matters: impl Fn(&Contents) -> bool) -> bool {
+        self.sources.iter().any(|source| source.state != State::Acked && matters(&source.contents))
+    }
+
     /// The shard of a repair fragment, if it is still to be sent.
     pub(crate) fn due_shard(&self, index: u8) -> Option<&Bytes> {
         let repair = self.repairs.get(usize::from(index)).filter(|repair| repair.state == State::Due)?;

@@ -347,9 +347,14 @@ impl Groups {
         [expires, open].into_iter().flatten().min()
     }
 
-    /// When the next repair fragment wants to go.
-    pub(crate) fn next_repair(&self) -> Option<Instant> {
-        self.waiting.iter().map(|waiting| waiting.not_before).min()
+    /// When the next repair fragment wants to go of those that do not yet.
+    pub(crate) fn next_repair(&self, now: Instant) -> Option<Instant> {
+        self.waiting.iter().map(|waiting| waiting.not_before).filter(|at| *at > now).min()
+    }
+
+    /// The group of a symbol.
+    pub(super) fn get(&self, symbol: Symbol) -> Option<&Group> {
+        self.groups.get(&symbol.group)
     }
 
     /// Forgets groups whose time is up. What was lost of them is returned.

@@ -64,6 +64,12 @@ impl Store {
         contents.iter().any(due) || group()
     }
 
+    /// Whether a repair fragment could still be of use to a block.
+    pub(crate) fn group_matters(&mut self, ready: &Ready) -> bool {
+        let (groups, matters) = self.groups_and_matters();
+        groups.get(ready.symbol).is_some_and(|group| group.is_needed(matters))
+    }
+
     /// A repair fragment is not to be sent after all.
     pub(crate) fn withdraw_repair(&mut self, now: Instant, ready: &Ready) {
         let (groups, matters) = self.groups_and_matters();

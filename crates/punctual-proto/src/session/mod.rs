@@ -460,8 +460,8 @@ impl Session {
             .filter_map(|path| path.next_timeout(&self.steering.reading(path.slot), self.config.max_ack_delay))
             .min();
         // A datagram that QUIC holds back has an alarm of QUIC's own; the next one has to wait for it.
-        let repair = self.store.groups.next_repair().filter(|at| self.output.waits_for_repairs(*at));
-        let next = self.paths.iter().filter_map(Path::echo_due).chain(self.output.wake_at()).chain(repair).min();
+        let wake = self.output.wake_at().into_iter().chain(self.output.repair_at);
+        let next = self.paths.iter().filter_map(Path::echo_due).chain(wake).min();
         let next = next.filter(|_| !self.output.is_held_up());
         // By the contract the events have been taken once this is asked: reading can go on.
         [quic, self.store.next_timeout(), paths, next, self.retry_at, self.stalled].into_iter().flatten().min()

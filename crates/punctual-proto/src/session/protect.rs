@@ -127,14 +127,18 @@ impl Session {
             self.refresh_views(now);
             self.close_group(now, false);
         }
+        self.output.repair_at = None;
         if !self.store.groups.has_waiting() {
             return None;
         }
-        self.output.looked_at = Some(now);
         self.refresh_views(now);
         let capacity = self.capacity()?;
         for ready in self.store.groups.ready(now) {
-            match choose(self.output.views(), &ready, now) {
+            let choice = match self.store.group_matters(&ready) {
+                true => choose(self.output.views(), &ready, now),
+                false => Choice::Forget,
+            };
+            match choice {
                 Choice::Send(path) => {
                     let Some(repair) = self.store.groups.take(now, &ready) else { continue };
                     if let Some(datagram) = write(&repair, ready.symbol, path, capacity) {
@@ -143,10 +147,15 @@ impl Session {
                     // The MTU has fallen since: it goes for lost.
                     self.store.on_packet_lost(now, &Contents::repair(ready.symbol), path);
                 }
-                Choice::Wait => self.output.wait(true),
+                Choice::Wait => {
+                    let paced = self.output.views().iter().filter_map(|view| view.ready_at);
+                    self.output.repair_at = paced.chain(self.output.repair_at).min();
+                }
                 Choice::Forget => self.store.withdraw_repair(now, &ready),
             }
         }
+        let next = self.store.groups.next_repair(now);
+        self.output.repair_at = next.into_iter().chain(self.output.repair_at).min();
         None
     }
 }
@@ -203,7 +212,7 @@ enum Choice {
     Send(PathId),
     /// No path that would do has room.
     Wait,
-    /// It would come too late.
+    /// It would come too late, or is not needed any more.
     Forget,
 }
 
