@@ -57,6 +57,9 @@ pub struct Block {
     pub dependencies: Vec<BlockId>,
     /// The sequence this block belongs to, if the receiver is to keep an order.
     pub channel: Option<Channel>,
+    /// How it is protected against loss; `None`: as its channel is, or else the session
+    /// ([`SessionConfig::redundancy`](crate::SessionConfig::redundancy)).
+    pub redundancy: Option<Redundancy>,
     /// When the application handed the block over; the deadline counts from here.
     ///
     /// `None` means the moment of the call to `send`. A caller that had to wait (for room, say) before it
@@ -70,7 +73,15 @@ impl Block {
 
     /// A block without a deadline, of middling priority (128), that depends on nothing.
     pub fn new(data: impl Into<Bytes>) -> Self {
-        Self { data: data.into(), deadline: None, priority: 128, dependencies: Vec::new(), channel: None, begin: None }
+        Self {
+            data: data.into(),
+            deadline: None,
+            priority: 128,
+            dependencies: Vec::new(),
+            channel: None,
+            redundancy: None,
+            begin: None,
+        }
     }
 
     /// Sets the deadline, counted from hand-over.
@@ -97,10 +108,79 @@ impl Block {
         self
     }
 
+    /// Says how the block is protected against loss.
+    pub fn redundancy(mut self, redundancy: Redundancy) -> Self {
+        self.redundancy = Some(redundancy);
+        self
+    }
+
     /// Says when the block was handed over, if that was before the call to `send`.
     pub fn begun_at(mut self, begin: Instant) -> Self {
         self.begin = Some(begin);
         self
+    }
+}
+
+/// How a block is protected against loss (the modes of DMTP, section IV, and one that chooses).
+///
+/// *Sent again* means that what was lost goes once more, as long as it can arrive in time. *Repair fragments* go beside the
+/// block's own, so that it is whole though some were lost; how many is for the session's policy to say
+/// ([`redundancy`](crate::redundancy)). They need a peer that takes them, as ours does unless told not to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Redundancy {
+    /// What is lost is sent again; what could not be sent again in time has repair fragments. Best for nearly everything.
+    #[default]
+    Auto,
+    /// Neither: what is lost is lost, and the block with it.
+    None,
+    /// Repair fragments only: beyond them, what is lost is lost.
+    Fec,
+    /// What is lost is sent again, and nothing more.
+    Retransmit,
+    /// All of it has repair fragments, and what is lost beyond them is sent again.
+    Both,
+    /// Everything goes twice, on two paths if there are two, and what is lost of both is sent again.
+    Duplicate,
+}
+
+impl Redundancy {
+    /// All modes, the default first.
+    pub const ALL: [Self; 6] = [Self::Auto, Self::None, Self::Fec, Self::Retransmit, Self::Both, Self::Duplicate];
+
+    /// Its name, as [`FromStr`](std::str::FromStr) takes it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::None => "none",
+            Self::Fec => "fec",
+            Self::Retransmit => "retransmit",
+            Self::Both => "both",
+            Self::Duplicate => "duplicate",
+        }
+    }
+
+    /// Whether what is lost may be sent again.
+    pub(crate) fn resends(self) -> bool {
+        !matches!(self, Self::None | Self::Fec)
+    }
+}
+
+impl fmt::Display for Redundancy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// There is no mode of redundancy of that name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no mode of redundancy is called `{0}`; choose one of: auto, none, fec, retransmit, both, duplicate")]
+pub struct UnknownRedundancy(pub String);
+
+impl std::str::FromStr for Redundancy {
+    type Err = UnknownRedundancy;
+
+    fn from_str(name: &str) -> Result<Self, UnknownRedundancy> {
+        Self::ALL.into_iter().find(|mode| mode.name() == name).ok_or_else(|| UnknownRedundancy(name.to_owned()))
     }
 }
 
@@ -187,6 +267,8 @@ pub enum DropReason {
     Refused,
     /// The session ended first.
     SessionClosed,
+    /// A part of it was lost, and its [`Redundancy`] is one that sends nothing again.
+    Lost,
 }
 
 impl fmt::Display for DropReason {
@@ -197,6 +279,7 @@ impl fmt::Display for DropReason {
             Self::DependencyDropped => "dependency dropped",
             Self::Refused => "refused by the peer",
             Self::SessionClosed => "session closed",
+            Self::Lost => "lost",
         })
     }
 }

@@ -6,9 +6,11 @@ use noq_proto::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig, QuicServ
 use noq_proto::rustls;
 
 use crate::{
+    block::Redundancy,
     congestion::{self, CongestionFactory},
     multipath::{self, PathSchedulerFactory},
     observe::ObserverFactory,
+    redundancy::{self, PolicyFactory},
     schedule::{self, SchedulerFactory},
 };
 
@@ -78,6 +80,10 @@ pub struct SessionConfig {
     pub path_scheduler: PathSchedulerFactory,
     /// How fast each path is driven.
     pub congestion: CongestionFactory,
+    /// How blocks are protected against loss that do not say it themselves, nor their channel.
+    pub redundancy: Redundancy,
+    /// How many repair fragments there are, where there are any.
+    pub redundancy_policy: PolicyFactory,
     /// Bounds.
     pub limits: Limits,
     /// How long the peer may hold back an ACK. Short, for the tail of a block waits for it. Default 2 ms.
@@ -103,6 +109,8 @@ impl Default for SessionConfig {
             scheduler: schedule::default_factory(),
             path_scheduler: multipath::default_factory(),
             congestion: congestion::default_factory(),
+            redundancy: Redundancy::default(),
+            redundancy_policy: redundancy::default_factory(),
             limits: Limits::default(),
             max_ack_delay: Duration::from_millis(2),
             keep_alive: Duration::from_secs(5),

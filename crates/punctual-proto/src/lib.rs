@@ -39,6 +39,7 @@
 pub mod clock;
 pub mod congestion;
 pub mod multipath;
+pub mod redundancy;
 pub mod schedule;
 
 mod block;
@@ -54,7 +55,10 @@ mod send;
 mod session;
 mod stats;
 
-pub use block::{Block, BlockId, BlockMeta, BlockUpdate, Channel, Delivery, Delta, DropReason, Outcome, ReceivedBlock};
+pub use block::{
+    Block, BlockId, BlockMeta, BlockUpdate, Channel, Delivery, Delta, DropReason, Outcome, ReceivedBlock, Redundancy,
+    UnknownRedundancy,
+};
 pub use config::{ALPN, ClientConfig, Limits, ServerConfig, SessionConfig};
 pub use endpoint::{ConnectError, Endpoint, EndpointConfig, LocalId, NetworkPath, SessionId, Transmit};
 pub use error::{BlockError, CloseReason, PathError, ProtocolError, SendError};

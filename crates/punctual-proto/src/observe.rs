@@ -95,15 +95,17 @@ pub enum FragmentKind {
     Resent,
     /// As a copy of a fragment that the path scheduler wanted on several paths.
     Copy,
+    /// Not bytes of the block, but a repair fragment of a group in which the block has a part.
+    Repair,
 }
 
 /// A fragment that left. Totals by kind are those of [`SessionStats`](crate::SessionStats).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FragmentSent {
-    /// The block it is part of.
+    /// The block it is part of; of a repair fragment, the first its group is there for.
     pub block: BlockId,
-    /// Where in the block it begins, bytes.
+    /// Where in the block it begins, bytes; 0 for a repair fragment.
     pub offset: u64,
     /// Its length, bytes; at least one.
     pub len: u64,

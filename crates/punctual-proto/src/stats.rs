@@ -29,6 +29,18 @@ pub struct SessionStats {
     pub resent_bytes: u64,
     /// Block bytes put on the wire as copies of a fragment in flight elsewhere.
     pub copied_bytes: u64,
+    /// Bytes of repair fragments put on the wire.
+    pub repair_bytes: u64,
+    /// Block bytes sent of blocks that were of no use in the end: dropped, or late. Each counted once.
+    pub wasted_bytes: u64,
+    /// Block bytes that were lost and restored by repair fragments, as far as acknowledgements tell.
+    pub restored_bytes: u64,
+    /// Block bytes that were lost and came through when sent again.
+    pub resend_regained_bytes: u64,
+    /// Block bytes that were lost and came through as a copy.
+    pub copy_regained_bytes: u64,
+    /// Block bytes that were lost and never came through.
+    pub never_regained_bytes: u64,
     /// Block bytes that arrived and were new.
     pub received_bytes: u64,
     /// Block bytes that had arrived before.
@@ -74,6 +86,16 @@ pub struct PathStats {
     pub in_flight: u64,
     /// Recent share of packets lost.
     pub loss: f64,
+    /// How many packets are lost on end, on average.
+    pub loss_burst: f64,
+    /// Block bytes sent on it for the first time.
+    pub source_bytes: u64,
+    /// Block bytes sent on it again.
+    pub resent_bytes: u64,
+    /// Block bytes sent on it as copies.
+    pub copied_bytes: u64,
+    /// Bytes of repair fragments sent on it.
+    pub repair_bytes: u64,
     /// UDP bytes sent.
     pub bytes_sent: u64,
     /// UDP bytes received.

@@ -390,6 +390,7 @@ fn reason_to_wire(reason: DropReason) -> u8 {
         DropReason::DependencyDropped => 2,
         DropReason::Refused => 3,
         DropReason::SessionClosed => 4,
+        DropReason::Lost => 5,
     }
 }
 
@@ -400,6 +401,7 @@ fn reason_from_wire(byte: u8) -> Result<DropReason, ProtocolError> {
         2 => DropReason::DependencyDropped,
         3 => DropReason::Refused,
         4 => DropReason::SessionClosed,
+        5 => DropReason::Lost,
         _ => return Err(ProtocolError::Malformed),
     })
 }
@@ -449,7 +451,7 @@ mod tests {
     fn any_frame() -> impl Strategy<Value = ControlFrame> {
         let value = varint::any_value;
         let id = || value().prop_map(BlockId);
-        let reason = (0..5_u8).prop_map(|byte| reason_from_wire(byte).unwrap());
+        let reason = (0..6_u8).prop_map(|byte| reason_from_wire(byte).unwrap());
         let delta = (value(), any::<bool>()).prop_map(|(size, sign)| {
             let micros = (size / 2) as i64;
             Delta::from_micros(if sign { !micros } else { micros })
@@ -593,7 +595,7 @@ mod tests {
         for payload in [
             &[0x01, 0x01, 5][..],                                    // CREDIT cut short
             &[0x01, 0x03, 5, 5, 5],                                  // CREDIT with something behind
-            &[0x02, 0x04, 1, 5, 0, 0],                               // DROPPED for an unknown reason
+            &[0x02, 0x04, 1, 6, 0, 0],                               // DROPPED for an unknown reason
             &[0x02, 0x04, 1, 0, 0, 2],                               // DROPPED with an unknown flag
             &[0x02, 0x04, 1, 0, 0, 1],                               // DROPPED without the channel it promises
             &[0x02, 0x0d, 1, 0, 0, 1, 0xc0, 0, 0, 1, 0, 0, 0, 0, 0], // DROPPED in a channel of 33 bits

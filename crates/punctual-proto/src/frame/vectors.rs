@@ -117,6 +117,7 @@ fn reason_name(reason: DropReason) -> &'static str {
         DropReason::DependencyDropped => "dependency_dropped",
         DropReason::Refused => "refused",
         DropReason::SessionClosed => "session_closed",
+        DropReason::Lost => "lost",
     }
 }
 

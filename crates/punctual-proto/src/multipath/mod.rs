@@ -54,6 +54,8 @@ pub struct PathView {
     pub backlog: Duration,
     /// Share of packets lost lately, 0 to 1.
     pub loss: f64,
+    /// How many packets are lost on end, on average; at least 1.
+    pub loss_burst: f64,
     /// Congestion window, bytes.
     pub window: u64,
     /// Bytes in flight.

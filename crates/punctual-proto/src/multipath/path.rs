@@ -2,9 +2,10 @@
 //!
 //! Two alarms watch for its death.
 //!
-//! - *Overdue*: the answer to a packet is later than any answer was lately, and the path has been quiet besides. That may
-//!   be the loss of a last packet, or the beginning of the end. Fragments whose deadline would not survive more waiting are
-//!   sent again at once, and the path gets no new data while another is free of doubt. The next acknowledgement clears it.
+//! - *Overdue*: the answer to a packet is later than any answer was lately. If later packets have been answered, it is lost, in
+//!   all likelihood, and fragments whose deadline would not survive more waiting are sent again at once; QUIC gives it up a little later.
+//!   If none have, and the path has been quiet besides, that may be the loss of a last packet, or the beginning of the end:
+//!   then the path gets no new data, either, while another is free of doubt. The next acknowledgement clears it.
 //! - *Silence* for about one and a half round trips with data in flight makes a path *suspect*: everything in flight on
 //!   it goes elsewhere, and it carries nothing but probes until one of these is answered. Only packets sent after the
 //!   suspicion count as evidence, for an acknowledgement of older ones may have come round by another path from before the
@@ -19,6 +20,7 @@ use crate::{
     congestion::steering::{PathReading, Slot, Steering},
     endpoint::NetworkPath,
     frame::TimeEcho,
+    observe::FragmentKind,
     send::{
         recovery::{InFlight, Packet},
         store::Store,
@@ -45,12 +47,30 @@ const LAZY_PROBE_INTERVAL: Duration = Duration::from_secs(1);
 const ECHO_INTERVAL: Duration = Duration::from_millis(100);
 /// So many first datagrams of a path are answered at once, so that clocks are compared early.
 const EAGER_ECHOES: u32 = 4;
-/// Weight of one packet in the recent loss rate.
-const LOSS_WEIGHT: f64 = 1.0 / 64.0;
 /// Send up to this much faster than window / RTT, so that the window and not the pacer is the limit (RFC 9002, 7.7).
 const PACING_GAIN: f64 = 1.25;
 /// Packets QUIC never reports on again are given up after so many round trips, and no sooner than after a second.
 const FORGOTTEN_RTTS: u32 = 8;
+
+/// Payload bytes by why they left.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct SentBytes {
+    pub(crate) source: u64,
+    pub(crate) resent: u64,
+    pub(crate) copied: u64,
+    pub(crate) repair: u64,
+}
+
+impl SentBytes {
+    pub(crate) fn count(&mut self, kind: FragmentKind, bytes: u64) {
+        *match kind {
+            FragmentKind::Source => &mut self.source,
+            FragmentKind::Resent => &mut self.resent,
+            FragmentKind::Copy => &mut self.copied,
+            FragmentKind::Repair => &mut self.repair,
+        } += bytes;
+    }
+}
 
 /// A path of a session.
 #[derive(Debug)]
@@ -65,6 +85,8 @@ pub(crate) struct Path {
     pub(crate) health: PathHealth,
     pub(crate) in_flight: InFlight,
     pub(crate) suspected: u64,
+    /// Payload bytes that left on it.
+    pub(crate) sent: SentBytes,
     /// Cost of a byte, in the application's own unit.
     pub(crate) cost: f64,
     /// What QUIC and the peer were told of the path.
@@ -97,7 +119,6 @@ pub(crate) struct Path {
     suspect_since: Option<Instant>,
     next_probe: Option<Instant>,
     probes: u32,
-    loss: f64,
     /// The stamp that came with the least delay since the last echo, and the latest: one tells the clocks, the other
     /// the queue.
     echo: Option<(TimeEcho, TimeEcho)>,
@@ -127,6 +148,7 @@ impl Path {
             health: PathHealth::Opening,
             in_flight: InFlight::default(),
             suspected: 0,
+            sent: SentBytes::default(),
             cost: 0.0,
             status: PathStatus::Available,
             peer_distrusts: false,
@@ -147,7 +169,6 @@ impl Path {
             suspect_since: None,
             next_probe: None,
             probes: 0,
-            loss: 0.0,
             echo: None,
             echo_due: None,
             last_echo: None,
@@ -178,7 +199,8 @@ impl Path {
             one_way_delay: one_way_delay.unwrap_or(rtt / 2),
             min_one_way_delay: least.unwrap_or(min_rtt / 2),
             backlog: self.busy_until.saturating_duration_since(now),
-            loss: self.loss,
+            loss: self.in_flight.losses().observed_rate(),
+            loss_burst: self.in_flight.losses().observed_burst(),
             window: reading.window,
             in_flight: reading.in_flight,
             cost: self.cost,
@@ -221,7 +243,6 @@ impl Path {
         }
         self.note_answer(now, now.saturating_duration_since(sent), reading);
         self.note_queue(sent, now, reading);
-        self.loss *= 1.0 - LOSS_WEIGHT;
         if self.suspect_since.is_some_and(|since| sent >= since) {
             self.suspect_since = None;
             self.next_probe = None;
@@ -233,7 +254,6 @@ impl Path {
 
     /// QUIC gave a packet up.
     pub(crate) fn on_lost(&mut self, pn: u64, now: Instant, store: &mut Store) {
-        self.loss += (1.0 - self.loss) * LOSS_WEIGHT;
         self.in_flight.on_lost(pn, self.id, now, store);
     }
 
@@ -339,8 +359,8 @@ impl Path {
             PathHealth::Active => {
                 let oldest = self.in_flight.oldest_of_tail();
                 let silence = oldest.map(|sent| self.silent_at(sent, reading, max_ack_delay));
-                let next = self.in_flight.first_of_tail_after(self.judged);
-                let overdue = next.map(|sent| self.overdue_at(sent, reading, max_ack_delay));
+                let next = self.in_flight.first_after(self.judged);
+                let overdue = next.map(|(sent, tail)| self.overdue_at(sent, tail, reading, max_ack_delay));
                 [silence, overdue].into_iter().flatten().min()
             }
             PathHealth::Suspect => self.next_probe,
@@ -367,10 +387,12 @@ impl Path {
                     self.suspect(now, store);
                     return Alarm::Suspected(PathEvent::Suspected { silent: now - since });
                 }
-                let next = self.in_flight.first_of_tail_after(self.judged);
-                if next.is_some_and(|sent| now >= self.overdue_at(sent, reading, max_ack_delay)) {
-                    self.doubtful = true;
-                    let due_by = now + self.rtts(reading).0 * 2;
+                let next = self.in_flight.first_after(self.judged);
+                let overdue = next.filter(|(sent, tail)| now >= self.overdue_at(*sent, *tail, reading, max_ack_delay));
+                if let Some((_, tail)) = overdue {
+                    // A single hole is a loss like others; when nothing comes at all, the path itself may be lost.
+                    self.doubtful |= tail;
+                    let due_by = now + self.rtts(reading).0 * if tail { 2 } else { 1 };
                     let sent_by = now.checked_sub(self.longest_answer(reading, max_ack_delay)).unwrap_or(now);
                     self.in_flight.give_up_urgent(sent_by, due_by, self.id, now, store);
                     self.judged = Some(sent_by);
@@ -402,17 +424,18 @@ impl Path {
     }
 
     /// How long an answer may take before it is overdue: longer than any lately, or than can be put down to variation.
-    fn longest_answer(&self, reading: &PathReading, max_ack_delay: Duration) -> Duration {
+    pub(crate) fn longest_answer(&self, reading: &PathReading, max_ack_delay: Duration) -> Duration {
         let (rtt, _, var) = self.rtts(reading);
         let longest = self.longest_rtt.0.max(self.longest_rtt.1);
         longest.min(rtt + (var * 4).max(max_ack_delay)).max(rtt) + GRANULARITY
     }
 
-    /// When the answer to the tail's oldest packet, sent then, is overdue.
-    fn overdue_at(&self, sent: Instant, reading: &PathReading, max_ack_delay: Duration) -> Instant {
+    /// When the answer to a packet sent then is overdue. If later ones have been answered, that is all there is to it; in the tail,
+    /// of which nothing has been heard, it may be that nothing is to be heard just now.
+    fn overdue_at(&self, sent: Instant, tail: bool, reading: &PathReading, max_ack_delay: Duration) -> Instant {
         let quiet = self.pause.max(MIN_QUIET);
         let answer = sent + self.longest_answer(reading, max_ack_delay);
-        self.last_heard.map_or(answer, |heard| answer.max(heard + quiet))
+        self.last_heard.filter(|_| tail).map_or(answer, |heard| answer.max(heard + quiet))
     }
 
     fn suspect(&mut self, now: Instant, store: &mut Store) {

@@ -22,6 +22,7 @@ pub(super) fn path(id: u32) -> PathView {
         min_one_way_delay: Duration::from_millis(25),
         backlog: Duration::ZERO,
         loss: 0.0,
+        loss_burst: 1.0,
         window: 100_000,
         in_flight: 0,
         cost: 0.0,

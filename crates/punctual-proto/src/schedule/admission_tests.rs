@@ -30,6 +30,7 @@ fn path() -> PathView {
         min_one_way_delay: 10 * MS,
         backlog: Duration::ZERO,
         loss: 0.0,
+        loss_burst: 1.0,
         window: 20_000,
         in_flight: 0,
         cost: 0.0,

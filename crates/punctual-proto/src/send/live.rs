@@ -9,7 +9,7 @@ use bytes::Bytes;
 use rangemap::RangeSet;
 
 use crate::{
-    block::{BlockId, Channel, DropReason},
+    block::{BlockId, Channel, DropReason, Redundancy},
     multipath::PathId,
 };
 
@@ -34,6 +34,7 @@ pub(crate) struct LiveBlock {
     pub(crate) begin: Instant,
     pub(crate) deadline: Option<Duration>,
     pub(crate) priority: u8,
+    pub(crate) redundancy: Redundancy,
     /// Its channel and its position there.
     pub(crate) channel: Option<(Channel, u64)>,
     /// Whether it has used up credit: its info has been sent at least once.
@@ -49,6 +50,8 @@ pub(crate) struct LiveBlock {
     lost_bytes: u64,
     /// Where bytes of it were lost last.
     pub(crate) lost_on: Option<PathId>,
+    /// Bytes that were lost at some time, and of which it is not known yet whether they came through after all.
+    missed: RangeSet<u64>,
     /// Bytes the peer's QUIC has acknowledged.
     acked: RangeSet<u64>,
     /// How many of these were acknowledged while they could still be of use.
@@ -66,6 +69,7 @@ impl LiveBlock {
         begin: Instant,
         deadline: Option<Duration>,
         priority: u8,
+        redundancy: Redundancy,
         channel: Option<(Channel, u64)>,
     ) -> Self {
         Self {
@@ -75,6 +79,7 @@ impl LiveBlock {
             begin,
             deadline,
             priority,
+            redundancy,
             channel,
             opened: false,
             info: InfoState::Due,
@@ -83,6 +88,7 @@ impl LiveBlock {
             lost: RangeSet::new(),
             lost_bytes: 0,
             lost_on: None,
+            missed: RangeSet::new(),
             acked: RangeSet::new(),
             good_bytes: 0,
             hopeless: false,
@@ -105,6 +111,11 @@ impl LiveBlock {
             return 0;
         }
         self.size - self.frontier + self.lost_bytes
+    }
+
+    /// Bytes that have been on the wire, each counted once.
+    pub(crate) fn sent(&self) -> u64 {
+        self.frontier
     }
 
     /// Whether every byte has been on the wire, so that the peer may have them all.
@@ -141,10 +152,10 @@ impl LiveBlock {
         }
     }
 
-    /// The peer's QUIC has `range`.
-    pub(crate) fn on_acked(&mut self, range: Range<u64>, now: Instant) {
+    /// The peer's QUIC has `range`. Returns how many bytes of it had been lost before.
+    pub(crate) fn on_acked(&mut self, range: Range<u64>, now: Instant) -> u64 {
         if range.is_empty() {
-            return;
+            return 0;
         }
         let news = self.acked.gaps(&range).map(|gap| len(&gap)).sum::<u64>();
         if self.due().is_none_or(|due| now <= due) {
@@ -152,7 +163,23 @@ impl LiveBlock {
         }
         // It may have been given up before; there is no need to send it again.
         self.forget_loss(range.clone());
+        let mut regained = 0;
+        if !self.missed.is_empty() {
+            regained = overlap(&self.missed, &range);
+            self.missed.remove(range.clone());
+        }
         self.acked.insert(range);
+        regained
+    }
+
+    /// Whether any of `range` is not known to have arrived.
+    pub(crate) fn lacks(&self, range: &Range<u64>) -> bool {
+        self.acked.gaps(range).next().is_some()
+    }
+
+    /// Bytes that were lost, and of which nothing was heard since.
+    pub(crate) fn missed(&self) -> u64 {
+        self.missed.iter().map(len).sum()
     }
 
     /// `range` was lost on `path`. Returns whether that makes any byte due again.
@@ -160,7 +187,8 @@ impl LiveBlock {
         let mut any = false;
         for missing in self.acked.gaps(&range) {
             self.lost_bytes += self.lost.gaps(&missing).map(|gap| len(&gap)).sum::<u64>();
-            self.lost.insert(missing);
+            self.lost.insert(missing.clone());
+            self.missed.insert(missing);
             any = true;
         }
         if any {
@@ -172,11 +200,15 @@ impl LiveBlock {
     /// The bytes of `range` need not go again.
     fn forget_loss(&mut self, range: Range<u64>) {
         if !self.lost.is_empty() {
-            let overlap = |lost: &Range<u64>| lost.end.min(range.end) - lost.start.max(range.start);
-            self.lost_bytes -= self.lost.overlapping(&range).map(overlap).sum::<u64>();
+            self.lost_bytes -= overlap(&self.lost, &range);
             self.lost.remove(range);
         }
     }
+}
+
+/// How many bytes of `range` are in `set`.
+fn overlap(set: &RangeSet<u64>, range: &Range<u64>) -> u64 {
+    set.overlapping(range).map(|part| part.end.min(range.end) - part.start.max(range.start)).sum()
 }
 
 fn len(range: &Range<u64>) -> u64 {
@@ -190,7 +222,7 @@ mod tests {
     use super::*;
 
     fn block(size: usize) -> LiveBlock {
-        LiveBlock::new(BlockId(0), Bytes::from(vec![0; size]), Instant::now(), None, 0, None)
+        LiveBlock::new(BlockId(0), Bytes::from(vec![0; size]), Instant::now(), None, 0, Redundancy::Auto, None)
     }
 
     #[test]
@@ -229,7 +261,7 @@ mod tests {
             for (start, len, acked) in steps {
                 let range = start..(start + len).min(200);
                 match acked {
-                    true => b.on_acked(range, b.begin),
+                    true => drop(b.on_acked(range, b.begin)),
                     false => drop(b.on_lost(range, PathId(0))),
                 }
                 prop_assert_eq!(b.unsent(), b.lost.iter().map(|range| range.end - range.start).sum::<u64>());

@@ -1,8 +1,11 @@
 //! The sender's stations, in the order in which a block passes them: the [`store`] of live blocks with its
-//! [`graph`] of dependencies, [`packetize`], and [`recovery`] of what the network lost.
+//! [`graph`] of dependencies, [`packetize`], redundancy in [`groups`], and [`recovery`] of what the network lost.
 
 pub(crate) mod graph;
+pub(crate) mod group;
+pub(crate) mod groups;
 pub(crate) mod live;
 pub(crate) mod packetize;
+mod protection;
 pub(crate) mod recovery;
 pub(crate) mod store;

@@ -5,6 +5,8 @@ use std::{ops::Range, time::Instant};
 use bytes::Bytes;
 
 use super::{
+    group::Symbol,
+    groups::Membership,
     live::{InfoState, LiveBlock},
     recovery,
     store::Store,
@@ -12,13 +14,20 @@ use super::{
 use crate::{
     block::BlockId,
     clock::{Micros, wire},
-    frame::{BlockInfo, DatagramWriter, TimeEcho, time::wire_duration},
+    frame::{
+        BlockInfo, DatagramWriter, TimeEcho,
+        repair::{max_symbol, source_head},
+        time::wire_duration,
+    },
     observe::FragmentKind,
     schedule::SendContext,
 };
 
 /// Below this many bytes of room a packet is full: the head of another fragment would be most of it.
 const MIN_ROOM: usize = 48;
+
+/// The repair fragments of a group may have to tell of a longer life than its first sources do: what fits in two bytes, milliseconds.
+const LONG_LIFE: u64 = 16_383;
 
 /// A part of a block in a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,9 +50,21 @@ impl Piece {
 pub(crate) struct Contents {
     first: Option<Piece>,
     rest: Vec<Piece>,
+    /// Its place in a redundancy group, if it has one.
+    pub(crate) symbol: Option<Symbol>,
 }
 
 impl Contents {
+    /// Those of a repair fragment.
+    pub(crate) fn repair(symbol: Symbol) -> Self {
+        Self { symbol: Some(symbol), ..Self::default() }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(piece: Piece) -> Self {
+        Self { first: Some(piece), ..Self::default() }
+    }
+
     fn push(&mut self, piece: Piece) {
         match self.first {
             None => self.first = Some(piece),
@@ -59,6 +80,8 @@ impl Contents {
     pub(crate) fn copy(&self) -> Self {
         let mut copy = self.clone();
         copy.first.iter_mut().chain(&mut copy.rest).for_each(|piece| piece.kind = FragmentKind::Copy);
+        // Its group counts on the original only.
+        copy.symbol = None;
         copy
     }
 
@@ -72,6 +95,8 @@ impl Contents {
 pub(crate) struct Filled {
     pub(crate) payload: Bytes,
     pub(crate) contents: Contents,
+    /// Where in the payload its symbol begins, if it is in a group.
+    pub(crate) symbol_at: usize,
 }
 
 /// The sender's clock, for the stamps in a datagram.
@@ -88,7 +113,7 @@ impl Stamp {
 }
 
 /// Fills a datagram of at most `capacity` bytes, with bytes of `first` and then, as long as there is room, of
-/// whichever block the scheduler names next.
+/// whichever block the scheduler names next; as a fragment of a group, if it is a `member`.
 pub(crate) fn fill(
     store: &mut Store,
     cx: &SendContext<'_>,
@@ -96,13 +121,22 @@ pub(crate) fn fill(
     capacity: usize,
     stamp: Stamp,
     echo: Option<(TimeEcho, TimeEcho)>,
+    member: Option<Membership>,
 ) -> Filled {
-    let mut writer = DatagramWriter::new(capacity);
+    let (mut writer, symbol_at) = match member {
+        None => (DatagramWriter::new(capacity), 0),
+        Some(Membership { symbol: Symbol { group, index }, life }) => {
+            let head = source_head(group, life);
+            let mut writer = DatagramWriter::new(head + max_symbol(capacity, group, life.max(LONG_LIFE)));
+            writer.source(group, index, life);
+            (writer, head)
+        }
+    };
     writer.timestamp(wire(stamp.micros(stamp.now)));
     if let Some(echo) = echo {
         add_echo(&mut writer, echo);
     }
-    let mut contents = Contents::default();
+    let mut contents = Contents { symbol: member.map(|member| member.symbol), ..Contents::default() };
     let mut next = Some(first);
     while let Some(id) = next {
         if !add(&mut writer, store, id, stamp, &mut contents) || writer.remaining() < MIN_ROOM {
@@ -110,7 +144,7 @@ pub(crate) fn fill(
         }
         next = recovery::next_worthwhile(store, cx);
     }
-    Filled { payload: writer.finish(), contents }
+    Filled { payload: writer.finish(), contents, symbol_at }
 }
 
 /// Adds the echoes of the least delayed stamp and of the latest, which may be the same.

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{packetize::Contents, store::Store};
-use crate::{block::BlockId, multipath::PathId, schedule::SendContext};
+use crate::{block::BlockId, multipath::PathId, redundancy::Losses, schedule::SendContext};
 
 /// A packet on its way.
 #[derive(Debug)]
@@ -18,13 +18,39 @@ pub(crate) struct Packet {
     given_up: bool,
 }
 
+/// Where a packet lies in the queue, or what became of it.
+#[derive(Debug)]
+enum Place {
+    Open(Packet),
+    Acked,
+    Lost,
+}
+
+impl Place {
+    fn packet(&self) -> Option<&Packet> {
+        match self {
+            Self::Open(packet) => Some(packet),
+            Self::Acked | Self::Lost => None,
+        }
+    }
+
+    fn packet_mut(&mut self) -> Option<&mut Packet> {
+        match self {
+            Self::Open(packet) => Some(packet),
+            Self::Acked | Self::Lost => None,
+        }
+    }
+}
+
 /// The packets in flight on one path.
 ///
 /// Nearly all come and go in the order of their numbers, which have few gaps: so they lie in a queue, where a packet's place follows
-/// from its number or is near. One that has gone leaves its place empty until those before it have gone, too.
+/// from its number or is near. Of one that has gone, what became of it stays until those before it have gone, too.
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
-    packets: VecDeque<(u64, Option<Packet>)>,
+    packets: VecDeque<(u64, Place)>,
+    /// What their fates, in the order of their numbers, say of the path.
+    losses: Losses,
     /// The latest packet the peer is known to have. What was sent before it is for QUIC's loss detection to judge; what
     /// was sent after it is the tail, of which nothing has been heard.
     largest_acked: Option<u64>,
@@ -32,7 +58,7 @@ pub(crate) struct InFlight {
 
 impl InFlight {
     pub(crate) fn on_sent(&mut self, pn: u64, sent: Instant, bytes: u16) {
-        let packet = Some(Packet { sent, bytes, contents: Contents::default(), given_up: false });
+        let packet = Place::Open(Packet { sent, bytes, contents: Contents::default(), given_up: false });
         if self.packets.back().is_none_or(|&(last, _)| last < pn) {
             self.packets.push_back((pn, packet));
             return;
@@ -47,7 +73,7 @@ impl InFlight {
     /// The contents of a packet just sent become known: noq reports the packet first.
     pub(crate) fn set_contents(&mut self, pn: u64, contents: Contents) {
         if let Ok(at) = self.place(pn)
-            && let Some(packet) = &mut self.packets[at].1
+            && let Some(packet) = self.packets[at].1.packet_mut()
         {
             packet.contents = contents;
         }
@@ -56,31 +82,29 @@ impl InFlight {
     /// The peer has the packet. Returns whether it was one of ours.
     pub(crate) fn on_acked(&mut self, pn: u64, sent: Instant, now: Instant, store: &mut Store) -> bool {
         // Packet numbers of different QUIC spaces may coincide during the handshake; the time tells them apart.
-        let Some(packet) = self.remove(pn, |packet| packet.sent == sent) else { return false };
-        for piece in packet.contents.iter() {
-            store.on_acked(now, piece.id, piece.range.clone(), piece.with_info);
-        }
+        let Some(packet) = self.remove(pn, Place::Acked, |packet| packet.sent == sent) else { return false };
+        store.on_packet_acked(now, &packet.contents);
         self.largest_acked = self.largest_acked.max(Some(pn));
         true
     }
 
     /// QUIC gave the packet up.
     pub(crate) fn on_lost(&mut self, pn: u64, path: PathId, now: Instant, store: &mut Store) {
-        if let Some(packet) = self.remove(pn, |_| true).filter(|packet| !packet.given_up) {
+        if let Some(packet) = self.remove(pn, Place::Lost, |_| true).filter(|packet| !packet.given_up) {
             lose(&packet.contents, path, now, store);
         }
     }
 
     /// The path is not to be trusted: all that is in flight on it is due again.
     pub(crate) fn give_up(&mut self, path: PathId, now: Instant, store: &mut Store) {
-        for packet in self.packets.iter_mut().filter_map(|(_, packet)| packet.as_mut()).filter(|p| !p.given_up) {
+        for packet in self.packets.iter_mut().filter_map(|(_, place)| place.packet_mut()).filter(|p| !p.given_up) {
             packet.given_up = true;
             lose(&packet.contents, path, now, store);
         }
     }
 
-    /// Sends for the tail's packets from before `sent_by` again, where waiting longer could cost a deadline: that is, of
-    /// blocks due before `due_by`.
+    /// Gives up packets from before `sent_by`, where waiting longer could cost a deadline: those that carry something of blocks due before
+    /// `due_by`.
     pub(crate) fn give_up_urgent(
         &mut self,
         sent_by: Instant,
@@ -89,15 +113,11 @@ impl InFlight {
         now: Instant,
         store: &mut Store,
     ) {
-        let urgent = |store: &Store, contents: &Contents| {
-            contents.iter().any(|piece| store.get(piece.id).and_then(|b| b.due()).is_some_and(|due| due < due_by))
-        };
-        let tail = self.tail_start();
-        for packet in self.packets.range_mut(tail..).filter_map(|(_, packet)| packet.as_mut()) {
+        for packet in self.packets.iter_mut().filter_map(|(_, place)| place.packet_mut()) {
             if packet.sent > sent_by {
                 break;
             }
-            if !packet.given_up && urgent(store, &packet.contents) {
+            if !packet.given_up && store.is_urgent(&packet.contents, due_by) {
                 packet.given_up = true;
                 lose(&packet.contents, path, now, store);
             }
@@ -113,11 +133,11 @@ impl InFlight {
         store: &mut Store,
     ) -> Vec<(u64, Packet)> {
         let mut expired = Vec::new();
-        while let Some((_, Some(oldest))) = self.packets.front() {
+        while let Some((_, Place::Open(oldest))) = self.packets.front() {
             if now.saturating_duration_since(oldest.sent) <= age {
                 break;
             }
-            if let Some((pn, Some(packet))) = self.packets.pop_front() {
+            if let Some((pn, Place::Open(packet))) = self.packets.pop_front() {
                 if !packet.given_up {
                     lose(&packet.contents, path, now, store);
                 }
@@ -130,12 +150,12 @@ impl InFlight {
 
     /// A packet whose fate is not known yet.
     pub(crate) fn get(&self, pn: u64) -> Option<&Packet> {
-        self.packets[self.place(pn).ok()?].1.as_ref()
+        self.packets[self.place(pn).ok()?].1.packet()
     }
 
     /// The packets whose fate is not known yet, with their numbers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Packet)> {
-        self.packets.iter().filter_map(|(pn, packet)| Some((*pn, packet.as_ref()?)))
+        self.packets.iter().filter_map(|(pn, place)| Some((*pn, place.packet()?)))
     }
 
     /// When the oldest packet of the tail was sent.
@@ -143,13 +163,16 @@ impl InFlight {
         self.tail().next().map(|packet| packet.sent)
     }
 
-    /// When the first packet of the tail was sent that left after `judged`.
-    pub(crate) fn first_of_tail_after(&self, judged: Option<Instant>) -> Option<Instant> {
-        self.tail().map(|packet| packet.sent).find(|&sent| judged.is_none_or(|judged| sent > judged))
+    /// When the first packet left, after `judged`, of which nothing has been heard, and whether it belongs to the tail.
+    pub(crate) fn first_after(&self, judged: Option<Instant>) -> Option<(Instant, bool)> {
+        let late = |sent: &Instant| judged.is_none_or(|judged| *sent > judged);
+        let mut open = self.packets.iter().filter_map(|(pn, place)| Some((*pn, place.packet()?.sent)));
+        let (pn, sent) = open.find(|(_, sent)| late(sent))?;
+        Some((sent, self.largest_acked.is_none_or(|acked| pn > acked)))
     }
 
     fn tail(&self) -> impl Iterator<Item = &Packet> {
-        self.packets.range(self.tail_start()..).filter_map(|(_, packet)| packet.as_ref())
+        self.packets.range(self.tail_start()..).filter_map(|(_, place)| place.packet())
     }
 
     /// Where the tail begins.
@@ -168,27 +191,37 @@ impl InFlight {
         self.packets.binary_search_by_key(&pn, |&(pn, _)| pn)
     }
 
-    fn remove(&mut self, pn: u64, is_it: impl FnOnce(&Packet) -> bool) -> Option<Packet> {
+    fn remove(&mut self, pn: u64, fate: Place, is_it: impl FnOnce(&Packet) -> bool) -> Option<Packet> {
         let at = self.place(pn).ok()?;
         let place = &mut self.packets[at].1;
-        let packet = place.take_if(|packet| is_it(packet));
+        if !place.packet().is_some_and(is_it) {
+            return None;
+        }
+        let before = std::mem::replace(place, fate);
         self.trim();
-        packet
+        match before {
+            Place::Open(packet) => Some(packet),
+            Place::Acked | Place::Lost => None,
+        }
     }
 
-    /// The first place is never empty.
+    /// The first place is never that of a packet that has gone.
     fn trim(&mut self) {
-        while self.packets.front().is_some_and(|(_, packet)| packet.is_none()) {
+        while let Some((_, place @ (Place::Acked | Place::Lost))) = self.packets.front() {
+            self.losses.note(matches!(place, Place::Lost));
             self.packets.pop_front();
         }
     }
+
+    /// What is known of losses on the path.
+    pub(crate) fn losses(&self) -> &Losses {
+        &self.losses
+    }
 }
 
-/// What a packet carried is due again.
+/// What a packet carried is due again, unless its group makes up for it.
 pub(crate) fn lose(contents: &Contents, path: PathId, now: Instant, store: &mut Store) {
-    for piece in contents.iter() {
-        store.on_lost(now, piece.id, piece.range.clone(), piece.with_info, path);
-    }
+    store.on_packet_lost(now, contents, path);
 }
 
 /// The scheduler's next block, passing over those whose lost bytes can no longer arrive in time.

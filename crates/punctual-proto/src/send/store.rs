@@ -13,13 +13,17 @@ use rangemap::RangeSet;
 
 use super::{
     graph::Graph,
+    groups::Groups,
     live::{InfoState, LiveBlock},
+    packetize::Piece,
+    protection::Regained,
 };
 use crate::{
-    block::{Block, BlockId, BlockUpdate, Channel, Delivery, Delta, DropReason, Outcome},
+    block::{Block, BlockId, BlockUpdate, Channel, Delivery, Delta, DropReason, Outcome, Redundancy},
     config::{Limits, MAX_LIVE},
     error::{BlockError, ProtocolError, SendError},
     multipath::PathId,
+    redundancy::Policy,
     schedule::{BlockScheduler, BlockView, SendContext},
 };
 
@@ -73,17 +77,29 @@ pub(crate) struct Tally {
     pub(crate) on_time: u64,
     pub(crate) late: u64,
     pub(crate) dropped: u64,
+    /// Bytes lost that came through: because their group was restored, because they were sent again, as a copy.
+    pub(crate) restored_bytes: u64,
+    pub(crate) resend_regained_bytes: u64,
+    pub(crate) copy_regained_bytes: u64,
+    /// Bytes lost that never did.
+    pub(crate) never_regained_bytes: u64,
+    /// Bytes of blocks that ended without having been of use, as far as they had been sent.
+    pub(crate) wasted_bytes: u64,
 }
 
 /// The live blocks.
 pub(crate) struct Store {
     limits: Limits,
-    blocks: BTreeMap<BlockId, LiveBlock>,
+    pub(super) blocks: BTreeMap<BlockId, LiveBlock>,
+    pub(crate) groups: Groups,
+    /// How blocks are protected that do not say it themselves, and those of some channels.
+    redundancy: Redundancy,
+    channel_redundancy: BTreeMap<Channel, Redundancy>,
     graph: Graph,
     scheduler: Box<dyn BlockScheduler>,
     drops_stale: bool,
     /// When blocks with a deadline are looked at.
-    due: BTreeSet<(Instant, BlockId)>,
+    pub(super) due: BTreeSet<(Instant, BlockId)>,
     next_id: u64,
     bytes: u64,
     channels: BTreeMap<Channel, ChannelState>,
@@ -103,16 +119,24 @@ pub(crate) struct Store {
     /// Blocks that ended dropped, of the last [`MEMORY`] ids.
     dropped: RangeSet<u64>,
     notices: VecDeque<Notice>,
-    tally: Tally,
+    pub(super) tally: Tally,
     /// The smallest block that `send` has said `Full` to since there was room for one of its size last.
     starved: Option<usize>,
 }
 
 impl Store {
-    pub(crate) fn new(limits: Limits, scheduler: Box<dyn BlockScheduler>) -> Self {
+    pub(crate) fn new(
+        limits: Limits,
+        scheduler: Box<dyn BlockScheduler>,
+        redundancy: Redundancy,
+        policy: Box<dyn Policy>,
+    ) -> Self {
         Self {
             limits,
             blocks: BTreeMap::new(),
+            groups: Groups::new(policy),
+            redundancy,
+            channel_redundancy: BTreeMap::new(),
             graph: Graph::default(),
             drops_stale: scheduler.drops_stale(),
             scheduler,
@@ -144,7 +168,7 @@ impl Store {
         }
         let id = BlockId(self.next_id);
         self.next_id += 1;
-        let Block { data, deadline, priority, dependencies, channel, begin } = block;
+        let Block { data, deadline, priority, dependencies, channel, redundancy, begin } = block;
         let begin = begin.map_or(now, |begin| begin.min(now));
         let rank = self.channels.len() as u64;
         let channel = channel.map(|channel| {
@@ -152,7 +176,9 @@ impl Store {
             state.next += 1;
             (channel, state.next - 1)
         });
-        let live = LiveBlock::new(id, data, begin, deadline, priority, channel);
+        let of_channel = || channel.and_then(|(channel, _)| self.channel_redundancy.get(&channel).copied());
+        let redundancy = redundancy.or_else(of_channel).unwrap_or(self.redundancy);
+        let live = LiveBlock::new(id, data, begin, deadline, priority, redundancy, channel);
         self.bytes += live.size();
         self.watch(&live);
         self.unopened.extend(channel.map(|place| (place, id)));
@@ -256,6 +282,19 @@ impl Store {
             Some(needs) => self.set_needs(id, needs),
             None => self.refresh(id),
         }
+        Ok(())
+    }
+
+    /// Says how blocks of a channel are protected from now on, unless they say it themselves.
+    ///
+    /// # Errors
+    /// As for a block of a channel too many.
+    pub(crate) fn set_channel_redundancy(&mut self, channel: Channel, mode: Redundancy) -> Result<(), SendError> {
+        let known = self.channel_redundancy.contains_key(&channel);
+        if !known && self.channel_redundancy.len() >= self.limits.channels {
+            return Err(SendError::TooManyChannels);
+        }
+        self.channel_redundancy.insert(channel, mode);
         Ok(())
     }
 
@@ -366,16 +405,21 @@ impl Store {
         self.after_change(id);
     }
 
-    /// The peer's QUIC has bytes of a block.
-    pub(crate) fn on_acked(&mut self, now: Instant, id: BlockId, range: Range<u64>, with_info: bool) {
-        let Some(block) = self.blocks.get_mut(&id) else { return };
-        if with_info {
+    /// The peer has a piece of a block; `how`, if it had been lost.
+    pub(super) fn on_piece_acked(&mut self, now: Instant, piece: &Piece, how: Regained) {
+        let Some(block) = self.blocks.get_mut(&piece.id) else { return };
+        if piece.with_info {
             block.info = InfoState::Known;
         }
         let before = block.unsent();
-        block.on_acked(range, now);
+        let regained = block.on_acked(piece.range.clone(), now);
+        match how {
+            Regained::Anyway => {}
+            Regained::Resend => self.tally.resend_regained_bytes += regained,
+            Regained::Copy => self.tally.copy_regained_bytes += regained,
+        }
         if block.unsent() != before {
-            self.after_change(id);
+            self.after_change(piece.id);
         }
     }
 
@@ -388,7 +432,9 @@ impl Store {
         if !block.on_lost(range, path) || block.dying.is_some() {
             return;
         }
-        if self.drops_stale && block.due().is_some_and(|due| due < now) {
+        if !block.redundancy.resends() {
+            self.drop_block(id, DropReason::Lost);
+        } else if self.drops_stale && block.due().is_some_and(|due| due < now) {
             self.drop_block(id, DropReason::Expired);
         } else {
             self.after_change(id);
@@ -491,11 +537,13 @@ impl Store {
     /// When [`on_timeout`](Self::on_timeout) is due.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         // A deadline has passed once it lies behind us.
-        self.due.first().map(|&(due, _)| due + Duration::from_micros(1))
+        let due = self.due.first().map(|&(due, _)| due + Duration::from_micros(1));
+        [due, self.groups.next_timeout()].into_iter().flatten().min()
     }
 
     /// Drops what is worthless by now.
     pub(crate) fn on_timeout(&mut self, now: Instant) {
+        self.expire_groups(now);
         while let Some(&(due, id)) = self.due.first() {
             if due >= now {
                 break;
@@ -514,6 +562,7 @@ impl Store {
             let (reason, good_bytes) = (block.dying.unwrap_or(DropReason::SessionClosed), block.good_bytes);
             self.end(id, Outcome::Dropped { reason, good_bytes });
         }
+        self.groups.close_all();
         self.early_drops.clear();
         self.notices.retain(|notice| matches!(notice, Notice::Ended(..)));
     }
@@ -547,6 +596,7 @@ impl Store {
             && self.due.is_empty()
             && self.without_credit.is_empty()
             && self.unopened.is_empty()
+            && self.groups.is_empty()
             && self.bytes == 0
     }
 
@@ -644,6 +694,15 @@ impl Store {
         }
         self.without_credit.remove(&id);
         self.scheduler.remove(id);
+        let (missed, sent) = (block.missed(), block.sent());
+        match outcome {
+            // By then it had, in a packet whose acknowledgement is still to come.
+            Outcome::Delivered(_) => self.tally.resend_regained_bytes += missed,
+            Outcome::Dropped { .. } => self.tally.never_regained_bytes += missed,
+        }
+        if !matches!(outcome, Outcome::Delivered(delivery) if delivery.on_time()) {
+            self.tally.wasted_bytes += sent;
+        }
         match outcome {
             Outcome::Delivered(delivery) if delivery.on_time() => self.tally.on_time += 1,
             Outcome::Delivered(_) => self.tally.late += 1,
@@ -670,10 +729,10 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule;
+    use crate::{redundancy, schedule};
 
     fn store() -> Store {
-        Store::new(Limits::default(), schedule::default_factory()())
+        Store::new(Limits::default(), schedule::default_factory()(), Redundancy::Auto, redundancy::default_factory()())
     }
 
     #[test]
@@ -696,7 +755,8 @@ mod tests {
     #[test]
     fn writable_means_that_what_was_refused_fits() {
         let limits = Limits { send_bytes: 100, ..Limits::default() };
-        let mut store = Store::new(limits, schedule::default_factory()());
+        let mut store =
+            Store::new(limits, schedule::default_factory()(), Redundancy::Auto, redundancy::default_factory()());
         let now = Instant::now();
         let first = store.insert(now, Block::new(vec![0; 60])).unwrap();
         let second = store.insert(now, Block::new(vec![0; 30])).unwrap();

@@ -18,6 +18,7 @@ use crate::{
     endpoint::Transmit,
     error::ProtocolError,
     multipath::PathChoice,
+    observe::FragmentKind,
     send::recovery,
 };
 
@@ -116,7 +117,7 @@ impl Session {
                 if self.store.get(id).is_some_and(|block| block.all_sent_once()) {
                     let _ = self.conn.send_stream(stream).finish();
                 }
-                self.output.source_bytes += written as u64;
+                self.output.sent.count(FragmentKind::Source, written as u64);
                 true
             }
             Err(WriteError::Stopped(_)) => {

@@ -230,6 +230,7 @@ impl Session {
                     settings.receive_bytes,
                     settings.receive_blocks,
                 );
+                self.store.groups.set_window(settings.repair_window);
             }
             ControlFrame::Credit { bytes, blocks } => self.store.grant(bytes, blocks),
             ControlFrame::Dropped { id, reason, size, channel } => {

@@ -2,6 +2,7 @@
 //!
 //! - [`input`] takes in what QUIC has to say: events, datagrams, the fate of packets.
 //! - [`output`] asks the stations for the next packet, as the session's pipeline.
+//! - [`protect`] is the part of that which concerns redundancy.
 //! - [`control`] is the control stream.
 //! - [`fallback`] carries blocks to a peer that does not speak Punctual.
 
@@ -9,6 +10,7 @@ mod control;
 mod fallback;
 mod input;
 mod output;
+mod protect;
 #[cfg(test)]
 mod tests;
 
@@ -23,7 +25,7 @@ use noq_proto::{ConnectionHandle, FourTuple, PathError as NoqPathError, PathStat
 
 use self::{control::Control, fallback::Fallback, output::Output};
 use crate::{
-    block::{Block, BlockId, BlockUpdate, Delta, ReceivedBlock},
+    block::{Block, BlockId, BlockUpdate, Channel, Delta, ReceivedBlock, Redundancy},
     clock::{Clocks, Micros, Unwrapper},
     config::SessionConfig,
     congestion::steering::{Fate, Gate, Steering},
@@ -127,7 +129,7 @@ impl Session {
             retry_at: None,
             clocks: Clocks::new(),
             peer_time: Unwrapper::default(),
-            store: Store::new(limits, (config.scheduler)()),
+            store: Store::new(limits, (config.scheduler)(), config.redundancy, (config.redundancy_policy)()),
             receiver: Receiver::new(limits, epoch),
             groups: Groups::new(limits.repair_window),
             control: Control::new(),
@@ -179,6 +181,14 @@ impl Session {
         self.store.cancel(id)?;
         self.settle(now);
         Ok(())
+    }
+
+    /// Says how blocks of a channel are protected against loss that are handed over from now on and do not say it themselves.
+    ///
+    /// # Errors
+    /// [`SendError::TooManyChannels`] if that has been said of as many channels as [`Limits`](crate::Limits) allow.
+    pub fn set_channel_redundancy(&mut self, channel: Channel, mode: Redundancy) -> Result<(), SendError> {
+        self.store.set_channel_redundancy(channel, mode)
     }
 
     /// The next complete block.
@@ -357,9 +367,15 @@ impl Session {
             blocks_dropped: sent.dropped,
             blocks_received: received.received,
             blocks_peer_dropped: received.peer_dropped,
-            source_bytes: self.output.source_bytes,
-            resent_bytes: self.output.resent_bytes,
-            copied_bytes: self.output.copied_bytes,
+            source_bytes: self.output.sent.source,
+            resent_bytes: self.output.sent.resent,
+            copied_bytes: self.output.sent.copied,
+            repair_bytes: self.output.sent.repair,
+            wasted_bytes: sent.wasted_bytes,
+            restored_bytes: sent.restored_bytes,
+            resend_regained_bytes: sent.resend_regained_bytes,
+            copy_regained_bytes: sent.copy_regained_bytes,
+            never_regained_bytes: sent.never_regained_bytes,
             received_bytes: received.received_bytes,
             duplicate_bytes: received.duplicate_bytes,
             recovered_bytes: redundancy.recovered_bytes,
@@ -392,6 +408,11 @@ impl Session {
                 window: view.window,
                 in_flight: view.in_flight,
                 loss: view.loss,
+                loss_burst: view.loss_burst,
+                source_bytes: path.sent.source,
+                resent_bytes: path.sent.resent,
+                copied_bytes: path.sent.copied,
+                repair_bytes: path.sent.repair,
                 bytes_sent: quic.udp_tx.bytes,
                 bytes_received: quic.udp_rx.bytes,
                 packets_sent: quic.sent_packets,
@@ -447,7 +468,8 @@ impl Session {
             .filter_map(|path| path.next_timeout(&self.steering.reading(path.slot), self.config.max_ack_delay))
             .min();
         // A datagram that QUIC holds back has an alarm of QUIC's own; the next one has to wait for it.
-        let next = self.paths.iter().filter_map(Path::echo_due).chain(self.output.wake_at()).min();
+        let wake = self.output.wake_at().into_iter().chain(self.output.repair_at);
+        let next = self.paths.iter().filter_map(Path::echo_due).chain(wake).min();
         let next = next.filter(|_| !self.output.is_held_up());
         let groups = self.groups.next_timeout().and_then(|at| self.epoch.checked_add(Duration::from_micros(at)));
         // By the contract the events have been taken once this is asked: reading can go on.

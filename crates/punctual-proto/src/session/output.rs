@@ -7,6 +7,7 @@
 use std::{
     collections::VecDeque,
     num::NonZeroUsize,
+    ops::Range,
     time::{Duration, Instant},
 };
 
@@ -20,7 +21,10 @@ use crate::{
     congestion::steering::Gate,
     endpoint::{BASE_PACKET, DATAGRAM_QUEUE, LocalId, NetworkPath, Transmit},
     frame::DatagramWriter,
-    multipath::{FragmentView, PathChoice, PathHealth, PathId, PathScheduler, PathSet, PathView, path::Path},
+    multipath::{
+        FragmentView, PathChoice, PathHealth, PathId, PathScheduler, PathSet, PathView,
+        path::{Path, SentBytes},
+    },
     observe::{FragmentKind, FragmentSent},
     schedule::SendContext,
     send::{
@@ -40,9 +44,24 @@ const ECHO_SIZE: usize = 64;
 
 /// A datagram that QUIC holds or is about to be given.
 #[derive(Debug)]
-struct Datagram {
-    path: PathId,
-    contents: Contents,
+pub(super) struct Datagram {
+    pub(super) path: PathId,
+    pub(super) contents: Contents,
+    /// If it is a repair fragment: its length, and the block it is there for first.
+    pub(super) repair: Option<(u64, BlockId)>,
+}
+
+impl Datagram {
+    fn new(path: PathId, contents: Contents) -> Self {
+        Self { path, contents, repair: None }
+    }
+
+    /// What it carries: kind, block, and the range there.
+    fn fragments(&self) -> impl Iterator<Item = (FragmentKind, BlockId, Range<u64>)> {
+        let repair = self.repair.map(|(len, block)| (FragmentKind::Repair, block, 0..len));
+        let pieces = self.contents.iter().filter(|piece| !piece.range.is_empty());
+        pieces.map(|piece| (piece.kind, piece.id, piece.range.clone())).chain(repair)
+    }
 }
 
 /// The state of the pipeline's end.
@@ -63,13 +82,14 @@ pub(super) struct Output {
     capacity: Option<usize>,
     /// When pacing lets the next packet go.
     wake_at: Option<Instant>,
+    /// When pacing or the spreading of repair fragments lets the next of these go.
+    pub(super) repair_at: Option<Instant>,
     /// When block data left last.
     last_data: Option<Instant>,
     /// The packet that left last, in the latest poll of QUIC.
     last_sent: Option<(PathId, u64)>,
-    pub(super) source_bytes: u64,
-    pub(super) resent_bytes: u64,
-    pub(super) copied_bytes: u64,
+    /// Payload bytes, by why they left.
+    pub(super) sent: SentBytes,
 }
 
 impl Output {
@@ -84,11 +104,10 @@ impl Output {
             stirred: true,
             capacity: None,
             wake_at: None,
+            repair_at: None,
             last_data: None,
             last_sent: None,
-            source_bytes: 0,
-            resent_bytes: 0,
-            copied_bytes: 0,
+            sent: SentBytes::default(),
         }
     }
 
@@ -122,18 +141,6 @@ impl Output {
 
     pub(super) fn on_sent(&mut self, path: &Path, pn: u64) {
         self.last_sent = Some((path.id, pn));
-    }
-
-    /// A datagram has left.
-    fn count(&mut self, contents: &Contents) {
-        for piece in contents.iter() {
-            let bytes = match piece.kind {
-                FragmentKind::Source => &mut self.source_bytes,
-                FragmentKind::Resent => &mut self.resent_bytes,
-                FragmentKind::Copy => &mut self.copied_bytes,
-            };
-            *bytes += piece.len();
-        }
     }
 }
 
@@ -233,11 +240,12 @@ impl Session {
         let Some(datagram) = self.output.queued.take() else { return };
         match self.output.last_sent.and_then(|(path, pn)| Some((self.paths.get_mut(path)?, pn))) {
             Some((path, pn)) => {
-                self.output.count(&datagram.contents);
-                if let Some(observer) = &mut self.observer {
-                    for piece in datagram.contents.iter().filter(|piece| !piece.range.is_empty()) {
-                        let (block, offset, len) = (piece.id, piece.range.start, piece.len());
-                        let fragment = FragmentSent { block, offset, len, kind: piece.kind, path: path.id, packet: pn };
+                for (kind, block, range) in datagram.fragments() {
+                    let (offset, len) = (range.start, range.end - range.start);
+                    self.output.sent.count(kind, len);
+                    path.sent.count(kind, len);
+                    if let Some(observer) = &mut self.observer {
+                        let fragment = FragmentSent { block, offset, len, kind, path: path.id, packet: pn };
                         observer.fragment_sent(now, &fragment);
                     }
                 }
@@ -250,8 +258,11 @@ impl Session {
 
     /// Puts the next datagram, if there is one, into QUIC's queue.
     fn queue_next(&mut self, now: Instant) -> bool {
-        while let Some((datagram, payload)) =
-            self.next_echo(now).or_else(|| self.next_copy(now)).or_else(|| self.next_fill(now))
+        while let Some((datagram, payload)) = self
+            .next_echo(now)
+            .or_else(|| self.next_copy(now))
+            .or_else(|| self.next_repair(now))
+            .or_else(|| self.next_fill(now))
         {
             if self.conn.datagrams().send(payload, false).is_ok() {
                 self.output.queued = Some(datagram);
@@ -272,7 +283,7 @@ impl Session {
         let mut writer = DatagramWriter::new(ECHO_SIZE);
         writer.timestamp(wire(micros));
         packetize::add_echo(&mut writer, echo);
-        Some((Datagram { path: path.id, contents: Contents::default() }, writer.finish()))
+        Some((Datagram::new(path.id, Contents::default()), writer.finish()))
     }
 
     /// A copy of a datagram that left on another path; it goes if it can go now, or not at all.
@@ -288,25 +299,38 @@ impl Session {
 
     /// A datagram filled with what should go next.
     fn next_fill(&mut self, now: Instant) -> Option<(Datagram, Bytes)> {
-        let Next::Send(id, paths) = self.next_fragment(now) else { return None };
+        let Next::Send(id, paths) = self.next_fragment(now) else {
+            if self.close_group(now, true) {
+                return self.next_repair(now);
+            }
+            return None;
+        };
         let mut paths = paths.iter();
         let first = paths.next()?;
-        let capacity = match self.output.capacity {
-            Some(capacity) => capacity,
-            None => *self.output.capacity.insert(self.conn.datagrams().max_size()?),
-        };
+        let capacity = self.capacity()?;
+        let member = self.join_group(now, id, first, capacity);
         let echo = self.paths.get_mut(first).and_then(|path| path.take_echo(now));
         let stamp = self.stamp(now);
         let cx = context(now, &self.output.views);
-        let filled = packetize::fill(&mut self.store, &cx, id, capacity, stamp, echo);
+        let filled = packetize::fill(&mut self.store, &cx, id, capacity, stamp, echo, member);
         debug_assert!(!filled.contents.is_empty(), "a block that may be sent has something to send");
         self.output.last_data = Some(now);
         self.steering.keep_quiet_but(None);
         for path in paths {
-            let copy = Datagram { path, contents: filled.contents.copy() };
-            self.output.copies.push_back((copy, filled.payload.clone()));
+            self.output.copies.push_back((Datagram::new(path, filled.contents.copy()), filled.payload.clone()));
         }
-        Some((Datagram { path: first, contents: filled.contents }, filled.payload))
+        if let Some(member) = member {
+            self.add_to_group(now, member, &filled, first);
+        }
+        Some((Datagram::new(first, filled.contents), filled.payload))
+    }
+
+    /// The size of the largest datagram.
+    pub(super) fn capacity(&mut self) -> Option<usize> {
+        if self.output.capacity.is_none() {
+            self.output.capacity = self.conn.datagrams().max_size();
+        }
+        self.output.capacity
     }
 
     /// Which block, on which paths.
@@ -401,6 +425,7 @@ impl Session {
     pub(super) fn refresh_views(&mut self, now: Instant) {
         let clocks = &self.clocks;
         self.paths.views(now, &self.steering, |id| clocks.one_way_delays(id), &mut self.output.views);
+        self.store.groups.set_one_way_delay(context(now, &self.output.views).one_way_delay);
     }
 
     /// Tells the controllers whether their path could have carried more than there was.

@@ -1,0 +1,50 @@
+//! As many repair fragments as the worst of the last groups would have needed, up to a cap.
+
+use std::collections::VecDeque;
+
+use super::{GroupFate, GroupView, MAX_REPAIRS, Policy};
+use crate::schedule::Parameter;
+
+pub(super) const CAP: Parameter = Parameter {
+    name: "cap",
+    about: "the most repair fragments for each source fragment; 1 is a copy of all",
+    default: 0.5,
+    min: 0.0,
+    max: 4.0,
+};
+
+/// How many groups back the worst is sought. DMTP does not say; its frames come 50 times a second, and adapt in well under one.
+const WINDOW: usize = 16;
+
+/// DMTP's rule (section IV): the coding rate covers the worst loss of a moving window of groups, up to a cap.
+pub(super) struct Dmtp {
+    cap: f64,
+    losses: VecDeque<f64>,
+}
+
+impl Dmtp {
+    pub(super) fn new(cap: f64) -> Self {
+        Self { cap, losses: VecDeque::new() }
+    }
+}
+
+impl Policy for Dmtp {
+    fn name(&self) -> &'static str {
+        "dmtp"
+    }
+
+    fn repairs(&mut self, group: &GroupView<'_>) -> usize {
+        let loss = self.losses.iter().copied().fold(0.0, f64::max);
+        let m = group.len() as f64;
+        // Of m + n, n are lost if the share is n / (m + n).
+        let needed = (m * loss / (1.0 - loss).max(0.05)).ceil();
+        needed.min((m * self.cap).ceil()).min(MAX_REPAIRS as f64) as usize
+    }
+
+    fn on_fate(&mut self, fate: &GroupFate) {
+        if self.losses.len() == WINDOW {
+            self.losses.pop_front();
+        }
+        self.losses.push_back(fate.lost as f64 / fate.sent.max(1) as f64);
+    }
+}

@@ -1,0 +1,141 @@
+//! How many repair fragments a group of fragments gets.
+//!
+//! Fragments whose loss could not be made good in time by sending them again travel in *groups* of m source and n repair
+//! fragments, any m of which restore the group (DTP, section III-C). When there is a group, and what is in it, is for the
+//! sender to say; a policy says how large n is. It sees a [`GroupView`] and nothing else, so a new one is one new file here
+//! and one line in [`REGISTRY`].
+
+use std::{sync::Arc, time::Instant};
+
+use crate::{
+    multipath::PathId,
+    schedule::{Entry, SchedulerError, registry},
+};
+
+mod chance;
+mod dmtp;
+mod dtp;
+mod losses;
+mod risk;
+
+pub use losses::Losses;
+
+/// The most source fragments of a group. Larger ones protect better for the same bytes, but each is a chance to wait longer.
+pub const MAX_SOURCES: usize = 64;
+/// The most repair fragments of a group.
+pub const MAX_REPAIRS: usize = 64;
+
+/// A group that is about to get its repair fragments.
+#[derive(Debug, Clone, Copy)]
+pub struct GroupView<'a> {
+    /// When.
+    pub now: Instant,
+    /// Its source fragments: how many went, or are to go, on each path.
+    pub sources: &'a [(PathId, usize)],
+    /// The path its repair fragments would take.
+    pub repair_path: PathId,
+    /// What is known of losses on each open path.
+    pub losses: &'a [(PathId, &'a Losses)],
+    /// The priority of its most important block; 0 is the highest.
+    pub priority: u8,
+    /// The most source fragments any one block has in it.
+    pub largest_block: usize,
+    /// How likely it was that it would come to this: 1 but for fragments that are sent again, which it needed a loss for.
+    pub reached: f64,
+    /// A round-trip time of the path its source fragments take, for policies that look back so many of them.
+    pub rtt: std::time::Duration,
+}
+
+impl GroupView<'_> {
+    /// m.
+    pub fn len(&self) -> usize {
+        self.sources.iter().map(|(_, count)| count).sum()
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What is known of losses on a path; nothing, if it is not open.
+    pub fn losses_on(&self, path: PathId) -> Losses {
+        self.losses.iter().find(|(id, _)| *id == path).map_or_else(Losses::default, |(_, losses)| **losses)
+    }
+
+    /// The share of source fragments to be lost.
+    pub fn expected_loss(&self) -> f64 {
+        let lost = self.sources.iter().map(|&(path, count)| count as f64 * self.losses_on(path).rate());
+        lost.sum::<f64>() / self.len().max(1) as f64
+    }
+}
+
+/// A group whose fragments have all met their fate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupFate {
+    /// When the last of them did.
+    pub at: Instant,
+    /// Source and repair fragments sent.
+    pub sent: usize,
+    /// How many of them were lost.
+    pub lost: usize,
+}
+
+/// Says how many repair fragments a group gets.
+pub trait Policy: Send {
+    /// The name it is chosen by.
+    fn name(&self) -> &'static str;
+
+    /// n. The sender makes it less where the path has no room for so many.
+    fn repairs(&mut self, group: &GroupView<'_>) -> usize;
+
+    /// What became of an earlier group.
+    fn on_fate(&mut self, fate: &GroupFate) {
+        let _ = fate;
+    }
+}
+
+/// Makes a policy for each new session.
+pub type PolicyFactory = Arc<dyn Fn() -> Box<dyn Policy> + Send + Sync>;
+
+/// The policies that can be chosen by name, the default first.
+pub const REGISTRY: &[Entry<PolicyFactory>] = &[
+    Entry {
+        name: "risk",
+        about: "the fewest that keep the chance of a miss below a target, by what is known of loss and its bursts",
+        parameters: &[risk::TARGET],
+        make: |values| {
+            let target = values[0];
+            Arc::new(move || Box::new(risk::Risk::new(target)))
+        },
+    },
+    Entry {
+        name: "dtp",
+        about: "to cover the worst loss of a group in the last 8 RTT, or else the mean (DTP)",
+        parameters: &[],
+        make: |_| Arc::new(|| Box::<dtp::Dtp>::default()),
+    },
+    Entry {
+        name: "dmtp",
+        about: "to cover the worst loss of the last groups, up to a cap (DMTP)",
+        parameters: &[dmtp::CAP],
+        make: |values| {
+            let cap = values[0];
+            Arc::new(move || Box::new(dmtp::Dmtp::new(cap)))
+        },
+    },
+];
+
+/// The policy `spec` stands for: a name of [`REGISTRY`], then if need be its parameters, as in `risk:target=0.01`.
+pub fn by_name(spec: &str) -> Result<PolicyFactory, SchedulerError> {
+    registry::find(REGISTRY, spec)
+}
+
+/// The names [`by_name`] knows, the default first.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    REGISTRY.iter().map(|entry| entry.name)
+}
+
+/// The default policy.
+pub fn default_factory() -> PolicyFactory {
+    REGISTRY[0].with_defaults()
+}

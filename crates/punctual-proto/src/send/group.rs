@@ -1,0 +1,486 @@
+//! One redundancy group at its sender: what went, what is known of it, and what follows.
+//!
+//! The sender infers from acknowledgements alone what the receiver could restore: any m of the m + n fragments will do (DTP,
+//! section IV-C). So a lost fragment of a group is not sent again as long as those still on their way may make up for it, and
+//! when they cannot, just as many more repair fragments follow as are missing.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::packetize::{Contents, Piece};
+use crate::{block::BlockId, multipath::PathId};
+
+/// Where the symbol in a packet belongs. Repair fragments are counted on from m.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Symbol {
+    pub(crate) group: u64,
+    pub(crate) index: u8,
+}
+
+/// What is known of a symbol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// To be sent.
+    Due,
+    InFlight,
+    Acked,
+    Lost,
+    /// Made, and kept for when more than expected is lost.
+    Spare,
+}
+
+/// A source fragment.
+#[derive(Debug)]
+struct Source {
+    contents: Contents,
+    symbol: Bytes,
+    /// Bytes of blocks in it.
+    len: u64,
+    path: PathId,
+    /// The path it was lost on, if that is not where it went.
+    lost_on: PathId,
+    state: State,
+}
+
+/// A repair fragment.
+#[derive(Debug)]
+struct Repair {
+    shard: Bytes,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// More sources may come.
+    Open,
+    /// It has its repairs.
+    Closed,
+    /// The receiver has all of it, or could restore it: only what becomes of its packets is still of interest.
+    Restored,
+    /// Given up; likewise.
+    Failed,
+}
+
+/// What follows from a symbol's fate.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    /// The receiver has these, or could restore them.
+    pub(crate) recovered: Vec<Contents>,
+    /// Bytes of blocks that were lost, and need not have been.
+    pub(crate) restored: u64,
+    /// These are lost, and the group cannot help; with the path of the loss.
+    pub(crate) lost: Vec<(Contents, PathId)>,
+    /// Repair fragments, by index, that are to go now.
+    pub(crate) more: Vec<u8>,
+}
+
+/// A group.
+#[derive(Debug)]
+pub(crate) struct Group {
+    sources: Vec<Source>,
+    repairs: Vec<Repair>,
+    phase: Phase,
+    /// The priority of its most important block.
+    pub(crate) priority: u8,
+    /// Whether what is lost may be sent again.
+    pub(crate) resends: bool,
+    /// By when its first block must have arrived, and its last.
+    pub(crate) due: Option<(Instant, Instant)>,
+    /// How likely it was that it would come to this.
+    pub(crate) reached: f64,
+    /// Until then the receiver surely keeps what it has of the group, and a bit longer if later symbols say so.
+    certain_until: Option<Instant>,
+    /// Whether the receiver has surely had room for it, and what all groups before had cost it.
+    pub(crate) is_remembered: bool,
+    pub(crate) cost_before: u64,
+    pub(crate) expires: Instant,
+    bytes: u64,
+    longest: usize,
+}
+
+impl Group {
+    /// An empty group. All before it have cost the receiver so much.
+    pub(crate) fn new(now: Instant, cost_before: u64) -> Self {
+        Self {
+            sources: Vec::new(),
+            repairs: Vec::new(),
+            phase: Phase::Open,
+            priority: u8::MAX,
+            resends: true,
+            due: None,
+            reached: 0.0,
+            certain_until: None,
+            is_remembered: true,
+            cost_before,
+            expires: now,
+            bytes: 0,
+            longest: 0,
+        }
+    }
+
+    /// m.
+    pub(crate) fn len(&self) -> usize {
+        self.sources.len()
+    }
+
+    /// The code's n, those kept back included.
+    pub(crate) fn repairs(&self) -> usize {
+        self.repairs.len()
+    }
+
+    /// Bytes of its longest symbol.
+    pub(crate) fn longest(&self) -> usize {
+        self.longest
+    }
+
+    /// Bytes of its symbols and shards.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Restored | Phase::Failed)
+    }
+
+    /// A source fragment left for `path`.
+    pub(crate) fn add(&mut self, symbol: Bytes, contents: Contents, path: PathId) {
+        self.bytes += symbol.len() as u64;
+        self.longest = self.longest.max(symbol.len());
+        self.certain_until.get_or_insert(self.expires);
+        let len = contents.iter().map(Piece::len).sum();
+        self.sources.push(Source { contents, symbol, len, path, lost_on: path, state: State::InFlight });
+    }
+
+    /// What is to be coded.
+    pub(crate) fn symbols(&self) -> Vec<Bytes> {
+        self.sources.iter().map(|source| source.symbol.clone()).collect()
+    }
+
+    /// How many source fragments went on each path.
+    pub(crate) fn paths(&self) -> Vec<(PathId, usize)> {
+        let mut paths: Vec<(PathId, usize)> = Vec::new();
+        for source in &self.sources {
+            match paths.iter_mut().find(|(path, _)| *path == source.path) {
+                Some((_, count)) => *count += 1,
+                None => paths.push((source.path, 1)),
+            }
+        }
+        paths
+    }
+
+    /// The most source fragments that one block has here.
+    pub(crate) fn largest_block(&self) -> usize {
+        let mut blocks: Vec<BlockId> = self.sources.iter().filter_map(|source| source.first_block()).collect();
+        blocks.sort_unstable();
+        blocks.chunk_by(|a, b| a == b).map(<[_]>::len).max().unwrap_or(1)
+    }
+
+    /// The block it is there for first.
+    pub(crate) fn first_block(&self) -> Option<BlockId> {
+        self.sources.iter().find_map(|source| source.first_block())
+    }
+
+    /// Whether the peer has all of it already.
+    pub(crate) fn has_arrived(&self) -> bool {
+        self.sources.iter().all(|source| source.state == State::Acked)
+    }
+
+    /// No more sources: here are the shards, of which the first `now_due` are to be sent.
+    pub(crate) fn close(
+        &mut self,
+        now: Instant,
+        shards: Vec<Bytes>,
+        now_due: usize,
+        matters: impl Fn(&Contents) -> bool,
+    ) -> Verdict {
+        self.bytes += shards.iter().map(|shard| shard.len() as u64).sum::<u64>();
+        let state = |index| if index < now_due { State::Due } else { State::Spare };
+        self.repairs =
+            shards.into_iter().enumerate().map(|(index, shard)| Repair { shard, state: state(index) }).collect();
+        self.phase = Phase::Closed;
+        self.sources.iter_mut().for_each(|source| source.symbol = Bytes::new());
+        self.judge(now, true, matters)
+    }
+
+    /// Whether a source fragment of which nothing is known carries something that `matters`.
+    pub(crate) fn is_needed(&self, matters: impl Fn(&Contents) -> bool) -> bool {
+        self.sources.iter().any(|source| source.state != State::Acked && matters(&source.contents))
+    }
+
+    /// The shard of a repair fragment, if it is still to be sent.
+    pub(crate) fn due_shard(&self, index: u8) -> Option<&Bytes> {
+        let repair = self.repairs.get(usize::from(index)).filter(|repair| repair.state == State::Due)?;
+        (self.phase == Phase::Closed).then_some(&repair.shard)
+    }
+
+    /// A repair fragment left.
+    pub(crate) fn on_repair_sent(&mut self, index: u8) {
+        self.repairs[usize::from(index)].state = State::InFlight;
+    }
+
+    /// A repair fragment will not be sent after all.
+    pub(crate) fn withdraw(&mut self, now: Instant, index: u8, matters: impl Fn(&Contents) -> bool) -> Verdict {
+        if let Some(repair) = self.repairs.get_mut(usize::from(index)).filter(|repair| repair.state == State::Due) {
+            repair.state = State::Spare;
+        }
+        self.judge(now, false, matters)
+    }
+
+    /// The peer has a symbol.
+    pub(crate) fn on_acked(&mut self, now: Instant, index: u8, matters: impl Fn(&Contents) -> bool) -> Verdict {
+        if let Some(state) = self.state_mut(index) {
+            *state = State::Acked;
+        }
+        self.judge(now, true, matters)
+    }
+
+    /// A symbol was lost on `path`. `in_time`: whether what is sent now can still be of use.
+    pub(crate) fn on_lost(
+        &mut self,
+        now: Instant,
+        index: u8,
+        path: PathId,
+        in_time: bool,
+        matters: impl Fn(&Contents) -> bool,
+    ) -> Verdict {
+        if let Some(source) = self.sources.get_mut(usize::from(index)) {
+            source.lost_on = path;
+        }
+        if let Some(state) = self.state_mut(index).filter(|state| **state == State::InFlight) {
+            *state = State::Lost;
+            if self.phase == Phase::Restored {
+                let restored = self.sources.get(usize::from(index)).map_or(0, |source| source.len);
+                return Verdict { restored, ..Verdict::default() };
+            }
+        }
+        self.judge(now, in_time, matters)
+    }
+
+    /// Nothing more can come of it.
+    pub(crate) fn expire(&mut self) -> Verdict {
+        self.phase = Phase::Failed;
+        Verdict { lost: self.take_lost(), ..Verdict::default() }
+    }
+
+    /// Packets whose fate is open.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.count(State::InFlight)
+    }
+
+    /// Packets sent, and how many of them were lost.
+    pub(crate) fn tally(&self) -> (usize, usize) {
+        let lost = self.count(State::Lost);
+        (self.count(State::InFlight) + self.count(State::Acked) + lost, lost)
+    }
+
+    fn judge(&mut self, now: Instant, in_time: bool, matters: impl Fn(&Contents) -> bool) -> Verdict {
+        let mut verdict = Verdict::default();
+        match self.phase {
+            // It may yet get repairs.
+            Phase::Open => return verdict,
+            Phase::Closed => {}
+            // Packets speak for themselves.
+            Phase::Restored | Phase::Failed => {
+                verdict.lost = self.take_lost();
+                return verdict;
+            }
+        }
+        let m = self.len();
+        let acked = self.count(State::Acked);
+        if acked >= m {
+            if self.is_remembered && self.certain_until.is_some_and(|until| now <= until) {
+                self.phase = Phase::Restored;
+                let lost = self.sources.iter().filter(|source| source.state == State::Lost);
+                verdict.restored = lost.map(|source| source.len).sum();
+                let left = self.sources.iter_mut().filter(|source| source.state != State::Acked);
+                verdict.recovered = left.map(|source| std::mem::take(&mut source.contents)).collect();
+            } else {
+                self.phase = Phase::Failed;
+                verdict.lost = self.take_lost();
+            }
+            return verdict;
+        }
+        let missing = m.saturating_sub(acked + self.count(State::InFlight) + self.count(State::Due));
+        let lost =
+            self.sources.iter().filter(|source| source.state == State::Lost && matters(&source.contents)).count();
+        if missing == 0 || lost == 0 {
+            return verdict;
+        }
+        let spare = self.count(State::Spare);
+        if self.resends && in_time && missing < lost && missing <= spare {
+            // Fewer repairs do what so many sources would.
+            let spares = self.repairs.iter_mut().enumerate().filter(|(_, repair)| repair.state == State::Spare);
+            for (index, repair) in spares.take(missing) {
+                repair.state = State::Due;
+                verdict.more.push(index as u8);
+            }
+        } else {
+            self.phase = Phase::Failed;
+            verdict.lost = self.take_lost();
+        }
+        verdict
+    }
+
+    fn take_lost(&mut self) -> Vec<(Contents, PathId)> {
+        let lost = self.sources.iter_mut().filter(|source| source.state == State::Lost);
+        lost.map(|source| (std::mem::take(&mut source.contents), source.lost_on))
+            .filter(|(contents, _)| !contents.is_empty())
+            .collect()
+    }
+
+    fn state_mut(&mut self, index: u8) -> Option<&mut State> {
+        let index = usize::from(index);
+        match index.checked_sub(self.sources.len()) {
+            None => self.sources.get_mut(index).map(|source| &mut source.state),
+            Some(repair) => self.repairs.get_mut(repair).map(|repair| &mut repair.state),
+        }
+    }
+
+    fn count(&self, state: State) -> usize {
+        let sources = self.sources.iter().filter(|source| source.state == state).count();
+        sources + self.repairs.iter().filter(|repair| repair.state == state).count()
+    }
+}
+
+impl Source {
+    fn first_block(&self) -> Option<BlockId> {
+        self.contents.iter().next().map(|piece| piece.id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::observe::FragmentKind;
+
+    const A: PathId = PathId(0);
+
+    fn contents(index: u64) -> Contents {
+        Contents::of(Piece { id: BlockId(index), range: 0..100, with_info: false, kind: FragmentKind::Source })
+    }
+
+    fn block_of(contents: &Contents) -> u64 {
+        contents.iter().next().map(|piece| piece.id.0).expect("a piece")
+    }
+
+    /// A closed group of m sources that expires in a second, with so many repairs due, and so many more to spare.
+    fn group(now: Instant, m: u64, due: usize, spare: usize) -> Group {
+        let mut group = Group::new(now, 0);
+        group.expires = now + Duration::from_secs(1);
+        (0..m).for_each(|index| group.add(Bytes::from_static(b"symbol"), contents(index), A));
+        let shards = vec![Bytes::from_static(b"shard"); due + spare];
+        assert_eq!(group.close(now, shards, due, |_| true), Verdict::default());
+        group
+    }
+
+    fn lose(group: &mut Group, now: Instant, index: u8) -> Verdict {
+        group.on_lost(now, index, A, true, |_| true)
+    }
+
+    fn ack(group: &mut Group, now: Instant, index: u8) -> Verdict {
+        group.on_acked(now, index, |_| true)
+    }
+
+    #[test]
+    fn any_m_acknowledged_are_all() {
+        let now = Instant::now();
+        let mut group = group(now, 3, 2, 0);
+        [0, 1].into_iter().for_each(|index| group.on_repair_sent(index));
+        assert_eq!(lose(&mut group, now, 1), Verdict::default(), "repairs are on their way");
+        assert_eq!(ack(&mut group, now, 0), Verdict::default());
+        assert_eq!(ack(&mut group, now, 4), Verdict::default());
+        let verdict = ack(&mut group, now, 3);
+        assert_eq!(verdict.recovered.iter().map(block_of).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(verdict.restored, 100, "one of them is lost, the other on its way");
+        assert_eq!(lose(&mut group, now, 2).restored, 100, "and was lost, too");
+    }
+
+    #[test]
+    fn what_the_receiver_may_have_forgotten_is_not_inferred() {
+        let now = Instant::now();
+        let mut group = group(now, 2, 1, 0);
+        group.on_repair_sent(0);
+        lose(&mut group, now, 0);
+        let late = now + Duration::from_secs(2);
+        ack(&mut group, late, 1);
+        let verdict = ack(&mut group, late, 2);
+        assert!(verdict.recovered.is_empty());
+        assert_eq!(verdict.lost.iter().map(|(contents, _)| block_of(contents)).collect::<Vec<_>>(), [0]);
+    }
+
+    #[test]
+    fn where_one_is_missing_one_more_goes() {
+        let now = Instant::now();
+        let mut group = group(now, 4, 1, 3);
+        group.on_repair_sent(0);
+        assert_eq!(lose(&mut group, now, 0), Verdict::default());
+        assert_eq!(lose(&mut group, now, 1).more, [1], "two are lost, one repair is on its way");
+        assert!(group.due_shard(1).is_some() && group.due_shard(2).is_none());
+    }
+
+    #[test]
+    fn a_lone_loss_goes_again_itself_and_without_resends_or_time_all_do() {
+        let now = Instant::now();
+        let mut lone = group(now, 4, 0, 3);
+        assert_eq!(lose(&mut lone, now, 2).lost.len(), 1);
+        let mut mute = group(now, 4, 1, 3);
+        mute.resends = false;
+        mute.on_repair_sent(0);
+        lose(&mut mute, now, 0);
+        assert_eq!(lose(&mut mute, now, 1).lost.len(), 2);
+        let mut late = group(now, 4, 1, 3);
+        late.on_repair_sent(0);
+        lose(&mut late, now, 0);
+        assert_eq!(late.on_lost(now, 1, A, false, |_| true).lost.len(), 2);
+    }
+
+    #[test]
+    fn what_has_ended_is_not_made_good() {
+        let now = Instant::now();
+        let mut group = group(now, 2, 0, 1);
+        assert_eq!(group.on_lost(now, 0, A, true, |contents| block_of(contents) != 0), Verdict::default());
+    }
+
+    proptest! {
+        /// Whatever becomes of its packets, in whatever order, each source is spoken of at most once; and it is recovered only if
+        /// the receiver has m symbols.
+        #[test]
+        fn every_source_has_one_fate(
+            m in 1_u64..20,
+            due in 0_usize..6,
+            spare in 0_usize..4,
+            fates in prop::collection::vec((any::<prop::sample::Index>(), any::<bool>()), 0..60),
+        ) {
+            let now = Instant::now();
+            let mut group = group(now, m, due, spare);
+            (0..due as u8).for_each(|index| group.on_repair_sent(index));
+            let mut in_flight: Vec<u8> = (0..(m as usize + due) as u8).collect();
+            let (mut acked, mut spoken) = (0, vec![0; m as usize]);
+            for (which, arrives) in fates {
+                if in_flight.is_empty() {
+                    break;
+                }
+                let index = in_flight.swap_remove(which.index(in_flight.len()));
+                acked += u64::from(arrives);
+                let verdict = if arrives { ack(&mut group, now, index) } else { lose(&mut group, now, index) };
+                prop_assert!(verdict.recovered.is_empty() || acked >= m);
+                for contents in verdict.recovered.iter().chain(verdict.lost.iter().map(|(contents, _)| contents)) {
+                    spoken[block_of(contents) as usize] += 1;
+                }
+                for repair in verdict.more {
+                    group.on_repair_sent(repair);
+                    in_flight.push(m as u8 + repair);
+                }
+            }
+            prop_assert!(spoken.iter().all(|&times| times <= 1), "{spoken:?}");
+            if in_flight.is_empty() {
+                prop_assert!(group.is_over());
+            }
+        }
+    }
+}
