@@ -37,7 +37,7 @@ pub trait Observer: Send {
         let _ = (at, fragment);
     }
 
-    /// Receiver: a fragment arrived.
+    /// Receiver: a fragment arrived, or its datagram was restored from others.
     fn fragment_arrived(&mut self, at: Instant, fragment: &FragmentArrived) {
         let _ = (at, fragment);
     }
@@ -129,8 +129,10 @@ pub struct FragmentArrived {
     pub new: u64,
     /// Bytes of it that had arrived before, or belong to a block that has ended here.
     pub duplicate: u64,
-    /// The path it came on; `None` if it came from an address that is no path's (yet).
+    /// The path it came on; `None` if it was recovered, or came from an address that is no path's (yet).
     pub path: Option<PathId>,
+    /// Whether its datagram was restored from redundancy, and did not arrive.
+    pub recovered: bool,
 }
 
 /// A QUIC packet that was sent.

@@ -45,6 +45,12 @@ pub struct SessionStats {
     pub received_bytes: u64,
     /// Block bytes that had arrived before.
     pub duplicate_bytes: u64,
+    /// Block bytes among `received_bytes` that did not arrive but were restored from redundancy.
+    pub recovered_bytes: u64,
+    /// Bytes of repairs that arrived.
+    pub repair_bytes_received: u64,
+    /// Those of them that restored nothing: all they were for had arrived, or too much of it was missing.
+    pub wasted_repair_bytes: u64,
     /// Live blocks at this sender.
     pub live_out: u64,
     /// Bytes of live blocks at this sender.

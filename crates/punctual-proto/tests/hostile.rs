@@ -8,158 +8,14 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::{
-    End, HostId, OTHER_ALPN, World, client_config, delivery, ms, outcomes,
+    OTHER_ALPN, World,
+    bench::{BLOCKS, Bench, MAX_BLOCK, REPAIR_WINDOW, WINDOW, limits},
+    delivery, ms, outcomes,
     raw::{Config, Raw},
     server_config,
     wire::{self, Info, Said, dropped, fragment, frame, hello, join, timestamp, varint},
 };
-use punctual_proto::{
-    Block, BlockId, CloseReason, DropReason, Event, Limits, Outcome, ProtocolError, SessionConfig, SessionStats,
-};
-
-const MAX_BLOCK: u64 = 10_000;
-const WINDOW: u64 = 40_000;
-const BLOCKS: u64 = 16;
-const CHANNELS: usize = 4;
-
-/// Small, so that they are soon reached.
-fn limits() -> Limits {
-    Limits {
-        max_block_size: MAX_BLOCK,
-        receive_bytes: WINDOW,
-        receive_blocks: BLOCKS,
-        channels: CHANNELS,
-        ..Limits::default()
-    }
-}
-
-/// A server with two sessions: one with a peer that keeps to nothing, one with an honest client.
-struct Bench {
-    world: World,
-    server: HostId,
-    raw: HostId,
-    /// The server's end of the session with the raw peer.
-    end: End,
-    honest: End,
-    honest_at_server: End,
-}
-
-impl Bench {
-    /// A peer that has said nothing yet.
-    fn silent_with(limits: Limits, config: Config) -> Self {
-        let mut world = World::new(ms(5));
-        let session = SessionConfig { limits, ..SessionConfig::default() };
-        let server = world.add_endpoint(Some(server_config(session)));
-        let client = world.add_endpoint(None);
-        let honest = world.connect(client, &client_config(SessionConfig::default()), server);
-        let honest_at_server = End { host: server, session: world.accept(server) };
-        let raw = world.add_raw(config, server);
-        let (session, punctual) = world.accept_any(server);
-        assert_eq!(punctual, config.alpn == b"punctual/1");
-        world.run(ms(50));
-        let end = End { host: server, session };
-        Self { world, server, raw, end, honest: End { host: client, session: honest }, honest_at_server }
-    }
-
-    fn silent() -> Self {
-        Self::silent_with(limits(), Config::default())
-    }
-
-    /// A peer that has sent its SETTINGS.
-    fn with(limits: Limits, config: Config) -> Self {
-        let mut bench = Self::silent_with(limits, config);
-        bench.control(&hello(1 << 20, 1 << 22, 1_000, 4));
-        bench.lives();
-        bench
-    }
-
-    fn new() -> Self {
-        Self::with(limits(), Config::default())
-    }
-
-    fn raw(&mut self) -> &mut Raw {
-        self.world.raw(self.raw)
-    }
-
-    fn control(&mut self, bytes: &[u8]) {
-        self.raw().control(bytes);
-    }
-
-    /// Sends a datagram of these frames, with a TIMESTAMP before them.
-    fn datagram(&mut self, frames: &[&[u8]]) {
-        let payload = join(&[&timestamp(1_000_000), &join(frames)]);
-        self.raw().datagram(payload);
-    }
-
-    fn info(&mut self, info: Info) {
-        self.datagram(&[&info.bytes()]);
-    }
-
-    /// A whole block in one datagram.
-    fn block(&mut self, info: Info) {
-        let data = vec![info.id as u8; info.size as usize];
-        self.datagram(&[&info.bytes(), &fragment(info.id, 0, &data)]);
-    }
-
-    fn stats(&mut self) -> SessionStats {
-        self.world.session(self.end.host, self.end.session).stats()
-    }
-
-    /// The control frames that have come back.
-    fn answers(&mut self) -> Vec<(u64, Vec<u8>)> {
-        wire::read_control(&self.raw().stream)
-    }
-
-    /// Blocks that the server's application gets, by id.
-    fn received(&mut self) -> BTreeMap<u64, Vec<u8>> {
-        self.world.recv_all(self.end).into_iter().map(|block| (block.id.0, block.data.to_vec())).collect()
-    }
-
-    fn events(&mut self) -> Vec<Event> {
-        self.world.events_of(self.end.host, self.end.session)
-    }
-
-    /// All is well so far.
-    #[track_caller]
-    fn lives(&mut self) {
-        self.world.run(ms(50));
-        let lost = self.raw().lost.clone();
-        assert_eq!(lost, None);
-        assert_eq!(self.world.session(self.end.host, self.end.session).close_reason(), None);
-    }
-
-    /// The session ends with `error`, on both sides; what it held is freed; the other session goes on.
-    #[track_caller]
-    fn dies(&mut self, error: ProtocolError) {
-        self.world.run(ms(12));
-        let lost = self.raw().lost.clone();
-        assert_eq!(self.raw().closed_with(), Some(error.code().into_inner()), "{lost:?}");
-        let events = self.events();
-        let closed: Vec<_> = events.iter().filter(|event| matches!(event, Event::Closed(_))).collect();
-        assert_eq!(closed, [&Event::Closed(CloseReason::Protocol(error))]);
-        assert_eq!(events.last(), Some(closed[0]), "nothing follows");
-        let End { host, session } = self.end;
-        if self.world.endpoint(host).session(session).is_some() {
-            self.received();
-            let stats = self.stats();
-            assert_eq!((stats.live_in, stats.live_in_bytes, stats.live_out, stats.live_out_bytes), (0, 0, 0, 0));
-        }
-        self.others_go_on();
-        assert_eq!(self.world.endpoint(self.server).sessions(), 1, "the session is forgotten");
-    }
-
-    #[track_caller]
-    fn others_go_on(&mut self) {
-        self.world.take_events(self.honest.host);
-        let id = self.world.send(self.honest, Block::new(vec![5; 7_000]).deadline(ms(200)));
-        self.world.run(ms(100));
-        let block = self.world.recv(self.honest_at_server).expect("the other session goes on");
-        assert_eq!((block.id, block.data.len()), (id, 7_000));
-        self.world.run(ms(100));
-        let events = self.world.events_of(self.honest.host, self.honest.session);
-        assert!(delivery(outcomes(&events).get(&id)).on_time());
-    }
-}
+use punctual_proto::{Block, BlockId, CloseReason, DropReason, Event, Limits, Outcome, ProtocolError, SessionConfig};
 
 // ---- Blocks
 
@@ -167,7 +23,8 @@ impl Bench {
 fn an_honest_block_by_hand_is_received_and_answered() {
     let mut bench = Bench::new();
     let settings = &bench.answers()[0];
-    assert_eq!((settings.0, wire::numbers(&settings.1)), (0, vec![1, 1, MAX_BLOCK, 2, WINDOW, 3, BLOCKS, 4, 4]));
+    let expected = vec![1, 1, MAX_BLOCK, 2, WINDOW, 3, BLOCKS, 4, 4, 5, REPAIR_WINDOW];
+    assert_eq!((settings.0, wire::numbers(&settings.1)), (0, expected));
     let info = Info { deadline: Some(100_000), place: Some((3, 0)), ..Info::new(0, 2_000) };
     bench.datagram(&[&info.bytes(), &fragment(0, 0, &[1; 900])]);
     bench.datagram(&[&wire::last_fragment(0, 900, &[2; 1_100])]);
@@ -322,7 +179,7 @@ fn impossible_values_are_malformed() {
 #[test]
 fn what_a_datagram_says_before_an_error_counts_no_more_than_the_error() {
     let mut bench = Bench::new();
-    bench.datagram(&[&Info::new(0, 1).bytes(), &fragment(0, 0, b"!"), &[0x20]]);
+    bench.datagram(&[&Info::new(0, 1).bytes(), &fragment(0, 0, b"!"), &[0x22]]);
     bench.dies(ProtocolError::UnknownFrame);
 }
 
@@ -549,7 +406,7 @@ fn types_for_extensions_are_skipped() {
 
 #[test]
 fn all_other_types_are_refused() {
-    for frame_type in [0x03, 0x0f, 0x11, 0x14, 0x20, 0x2f, 0x30, 0x3f, 0x80, (1 << 62) - 1] {
+    for frame_type in [0x03, 0x0f, 0x11, 0x14, 0x1f, 0x22, 0x2f, 0x30, 0x3f, 0x80, (1 << 62) - 1] {
         let mut bench = Bench::new();
         bench.datagram(&[&varint(frame_type), &[0; 100]]);
         bench.dies(ProtocolError::UnknownFrame);

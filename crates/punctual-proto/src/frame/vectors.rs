@@ -11,6 +11,7 @@ use super::{
 use crate::{
     block::{BlockId, Channel, DropReason},
     error::ProtocolError,
+    fec::{Code, Encoder},
 };
 
 const PROTOCOL: &str = include_str!("../../../../docs/protocol.md");
@@ -197,6 +198,22 @@ fn control_streams() {
                 assert_eq!(to_hex(&out), to_hex(&bytes), "{meaning}");
             }
         }
+    }
+}
+
+#[test]
+fn repairs() {
+    for row in table("Vectors: repairs") {
+        let [symbols, repairs] = row[..] else { panic!("{row:?}") };
+        let all = |text: &str| text.split(';').map(|one| Bytes::from(from_hex(one))).collect::<Vec<_>>();
+        let (symbols, repairs) = (all(symbols), all(repairs));
+        let made = Encoder::new().encode(&symbols, repairs.len());
+        assert_eq!(made, repairs, "{}", made.iter().map(|shard| to_hex(shard)).collect::<Vec<_>>().join("; "));
+        // As many of them as there can be in place of the first symbols.
+        let code = Code { sources: symbols.len(), repairs: repairs.len(), shard_len: repairs[0].len() };
+        let kept = symbols.iter().enumerate().skip(repairs.len()).map(|(index, symbol)| (index, &symbol[..]));
+        let shards = repairs.iter().map(|shard| &shard[..]).enumerate().take(symbols.len());
+        assert_eq!(code.restore(kept, shards).unwrap(), symbols[..repairs.len().min(symbols.len())]);
     }
 }
 

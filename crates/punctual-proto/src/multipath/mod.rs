@@ -52,7 +52,7 @@ pub struct PathView {
     pub min_one_way_delay: Duration,
     /// How long the path needs, at its rate, for what it was given already.
     pub backlog: Duration,
-    /// Share of packets lost lately, 0 to 1; a little even on a path that has lost none, as long as few were sent.
+    /// Share of packets lost lately, 0 to 1.
     pub loss: f64,
     /// How many packets are lost on end, on average; at least 1.
     pub loss_burst: f64,

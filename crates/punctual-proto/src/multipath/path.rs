@@ -2,9 +2,10 @@
 //!
 //! Two alarms watch for its death.
 //!
-//! - *Overdue*: the answer to a packet is later than any answer was lately, and the path has been quiet besides. That may
-//!   be the loss of a last packet, or the beginning of the end. Fragments whose deadline would not survive more waiting are
-//!   sent again at once, and the path gets no new data while another is free of doubt. The next acknowledgement clears it.
+//! - *Overdue*: the answer to a packet is later than any answer was lately. If later packets have been answered, it is lost, in
+//!   all likelihood, and fragments whose deadline would not survive more waiting are sent again at once; QUIC gives it up a little later.
+//!   If none have, and the path has been quiet besides, that may be the loss of a last packet, or the beginning of the end:
+//!   then the path gets no new data, either, while another is free of doubt. The next acknowledgement clears it.
 //! - *Silence* for about one and a half round trips with data in flight makes a path *suspect*: everything in flight on
 //!   it goes elsewhere, and it carries nothing but probes until one of these is answered. Only packets sent after the
 //!   suspicion count as evidence, for an acknowledgement of older ones may have come round by another path from before the
@@ -198,8 +199,8 @@ impl Path {
             one_way_delay: one_way_delay.unwrap_or(rtt / 2),
             min_one_way_delay: least.unwrap_or(min_rtt / 2),
             backlog: self.busy_until.saturating_duration_since(now),
-            loss: self.in_flight.losses().rate(),
-            loss_burst: self.in_flight.losses().burst(),
+            loss: self.in_flight.losses().observed_rate(),
+            loss_burst: self.in_flight.losses().observed_burst(),
             window: reading.window,
             in_flight: reading.in_flight,
             cost: self.cost,
@@ -358,8 +359,8 @@ impl Path {
             PathHealth::Active => {
                 let oldest = self.in_flight.oldest_of_tail();
                 let silence = oldest.map(|sent| self.silent_at(sent, reading, max_ack_delay));
-                let next = self.in_flight.first_of_tail_after(self.judged);
-                let overdue = next.map(|sent| self.overdue_at(sent, reading, max_ack_delay));
+                let next = self.in_flight.first_after(self.judged);
+                let overdue = next.map(|(sent, tail)| self.overdue_at(sent, tail, reading, max_ack_delay));
                 [silence, overdue].into_iter().flatten().min()
             }
             PathHealth::Suspect => self.next_probe,
@@ -386,10 +387,12 @@ impl Path {
                     self.suspect(now, store);
                     return Alarm::Suspected(PathEvent::Suspected { silent: now - since });
                 }
-                let next = self.in_flight.first_of_tail_after(self.judged);
-                if next.is_some_and(|sent| now >= self.overdue_at(sent, reading, max_ack_delay)) {
-                    self.doubtful = true;
-                    let due_by = now + self.rtts(reading).0 * 2;
+                let next = self.in_flight.first_after(self.judged);
+                let overdue = next.filter(|(sent, tail)| now >= self.overdue_at(*sent, *tail, reading, max_ack_delay));
+                if let Some((_, tail)) = overdue {
+                    // A single hole is a loss like others; when nothing comes at all, the path itself may be lost.
+                    self.doubtful |= tail;
+                    let due_by = now + self.rtts(reading).0 * if tail { 2 } else { 1 };
                     let sent_by = now.checked_sub(self.longest_answer(reading, max_ack_delay)).unwrap_or(now);
                     self.in_flight.give_up_urgent(sent_by, due_by, self.id, now, store);
                     self.judged = Some(sent_by);
@@ -421,17 +424,18 @@ impl Path {
     }
 
     /// How long an answer may take before it is overdue: longer than any lately, or than can be put down to variation.
-    fn longest_answer(&self, reading: &PathReading, max_ack_delay: Duration) -> Duration {
+    pub(crate) fn longest_answer(&self, reading: &PathReading, max_ack_delay: Duration) -> Duration {
         let (rtt, _, var) = self.rtts(reading);
         let longest = self.longest_rtt.0.max(self.longest_rtt.1);
         longest.min(rtt + (var * 4).max(max_ack_delay)).max(rtt) + GRANULARITY
     }
 
-    /// When the answer to the tail's oldest packet, sent then, is overdue.
-    fn overdue_at(&self, sent: Instant, reading: &PathReading, max_ack_delay: Duration) -> Instant {
+    /// When the answer to a packet sent then is overdue. If later ones have been answered, that is all there is to it; in the tail,
+    /// of which nothing has been heard, it may be that nothing is to be heard just now.
+    fn overdue_at(&self, sent: Instant, tail: bool, reading: &PathReading, max_ack_delay: Duration) -> Instant {
         let quiet = self.pause.max(MIN_QUIET);
         let answer = sent + self.longest_answer(reading, max_ack_delay);
-        self.last_heard.map_or(answer, |heard| answer.max(heard + quiet))
+        self.last_heard.filter(|_| tail).map_or(answer, |heard| answer.max(heard + quiet))
     }
 
     fn suspect(&mut self, now: Instant, store: &mut Store) {

@@ -1,6 +1,7 @@
-//! The receiver's stations: fragments become blocks in [`reassembly`], and [`release`] hands these to the application
-//! in their channel's order, and credit back to the peer.
+//! The receiver's stations: [`decode`] restores datagrams that were lost, fragments become blocks in [`reassembly`], and
+//! [`release`] hands these to the application in their channel's order, and credit back to the peer.
 
+pub(crate) mod decode;
 pub(crate) mod reassembly;
 pub(crate) mod receiver;
 pub(crate) mod release;

@@ -2,8 +2,9 @@
 
 /// How many packets back the long memory reaches, and the short one.
 const MEMORY: (f64, f64) = (4_096.0, 192.0);
-/// What is believed before anything has been seen: one loss event in a hundred packets, believed as if seen on 50;
-const PRIOR_LOSS: (f64, f64) = (0.5, 49.5);
+/// What is believed before anything has been seen: that three packets in a hundred begin a loss, as if seen on ten. So a new path is
+/// treated with care, and known soon.
+const PRIOR_LOSS: (f64, f64) = (0.3, 9.7);
 /// and that four losses in five are followed by a packet that arrives, as if seen on five.
 const PRIOR_END: (f64, f64) = (4.0, 1.0);
 /// The memories disagree if what the short one has seen is this many standard deviations from what the long one expects.
@@ -49,7 +50,7 @@ impl Counts {
         Beta { yes: PRIOR_END.0 + self.ended, no: PRIOR_END.1 + self.continued }
     }
 
-    /// The share of packets lost, and its variance among samples of this many packets.
+    /// The share of packets to be lost, by what is believed.
     fn rate(&self) -> f64 {
         let (begin, end) = (self.begin().mean(), self.end().mean());
         begin / (begin + end)
@@ -113,14 +114,24 @@ impl Losses {
         (self.short.lost() - n * rate).abs() > DISAGREEMENT * deviation && self.long.all() > n
     }
 
-    /// The share of packets lost, 0 to 1.
+    /// The share of packets to expect to be lost, 0 to 1: never quite 0, and about three in a hundred if nothing has been seen.
     pub fn rate(&self) -> f64 {
         self.long.rate()
     }
 
-    /// How many are lost on end, on average; at least 1.
+    /// How many losses to expect on end; at least 1.
     pub fn burst(&self) -> f64 {
         1.0 / self.long.end().mean()
+    }
+
+    /// The share of packets that were lost lately, 0 to 1: what was seen, nothing believed.
+    pub fn observed_rate(&self) -> f64 {
+        self.long.lost() / self.long.all().max(1.0)
+    }
+
+    /// How many were lost on end lately, on average; 1 if none.
+    pub fn observed_burst(&self) -> f64 {
+        if self.long.begun > 0.0 { (self.long.lost() / self.long.begun).max(1.0) } else { 1.0 }
     }
 
     /// The chance that a loss follows an arrival, and that an arrival follows a loss.
@@ -153,7 +164,7 @@ mod tests {
     #[test]
     fn a_clean_path_is_believed_in_slowly_and_a_new_loss_at_once() {
         let mut losses = Losses::default();
-        assert!((0.005..0.02).contains(&losses.rate()));
+        assert!((0.02..0.05).contains(&losses.rate()));
         after(4_000, 10_000, 1, &mut losses);
         assert!(losses.rate() < 0.000_3, "{}", losses.rate());
         after(60, 10, 1, &mut losses);

@@ -21,8 +21,9 @@ use crate::{
 
 /// The share of the peer's window for groups that ours may take: it forgets a group a little later than we do.
 const WINDOW_SHARE: u64 = 2;
-/// What a symbol costs the receiver besides its bytes.
+/// What a symbol costs the receiver besides its bytes, and a group besides its symbols; at most.
 const SYMBOL_OVERHEAD: u64 = 128;
+const GROUP_OVERHEAD: u64 = 512;
 /// The receiver is asked to keep a group for so many round trips after its last deadline, and this long: until then what
 /// arrived in time has been acknowledged.
 const KEEP_RTTS: u32 = 2;
@@ -98,6 +99,8 @@ pub(crate) struct Groups {
     /// Bytes of groups the receiver is ready to hold; 0 if it wants none.
     window: u64,
     held: u64,
+    /// What all groups so far have cost the receiver, whether or not it still has them.
+    cost: u64,
     next: u64,
     open: Option<Open>,
     groups: BTreeMap<u64, Group>,
@@ -116,6 +119,7 @@ impl Groups {
             policy,
             window: 0,
             held: 0,
+            cost: 0,
             next: 0,
             open: None,
             groups: BTreeMap::new(),
@@ -156,7 +160,8 @@ impl Groups {
         let open = *self.open.get_or_insert_with(|| {
             let id = self.next;
             self.next += 1;
-            self.groups.insert(id, Group::new(now));
+            self.cost += GROUP_OVERHEAD;
+            self.groups.insert(id, Group::new(now, self.cost));
             Open { id, close_by: joining.close_by, duplicate: joining.duplicate }
         });
         let close_by = open.close_by.min(joining.close_by);
@@ -182,6 +187,7 @@ impl Groups {
     pub(crate) fn add(&mut self, symbol: Symbol, bytes: Bytes, contents: Contents, path: PathId) -> bool {
         let Some(group) = self.groups.get_mut(&symbol.group) else { return false };
         self.held += bytes.len() as u64 + SYMBOL_OVERHEAD;
+        self.cost += bytes.len() as u64 + SYMBOL_OVERHEAD;
         group.add(bytes, contents, path);
         group.len() >= MAX_SOURCES || self.open.is_some_and(|open| open.duplicate)
     }
@@ -231,7 +237,10 @@ impl Groups {
             (n, false) => n,
         };
         let shards = if made == 0 { Vec::new() } else { self.encoder.encode(&group.symbols(), made) };
-        self.held += shards.iter().map(|shard| shard.len() as u64 + SYMBOL_OVERHEAD).sum::<u64>();
+        let cost = shards.iter().map(|shard| shard.len() as u64 + SYMBOL_OVERHEAD).sum::<u64>();
+        self.held += cost;
+        // The receiver never sees those kept back, but then it was others that it did.
+        self.cost += cost;
         for index in 0..repairs {
             let not_before = now + gap * index as u32;
             self.waiting.push_back(Waiting { group: open.id, index: index as u8, not_before, path: Some(path) });
@@ -303,8 +312,16 @@ impl Groups {
         Some(self.on_group(now, symbol.group, |group| group.on_lost(now, symbol.index, path, in_time, matters)))
     }
 
+    /// By when the first block of a symbol's group must have arrived, if that still depends on the group.
+    pub(crate) fn first_due(&self, symbol: Symbol) -> Option<Instant> {
+        let group = self.groups.get(&symbol.group).filter(|group| !group.is_over())?;
+        group.due.map(|(first, _)| first)
+    }
+
     fn on_group(&mut self, now: Instant, id: u64, then: impl FnOnce(&mut Group) -> Verdict) -> Verdict {
         let Some(group) = self.groups.get_mut(&id) else { return Verdict::default() };
+        // The receiver forgets the oldest groups first, once all together are too much for it.
+        group.is_remembered = self.cost - group.cost_before <= self.window / WINDOW_SHARE;
         let verdict = then(group);
         let again = verdict.more.iter().map(|&index| Waiting { group: id, index, not_before: now, path: None });
         // They make good a loss, so they go first.
@@ -330,9 +347,14 @@ impl Groups {
         [expires, open].into_iter().flatten().min()
     }
 
-    /// When the next repair fragment wants to go.
-    pub(crate) fn next_repair(&self) -> Option<Instant> {
-        self.waiting.iter().map(|waiting| waiting.not_before).min()
+    /// When the next repair fragment wants to go of those that do not yet.
+    pub(crate) fn next_repair(&self, now: Instant) -> Option<Instant> {
+        self.waiting.iter().map(|waiting| waiting.not_before).filter(|at| *at > now).min()
+    }
+
+    /// The group of a symbol.
+    pub(super) fn get(&self, symbol: Symbol) -> Option<&Group> {
+        self.groups.get(&symbol.group)
     }
 
     /// Forgets groups whose time is up. What was lost of them is returned.

@@ -60,6 +60,11 @@ impl Contents {
         Self { symbol: Some(symbol), ..Self::default() }
     }
 
+    #[cfg(test)]
+    pub(crate) fn of(piece: Piece) -> Self {
+        Self { first: Some(piece), ..Self::default() }
+    }
+
     fn push(&mut self, piece: Piece) {
         match self.first {
             None => self.first = Some(piece),

@@ -57,6 +57,19 @@ impl Store {
         }
     }
 
+    /// Whether a packet has something of a block that is due before `due_by`. A repair fragment has what its group is there for.
+    pub(crate) fn is_urgent(&self, contents: &Contents, due_by: Instant) -> bool {
+        let due = |piece: &Piece| self.blocks.get(&piece.id).and_then(LiveBlock::due).is_some_and(|due| due < due_by);
+        let group = || contents.symbol.and_then(|symbol| self.groups.first_due(symbol)).is_some_and(|due| due < due_by);
+        contents.iter().any(due) || group()
+    }
+
+    /// Whether a repair fragment could still be of use to a block.
+    pub(crate) fn group_matters(&mut self, ready: &Ready) -> bool {
+        let (groups, matters) = self.groups_and_matters();
+        groups.get(ready.symbol).is_some_and(|group| group.is_needed(matters))
+    }
+
     /// A repair fragment is not to be sent after all.
     pub(crate) fn withdraw_repair(&mut self, now: Instant, ready: &Ready) {
         let (groups, matters) = self.groups_and_matters();

@@ -103,8 +103,8 @@ impl InFlight {
         }
     }
 
-    /// Sends for the tail's packets from before `sent_by` again, where waiting longer could cost a deadline: that is, of
-    /// blocks due before `due_by`.
+    /// Gives up packets from before `sent_by`, where waiting longer could cost a deadline: those that carry something of blocks due before
+    /// `due_by`.
     pub(crate) fn give_up_urgent(
         &mut self,
         sent_by: Instant,
@@ -113,15 +113,11 @@ impl InFlight {
         now: Instant,
         store: &mut Store,
     ) {
-        let urgent = |store: &Store, contents: &Contents| {
-            contents.iter().any(|piece| store.get(piece.id).and_then(|b| b.due()).is_some_and(|due| due < due_by))
-        };
-        let tail = self.tail_start();
-        for packet in self.packets.range_mut(tail..).filter_map(|(_, place)| place.packet_mut()) {
+        for packet in self.packets.iter_mut().filter_map(|(_, place)| place.packet_mut()) {
             if packet.sent > sent_by {
                 break;
             }
-            if !packet.given_up && urgent(store, &packet.contents) {
+            if !packet.given_up && store.is_urgent(&packet.contents, due_by) {
                 packet.given_up = true;
                 lose(&packet.contents, path, now, store);
             }
@@ -167,9 +163,12 @@ impl InFlight {
         self.tail().next().map(|packet| packet.sent)
     }
 
-    /// When the first packet of the tail was sent that left after `judged`.
-    pub(crate) fn first_of_tail_after(&self, judged: Option<Instant>) -> Option<Instant> {
-        self.tail().map(|packet| packet.sent).find(|&sent| judged.is_none_or(|judged| sent > judged))
+    /// When the first packet left, after `judged`, of which nothing has been heard, and whether it belongs to the tail.
+    pub(crate) fn first_after(&self, judged: Option<Instant>) -> Option<(Instant, bool)> {
+        let late = |sent: &Instant| judged.is_none_or(|judged| *sent > judged);
+        let mut open = self.packets.iter().filter_map(|(pn, place)| Some((*pn, place.packet()?.sent)));
+        let (pn, sent) = open.find(|(_, sent)| late(sent))?;
+        Some((sent, self.largest_acked.is_none_or(|acked| pn > acked)))
     }
 
     fn tail(&self) -> impl Iterator<Item = &Packet> {

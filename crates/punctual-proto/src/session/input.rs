@@ -10,13 +10,14 @@ use noq_proto::{
 
 use super::{Phase, Session};
 use crate::{
+    block::BlockId,
     clock::wire,
     config::ALPN,
     congestion::steering::Fate,
     endpoint::{LocalId, NetworkPath},
     error::{CloseReason, ProtocolError},
     event::{Event, PathEvent},
-    frame::{ControlFrame, DatagramFrame, DatagramFrames, time, time::wire_duration},
+    frame::{BlockInfo, ControlFrame, DatagramFrame, DatagramFrames, time, time::wire_duration},
     multipath::{PathHealth, PathId, path::path_number},
     observe::{self, FragmentArrived, SentPacket},
     receive::receiver::Notice as ReceiverNotice,
@@ -265,13 +266,23 @@ impl Session {
         self.paths.iter().map(|path| path.rtts(&self.steering.reading(path.slot)).1).min().unwrap_or_default()
     }
 
-    /// Takes in one datagram's frames.
+    /// Takes in one datagram's frames, and those of others that it helps to restore.
     fn take_payload(&mut self, now: Instant, network: NetworkPath, payload: Bytes) -> Result<(), ProtocolError> {
         let micros = self.micros(now);
         let mut stamp = None;
         let mut has_blocks = false;
+        let mut source = None;
+        let mut restored = Vec::new();
         for frame in DatagramFrames::new(payload) {
             match frame? {
+                DatagramFrame::Source { head, symbol } => {
+                    self.check_redundancy()?;
+                    source = Some((head, symbol));
+                }
+                DatagramFrame::Repair { head, shard } => {
+                    self.check_redundancy()?;
+                    restored = self.groups.on_repair(&head, &shard, micros)?;
+                }
                 DatagramFrame::Timestamp { sent } => {
                     let extended = self.peer_time.extend(sent);
                     stamp = Some((sent, extended));
@@ -289,31 +300,13 @@ impl Session {
                         self.clocks.on_echo(path.id, our_sent, received, micros);
                     }
                 }
-                DatagramFrame::Source { .. } | DatagramFrame::Repair { .. } => {
-                    return Err(ProtocolError::UnknownFrame);
-                }
                 DatagramFrame::BlockInfo(info) => {
                     has_blocks = true;
-                    let (_, stamp) = stamp.ok_or(ProtocolError::Malformed)?;
-                    let begin = stamp.saturating_sub(info.age);
-                    let completes = self.receiver.on_info(&info, begin, micros, &self.clocks)?;
-                    if completes && let Some(observer) = &mut self.observer {
-                        observer.block_complete(now, info.id);
-                    }
+                    self.take_info(now, &info, stamp.map(|(_, extended)| extended))?;
                 }
                 DatagramFrame::Fragment { id, offset, data } => {
                     has_blocks = true;
-                    let len = data.len() as u64;
-                    let taken = self.receiver.on_fragment(id, offset, data, micros, &self.clocks)?;
-                    if let Some(observer) = &mut self.observer {
-                        let path = self.paths.on_network(network).map(|path| path.id);
-                        let duplicate = len - taken.new;
-                        let fragment = FragmentArrived { block: id, offset, new: taken.new, duplicate, path };
-                        observer.fragment_arrived(now, &fragment);
-                        if taken.completes {
-                            observer.block_complete(now, id);
-                        }
-                    }
+                    self.take_fragment(now, id, offset, data, Some(network))?;
                 }
             }
         }
@@ -321,6 +314,70 @@ impl Session {
             && let Some(path) = self.paths.on_network(network)
         {
             path.on_stamp(now, sent, wire(micros), has_blocks);
+        }
+        if let Some((head, symbol)) = source {
+            restored = self.groups.on_source(&head, &symbol, micros)?;
+        }
+        restored.into_iter().try_for_each(|symbol| self.take_restored(now, symbol))
+    }
+
+    /// Takes in the frames of a datagram that was lost or has not come yet. Of its times only those count that its blocks
+    /// are measured by: they say nothing of any path.
+    fn take_restored(&mut self, now: Instant, symbol: Bytes) -> Result<(), ProtocolError> {
+        let mut stamp = None;
+        for frame in DatagramFrames::of_symbol(symbol) {
+            // What cannot be read was never sent.
+            match frame.map_err(|_| ProtocolError::Repair)? {
+                DatagramFrame::Timestamp { sent } => stamp = Some(self.peer_time.extend(sent)),
+                DatagramFrame::TimeEcho(_) => {}
+                DatagramFrame::BlockInfo(info) => self.take_info(now, &info, stamp)?,
+                DatagramFrame::Fragment { id, offset, data } => {
+                    self.take_fragment(now, id, offset, data, None)?;
+                }
+                DatagramFrame::Source { .. } | DatagramFrame::Repair { .. } => return Err(ProtocolError::Repair),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the peer was told that it may send redundancy.
+    fn check_redundancy(&self) -> Result<(), ProtocolError> {
+        if self.config.limits.repair_window == 0 { Err(ProtocolError::UnknownFrame) } else { Ok(()) }
+    }
+
+    /// `stamp` is the TIMESTAMP of the datagram, on the peer's clock.
+    fn take_info(&mut self, now: Instant, info: &BlockInfo, stamp: Option<u64>) -> Result<(), ProtocolError> {
+        let begin = stamp.ok_or(ProtocolError::Malformed)?.saturating_sub(info.age);
+        let completes = self.receiver.on_info(info, begin, self.micros(now), &self.clocks)?;
+        if completes && let Some(observer) = &mut self.observer {
+            observer.block_complete(now, info.id);
+        }
+        Ok(())
+    }
+
+    /// `network` is the path its datagram came on; `None` if that was restored.
+    fn take_fragment(
+        &mut self,
+        now: Instant,
+        block: BlockId,
+        offset: u64,
+        data: Bytes,
+        network: Option<NetworkPath>,
+    ) -> Result<(), ProtocolError> {
+        let len = data.len() as u64;
+        let taken = self.receiver.on_fragment(block, offset, data, self.micros(now), &self.clocks)?;
+        let recovered = network.is_none();
+        if recovered {
+            self.groups.on_recovered(taken.new);
+        }
+        if let Some(observer) = &mut self.observer {
+            let path = network.and_then(|network| self.paths.on_network(network)).map(|path| path.id);
+            let duplicate = len - taken.new;
+            let fragment = FragmentArrived { block, offset, new: taken.new, duplicate, path, recovered };
+            observer.fragment_arrived(now, &fragment);
+            if taken.completes {
+                observer.block_complete(now, block);
+            }
         }
         Ok(())
     }

@@ -38,7 +38,7 @@ use crate::{
         path::{Alarm, Path, Paths},
     },
     observe::{self, Observer},
-    receive::receiver::Receiver,
+    receive::{decode::Groups, receiver::Receiver},
     send::{packetize::Stamp, store::Store},
     stats::{PathStats, SessionStats},
 };
@@ -89,6 +89,8 @@ pub struct Session {
     peer_time: Unwrapper,
     store: Store,
     receiver: Receiver,
+    /// The peer's redundancy.
+    groups: Groups,
     control: Control,
     fallback: Fallback,
     output: Output,
@@ -129,6 +131,7 @@ impl Session {
             peer_time: Unwrapper::default(),
             store: Store::new(limits, (config.scheduler)(), config.redundancy, (config.redundancy_policy)()),
             receiver: Receiver::new(limits, epoch),
+            groups: Groups::new(limits.repair_window),
             control: Control::new(),
             fallback: Fallback::default(),
             output: Output::new((config.path_scheduler)()),
@@ -355,6 +358,7 @@ impl Session {
     pub fn stats(&self) -> SessionStats {
         let sent = self.store.tally();
         let received = self.receiver.tally();
+        let redundancy = self.groups.tally();
         let ((blocks, bytes), (streams, stream_bytes)) = (self.receiver.live(), self.fallback.live_in());
         SessionStats {
             blocks_sent: sent.accepted,
@@ -374,6 +378,9 @@ impl Session {
             never_regained_bytes: sent.never_regained_bytes,
             received_bytes: received.received_bytes,
             duplicate_bytes: received.duplicate_bytes,
+            recovered_bytes: redundancy.recovered_bytes,
+            repair_bytes_received: redundancy.repair_bytes,
+            wasted_repair_bytes: redundancy.wasted_repair_bytes,
             live_out: self.store.len() as u64,
             live_out_bytes: self.store.bytes(),
             live_in: blocks + streams,
@@ -418,9 +425,10 @@ impl Session {
         self.paths.iter().map(stats).collect()
     }
 
-    /// Whether nothing is left of past blocks but counters: what a test for leaks asks once all blocks have ended.
+    /// Whether nothing is left of past blocks but counters: what a test for leaks asks once all blocks have ended. (Of a
+    /// peer that sends redundancy, something is kept for a moment longer.)
     pub fn is_clean(&self) -> bool {
-        self.store.is_clean() && self.receiver.live() == (0, 0) && self.fallback.is_clean()
+        self.store.is_clean() && self.receiver.live() == (0, 0) && self.groups.is_empty() && self.fallback.is_clean()
     }
 
     pub(crate) fn handle(&self) -> ConnectionHandle {
@@ -460,11 +468,12 @@ impl Session {
             .filter_map(|path| path.next_timeout(&self.steering.reading(path.slot), self.config.max_ack_delay))
             .min();
         // A datagram that QUIC holds back has an alarm of QUIC's own; the next one has to wait for it.
-        let repair = self.store.groups.next_repair().filter(|at| self.output.waits_for_repairs(*at));
-        let next = self.paths.iter().filter_map(Path::echo_due).chain(self.output.wake_at()).chain(repair).min();
+        let wake = self.output.wake_at().into_iter().chain(self.output.repair_at);
+        let next = self.paths.iter().filter_map(Path::echo_due).chain(wake).min();
         let next = next.filter(|_| !self.output.is_held_up());
+        let groups = self.groups.next_timeout().and_then(|at| self.epoch.checked_add(Duration::from_micros(at)));
         // By the contract the events have been taken once this is asked: reading can go on.
-        [quic, self.store.next_timeout(), paths, next, self.retry_at, self.stalled].into_iter().flatten().min()
+        [quic, self.store.next_timeout(), paths, next, groups, self.retry_at, self.stalled].into_iter().flatten().min()
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
@@ -474,6 +483,7 @@ impl Session {
         }
         self.store.on_timeout(now);
         if self.phase == Phase::Open {
+            self.groups.on_timeout(self.micros(now));
             self.look_after_paths(now);
         }
         self.settle(now);
@@ -590,6 +600,7 @@ impl Session {
         self.steering.set_gate(Gate::Open);
         self.store.close();
         self.receiver.close();
+        self.groups.close();
         self.pass_on_received();
         self.pass_on_outcomes();
         self.fallback = Fallback::default();

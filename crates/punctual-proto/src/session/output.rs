@@ -82,8 +82,8 @@ pub(super) struct Output {
     capacity: Option<usize>,
     /// When pacing lets the next packet go.
     wake_at: Option<Instant>,
-    /// When repair fragments were last looked through.
-    pub(super) looked_at: Option<Instant>,
+    /// When pacing or the spreading of repair fragments lets the next of these go.
+    pub(super) repair_at: Option<Instant>,
     /// When block data left last.
     last_data: Option<Instant>,
     /// The packet that left last, in the latest poll of QUIC.
@@ -104,7 +104,7 @@ impl Output {
             stirred: true,
             capacity: None,
             wake_at: None,
-            looked_at: None,
+            repair_at: None,
             last_data: None,
             last_sent: None,
             sent: SentBytes::default(),
@@ -124,12 +124,6 @@ impl Output {
 
     pub(super) fn wake_at(&self) -> Option<Instant> {
         self.wake_at
-    }
-
-    /// Whether a repair fragment that may go at `at` has not been looked at since: one that may go already waits for a path,
-    /// and [`wake_at`](Self::wake_at) says when there is one.
-    pub(super) fn waits_for_repairs(&self, at: Instant) -> bool {
-        self.looked_at.is_none_or(|looked| at > looked)
     }
 
     pub(super) fn views(&self) -> &[PathView] {

@@ -23,8 +23,6 @@ use crate::{
 
 /// Timers and schedulers of real hosts are late by about this much.
 const GRANULARITY: Duration = Duration::from_millis(1);
-/// QUIC gives a packet up after so much of a round trip (RFC 9002, section 6.1.2).
-const LOSS_DELAY: f64 = 9.0 / 8.0;
 /// Bursts of losses longer than this are worth spreading repair fragments for.
 const BURST: f64 = 1.5;
 /// This share of the time that is left is kept in reserve when a group waits for more.
@@ -50,13 +48,18 @@ impl Session {
 
     fn joining(&mut self, now: Instant, id: BlockId, path: PathId) -> Option<Joining> {
         let block = self.store.get(id)?;
-        let view = self.output.views().iter().find(|view| view.id == path)?;
+        let views = self.output.views();
+        let view = views.iter().find(|view| view.id == path)?;
+        let sender = self.paths.get(path)?;
         let due = block.due();
         let useful = due.is_none_or(|due| now + view.one_way_delay < due);
         let wanted = match block.redundancy {
             Redundancy::None | Redundancy::Retransmit => false,
             Redundancy::Fec | Redundancy::Both | Redundancy::Duplicate => useful,
-            Redundancy::Auto => useful && due.is_some_and(|due| !survives_a_loss(now, due, view, self.output.views())),
+            Redundancy::Auto => {
+                let answer = || sender.longest_answer(&self.steering.reading(sender.slot), self.config.max_ack_delay);
+                useful && due.is_some_and(|due| !survives_a_loss(now, due, view, answer(), views))
+            }
         };
         if !wanted {
             return None;
@@ -124,14 +127,18 @@ impl Session {
             self.refresh_views(now);
             self.close_group(now, false);
         }
+        self.output.repair_at = None;
         if !self.store.groups.has_waiting() {
             return None;
         }
-        self.output.looked_at = Some(now);
         self.refresh_views(now);
         let capacity = self.capacity()?;
         for ready in self.store.groups.ready(now) {
-            match choose(self.output.views(), &ready, now) {
+            let choice = match self.store.group_matters(&ready) {
+                true => choose(self.output.views(), &ready, now),
+                false => Choice::Forget,
+            };
+            match choice {
                 Choice::Send(path) => {
                     let Some(repair) = self.store.groups.take(now, &ready) else { continue };
                     if let Some(datagram) = write(&repair, ready.symbol, path, capacity) {
@@ -140,21 +147,25 @@ impl Session {
                     // The MTU has fallen since: it goes for lost.
                     self.store.on_packet_lost(now, &Contents::repair(ready.symbol), path);
                 }
-                Choice::Wait => self.output.wait(true),
+                Choice::Wait => {
+                    let paced = self.output.views().iter().filter_map(|view| view.ready_at);
+                    self.output.repair_at = paced.chain(self.output.repair_at).min();
+                }
                 Choice::Forget => self.store.withdraw_repair(now, &ready),
             }
         }
+        let next = self.store.groups.next_repair(now);
+        self.output.repair_at = next.into_iter().chain(self.output.repair_at).min();
         None
     }
 }
 
-/// Whether a fragment that leaves on `path` now could be lost, be found to be lost, and be sent again in time: the answer to it
-/// and what comes after it take a round trip, with the queue as it is, and a bit more; then it has to get there by the path that
-/// is fastest.
-fn survives_a_loss(now: Instant, due: Instant, path: &PathView, paths: &[PathView]) -> bool {
+/// Whether a fragment that leaves on `path` now could be lost, be found to be lost, and be sent again in time: once its
+/// `answer` is overdue, which is no later than the longest lately or what the queue makes of it, it has to get there by the path
+/// that is fastest.
+fn survives_a_loss(now: Instant, due: Instant, path: &PathView, answer: Duration, paths: &[PathView]) -> bool {
     let Some(again) = trusted(paths).map(|view| view.one_way_delay).min() else { return false };
-    let answer = path.rtt.max(path.min_rtt + path.backlog);
-    let noticed = answer.mul_f64(LOSS_DELAY).max(answer + path.rtt_var * 2) + GRANULARITY;
+    let noticed = answer.max(path.min_rtt + path.backlog) + GRANULARITY;
     now + noticed + again + GRANULARITY <= due
 }
 
@@ -170,8 +181,10 @@ fn reached(block: &LiveBlock, loss: f64) -> f64 {
     }
 }
 
+/// The paths that are free of doubt, or all, if none is.
 fn trusted(paths: &[PathView]) -> impl Iterator<Item = &PathView> {
-    paths.iter().filter(|view| view.health == PathHealth::Active)
+    let any = paths.iter().any(|view| view.health == PathHealth::Active);
+    paths.iter().filter(move |view| !any || view.health == PathHealth::Active)
 }
 
 /// The path for a group's repair fragments: not that of most of its sources, if another gets them there in time; there
@@ -199,7 +212,7 @@ enum Choice {
     Send(PathId),
     /// No path that would do has room.
     Wait,
-    /// It would come too late.
+    /// It would come too late, or is not needed any more.
     Forget,
 }
 

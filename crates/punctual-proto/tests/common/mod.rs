@@ -5,6 +5,7 @@
 
 #![allow(dead_code, reason = "each test file uses what it needs")]
 
+pub(crate) mod bench;
 pub(crate) mod raw;
 pub(crate) mod wire;
 

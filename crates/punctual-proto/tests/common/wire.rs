@@ -69,6 +69,34 @@ pub(crate) fn last_fragment(id: u64, offset: u64, data: &[u8]) -> Vec<u8> {
     join(&[&[0x12], &varint(id), &varint(offset), data])
 }
 
+/// SOURCE.
+pub(crate) fn source(group: u64, index: u8, life: u64) -> Vec<u8> {
+    join(&[&[0x20], &varint(group), &[index], &varint(life)])
+}
+
+/// REPAIR; `code` is how many sources and repairs there are.
+pub(crate) fn repair(group: u64, life: u64, code: (u8, u8), index: u8, shard: &[u8]) -> Vec<u8> {
+    join(&[&[0x21], &varint(group), &varint(life), &[code.0, code.1, index], shard])
+}
+
+/// A symbol as a shard.
+pub(crate) fn shard(symbol: &[u8], len: usize) -> Vec<u8> {
+    let mut shard = join(&[&(symbol.len() as u16).to_be_bytes(), symbol]);
+    shard.resize(len, 0);
+    shard
+}
+
+/// The one repair of a group: the sum of its shards. It has the least length they may have.
+pub(crate) fn sum_of(symbols: &[Vec<u8>]) -> Vec<u8> {
+    let longest = symbols.iter().map(Vec::len).max().expect("a group has a symbol");
+    let mut sum = vec![0; (2 + longest).next_multiple_of(2)];
+    for symbol in symbols {
+        let shard = shard(symbol, sum.len());
+        sum.iter_mut().zip(shard).for_each(|(sum, byte)| *sum ^= byte);
+    }
+    sum
+}
+
 /// A frame of the control stream.
 pub(crate) fn frame(frame_type: u64, payload: &[u8]) -> Vec<u8> {
     join(&[&varint(frame_type), &varint(payload.len() as u64), payload])
@@ -157,6 +185,8 @@ pub(crate) enum Said {
     Echo,
     Info { id: u64, size: u64 },
     Fragment { id: u64, offset: u64, len: usize },
+    Source { group: u64, index: u8 },
+    Repair { group: u64, index: u8 },
 }
 
 /// Reads a datagram as `docs/protocol.md` says; panics at what it does not allow.
@@ -189,6 +219,21 @@ pub(crate) fn read_datagram(mut payload: &[u8]) -> Vec<Said> {
                 let len = if frame_type == 0x13 { read_varint(input) as usize } else { input.len() };
                 input.advance(len);
                 said.push(Said::Fragment { id, offset, len });
+            }
+            0x20 => {
+                assert_eq!(said, [], "SOURCE comes first");
+                let (group, index) = (read_varint(input), input.get_u8());
+                let _life = read_varint(input);
+                said.push(Said::Source { group, index });
+            }
+            0x21 => {
+                let (group, _life) = (read_varint(input), read_varint(input));
+                let (sources, repairs, index) = (input.get_u8(), input.get_u8(), input.get_u8());
+                assert!(
+                    (1..=128).contains(&sources) && index < repairs && repairs <= 127 && input.len().is_multiple_of(2)
+                );
+                input.advance(input.len());
+                said.push(Said::Repair { group, index });
             }
             other => panic!("frame type {other:#x}"),
         }

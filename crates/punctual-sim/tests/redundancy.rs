@@ -1,0 +1,170 @@
+//! Loss does not cost deadlines: modes of redundancy, random loss, bursts, deadlines too short to send anything again.
+
+mod common;
+
+use std::time::Duration;
+
+use common::*;
+use punctual_proto::{Block, DropReason, Outcome, Redundancy, SessionStats};
+use punctual_sim::{LinkSpec, Loss};
+
+const WARM_UP: Duration = ms(500);
+
+/// What came of a run.
+struct Run {
+    blocks: usize,
+    late: usize,
+    stats: SessionStats,
+}
+
+impl Run {
+    fn on_time(&self) -> f64 {
+        1.0 - self.late as f64 / self.blocks as f64
+    }
+
+    /// Repair bytes for each byte of data.
+    fn overhead(&self) -> f64 {
+        self.stats.repair_bytes as f64 / self.stats.source_bytes as f64
+    }
+}
+
+fn run(links: Vec<LinkSpec>, source: Source, seed: u64) -> Run {
+    let seconds = source.interval * source.count as u32;
+    let mut pair = Setup { seed, ..Setup::new(links) }.connect(source);
+    pair.world.run_for(seconds + ms(3_000));
+    // Before the first answers it is not known what the paths can carry, nor what they lose.
+    let late = pair.late().into_iter().filter(|(_, at, _)| *at >= WARM_UP).count();
+    let (client, session) = pair.world.client(pair.connection);
+    let (stats, clean) = pair.world.enter(client, |cx| {
+        let session = cx.session(session).expect("it is open");
+        (session.stats(), session.is_clean())
+    });
+    assert!(clean, "something is left at the sender");
+    let (server, session) = pair.world.server(pair.connection).expect("it is open");
+    assert!(pair.world.enter(server, |cx| cx.session(session).expect("it is open").is_clean()), "… at the receiver");
+    let source = pair.source();
+    assert_eq!(source.outcomes.len(), source.sent.len(), "every block has its outcome");
+    Run { blocks: source.sent.len(), late, stats }
+}
+
+fn lossy(loss: f64) -> LinkSpec {
+    dmtp_link().loss(Loss::Bernoulli(loss))
+}
+
+fn source(deadline: u64, mode: Redundancy) -> Source {
+    let block = Block::new(vec![7; 24_000]).deadline(ms(deadline)).priority(0).redundancy(mode);
+    Source::new(block, ms(20), 50 * 20)
+}
+
+/// The worst of some seeds.
+fn worst(runs: impl Iterator<Item = Run>) -> f64 {
+    runs.map(|run| run.on_time()).fold(1.0, f64::min)
+}
+
+#[test]
+fn a_fifth_lost_on_one_of_two_paths() {
+    let runs = (1..=3).map(|seed| run(vec![lossy(0.2), dmtp_link()], source(200, Redundancy::Auto), seed));
+    let worst = worst(runs);
+    assert!(worst >= 0.999, "{worst}");
+}
+
+#[test]
+fn no_time_to_send_anything_again() {
+    // 60 ms there, 60 ms back: whatever is lost is known to be after 120 of 130 ms.
+    let runs = (1..=3).map(|seed| run(vec![lossy(0.05), dmtp_link()], source(130, Redundancy::Auto), seed));
+    let worst = worst(runs);
+    assert!(worst >= 0.995, "{worst}");
+}
+
+#[test]
+fn bursts() {
+    let bursty = dmtp_link().loss(Loss::bursts(0.05, 8.0));
+    let runs = (1..=3).map(|seed| run(vec![bursty.clone(), dmtp_link()], source(200, Redundancy::Auto), seed));
+    let worst = worst(runs);
+    assert!(worst >= 0.995, "{worst}");
+}
+
+#[test]
+fn what_can_be_sent_again_in_time_gets_no_repairs() {
+    let clean = run(vec![dmtp_link(); 2], source(400, Redundancy::Auto), 1);
+    assert_eq!((clean.late, clean.stats.repair_bytes), (0, 0));
+    let near = LinkSpec::new(40.0, ms(10)).loss(Loss::Bernoulli(0.02));
+    let lossy = run(vec![near], source(200, Redundancy::Auto), 1);
+    assert_eq!(lossy.late, 0);
+    assert!(lossy.overhead() < 0.01, "{}", lossy.overhead());
+}
+
+#[test]
+fn small_blocks_on_a_single_path() {
+    for (loss, least) in [(0.1, 0.995), (0.2, 0.98)] {
+        let block = Block::new(vec![7; 1_000]).deadline(ms(80)).priority(0);
+        let link = LinkSpec::new(20.0, ms(30)).loss(Loss::Bernoulli(loss));
+        let run = run(vec![link], Source::new(block, ms(5), 200 * 20), 7);
+        assert!(run.on_time() >= least, "{} at {loss}, overhead {}", run.on_time(), run.overhead());
+    }
+}
+
+#[test]
+fn the_modes_do_what_they_say() {
+    for mode in Redundancy::ALL {
+        let run = run(vec![lossy(0.03), dmtp_link()], source(800, mode), 3);
+        let stats = run.stats;
+        let (repairs, resent) = (stats.repair_bytes > 0, stats.resent_bytes > 0);
+        let expected = match mode {
+            Redundancy::Auto | Redundancy::Retransmit => (false, true),
+            Redundancy::None => (false, false),
+            Redundancy::Fec => (true, false),
+            Redundancy::Both | Redundancy::Duplicate => (true, resent),
+        };
+        assert_eq!((repairs, resent), expected, "{mode}: {stats:?}");
+        let least = match mode {
+            Redundancy::None => 0.0,
+            Redundancy::Fec => 0.99,
+            _ => 0.999,
+        };
+        assert!(run.on_time() >= least, "{mode}: {} on time", run.on_time());
+        if mode == Redundancy::None {
+            assert!(run.on_time() < 0.9, "what is lost is lost: {}", run.on_time());
+            assert!(stats.never_regained_bytes > 0);
+        }
+        if mode == Redundancy::Duplicate {
+            assert!((0.9..1.2).contains(&run.overhead()), "{}", run.overhead());
+        }
+        if mode == Redundancy::Fec {
+            assert!(stats.restored_bytes > 0, "{stats:?}");
+        }
+    }
+}
+
+#[test]
+fn a_lost_block_says_so() {
+    let link = LinkSpec::new(20.0, ms(10)).loss(Loss::Bernoulli(0.1));
+    let source = Source::new(Block::new(vec![7; 10_000]).deadline(ms(500)).redundancy(Redundancy::None), ms(20), 100);
+    let mut pair = Setup::new(vec![link]).connect(source);
+    pair.world.run_for(ms(4_000));
+    let lost = |outcome: &&Outcome| matches!(outcome, Outcome::Dropped { reason: DropReason::Lost, .. });
+    let lost = pair.source().outcomes.values().filter(lost).count();
+    assert!((30..90).contains(&lost), "{lost}");
+    assert_eq!(pair.sink().received.len() + lost, 100);
+}
+
+#[test]
+fn where_there_is_too_much_already_there_is_no_redundancy() {
+    // 12.8 Mbit/s of blocks for a path of 10, none of which could be sent again in time.
+    let link = LinkSpec::new(10.0, ms(40)).loss(Loss::Bernoulli(0.05));
+    let block = Block::new(vec![7; 16_000]).deadline(ms(100)).priority(0);
+    let with = run(vec![link.clone()], Source::new(block.clone(), ms(10), 1_000), 1);
+    let without = run(vec![link], Source::new(block.redundancy(Redundancy::Retransmit), ms(10), 1_000), 1);
+    assert!(with.on_time() + 0.02 >= without.on_time(), "{} {}", with.on_time(), without.on_time());
+}
+
+#[test]
+fn a_path_that_dies_costs_no_more_with_redundancy() {
+    let mut pair = Setup::new(vec![dmtp_link(); 2]).connect(source(200, Redundancy::Both));
+    let path = pair.paths[0];
+    let at = pair.start + ms(8_000);
+    pair.world.at(at, move |world| world.kill_path(path));
+    pair.world.at(at + ms(2_000), move |world| world.revive_path(path));
+    pair.world.run_for(ms(23_000));
+    assert!(pair.late().len() <= 1, "{:?}", pair.late());
+}
