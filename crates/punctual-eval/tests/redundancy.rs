@@ -26,6 +26,7 @@ fn repair_bytes_are_told_of_blocks_and_paths() {
         // Before the first loss is known there is no telling how a group fares, but blocks of all of the run have had some.
         let with_repairs = record.blocks.iter().filter(|block| block.repair_bytes > 0).count();
         assert!(with_repairs > record.blocks.len() / 10, "{with_repairs} of {}", record.blocks.len());
+        assert!(record.lost.restored * 5 > record.lost.total() * 4, "{:?}", record.lost);
         assert_eq!(record.blocks.iter().map(|block| u64::from(block.repair_bytes)).sum::<u64>(), sent.repair);
         assert_eq!(record.blocks.iter().map(|block| u64::from(block.source_bytes)).sum::<u64>(), sent.source);
     }
@@ -38,14 +39,17 @@ fn a_source_s_word_goes_before_the_contender_s() {
         let sent = record.sent();
         assert_eq!((sent.repair, sent.copied, sent.resent), (0, 0, 0), "{contender} {source}");
         let lost = record.lost;
-        assert!(lost.never_regained > 0 && lost.never_regained == lost.total(), "{lost:?}");
+        // A packet may be taken for lost and arrive all the same.
+        assert!(lost.restored == 0 && lost.never_regained * 10 > lost.total() * 9, "{lost:?}");
         // At 10 % a fifth or so of the blocks lose one of their three packets.
         assert!(record.wasted_bytes > 0 && record.wasted_bytes < sent.source);
     }
 }
 
 #[test]
-fn duplicates_are_copies() {
-    let sent = run("ads+duplicate", "").sent();
-    assert!(sent.copied * 10 > sent.source * 9 && sent.repair == 0, "{sent:?}");
+fn duplicates_are_as_much_again() {
+    let record = run("ads+duplicate", "");
+    let sent = record.sent();
+    assert!(sent.repair * 10 > sent.source * 9, "{sent:?}");
+    assert!(record.lost.restored * 5 > record.lost.total() * 4, "{:?}", record.lost);
 }
