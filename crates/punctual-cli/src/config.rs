@@ -3,7 +3,10 @@
 use std::{fs, path::Path, path::PathBuf, time::Duration};
 
 use clap::Args;
-use punctual::{Block, Config, Redundancy, congestion, multipath, redundancy, schedule, schedule::SchedulerError};
+use punctual::{
+    Block, Config, Redundancy, congestion, multipath, redundancy, schedule,
+    schedule::{Parameter, SchedulerError},
+};
 use serde::{Deserialize, Deserializer};
 
 use crate::exit::Failure;
@@ -43,7 +46,7 @@ pub(crate) struct Settings {
     #[serde(deserialize_with = "mode")]
     pub(crate) redundancy: Option<Redundancy>,
     /// How many repair fragments there are.
-    #[arg(long, value_name = "NAME", help = policy_help())]
+    #[arg(long, value_name = "NAME", help = policy_help(), long_help = policy_long_help())]
     pub(crate) redundancy_policy: Option<String>,
     /// The receiver's certificate has this fingerprint, as `punctual recv` prints it. Without this and --ca, it must be one that the
     /// system trusts.
@@ -96,13 +99,11 @@ fn redundancy_long_help() -> String {
 /// What a mode does, in a line.
 fn about(mode: Redundancy) -> &'static str {
     match mode {
-        Redundancy::Auto => {
-            "what is lost is sent again; what could not come in time that way has repair fragments (default)"
-        }
-        Redundancy::None => "not at all: a block of which a packet is lost is dropped",
-        Redundancy::Fec => "repair fragments beside every block, nothing sent again",
-        Redundancy::Retransmit => "what is lost is sent again, no repair fragments",
-        Redundancy::Both => "repair fragments beside every block, and what is lost beyond them is sent again",
+        Redundancy::Auto => "sent again if lost; repair fragments where that would be late (default)",
+        Redundancy::None => "a block of which a packet is lost is dropped",
+        Redundancy::Fec => "repair fragments, nothing sent again",
+        Redundancy::Retransmit => "sent again if lost, no repair fragments",
+        Redundancy::Both => "repair fragments, and sent again if they are not enough",
         Redundancy::Duplicate => "everything twice, over two paths if there are two",
     }
 }
@@ -110,6 +111,19 @@ fn about(mode: Redundancy) -> &'static str {
 fn policy_help() -> String {
     let about = "How many repair fragments there are, with parameters if need be (risk:target=0.01)";
     format!("{about}: {}", list(redundancy::names()))
+}
+
+fn policy_long_help() -> String {
+    let parameter = |parameter: &Parameter| format!("{}={}, {}", parameter.name, parameter.default, parameter.about);
+    let policies = redundancy::REGISTRY.iter().map(|entry| {
+        let parameters = entry.parameters.iter().map(parameter).collect::<Vec<_>>().join("; ");
+        let parameters = if parameters.is_empty() { parameters } else { format!(" ({parameters})") };
+        format!("  {:<4}  {}{parameters}", entry.name, entry.about)
+    });
+    let policies: Vec<String> = policies.collect();
+    let heading =
+        "How many repair fragments there are, with parameters if need be (risk:target=0.01); the first is the default:";
+    format!("{heading}\n{}", policies.join("\n"))
 }
 
 impl Settings {
