@@ -212,7 +212,7 @@ impl Session {
     ///
     /// # Errors
     /// [`SendError::TooManyChannels`] if it has been said of as many channels as [`Limits`](crate::Limits) allow;
-    /// [`SendError::Closed`] once the session has ended.
+    /// [`SendError::Closed`] if the session is gone.
     pub fn set_channel_redundancy(&self, channel: Channel, mode: Redundancy) -> Result<(), SendError> {
         let link = self.link();
         link.drive(|session, _, _| session.set_channel_redundancy(channel, mode)).unwrap_or(Err(SendError::Closed))
