@@ -15,13 +15,13 @@ use crate::{
     frame::{RepairHead, SourceHead},
 };
 
-/// What keeping a symbol or shard costs besides its bytes, for accounting.
+/// What keeping a symbol or shard costs besides its bytes, for accounting. The protocol allows 128: senders reckon with it.
 const SYMBOL_OVERHEAD: u64 = 64;
-/// What keeping a group costs besides.
+/// What keeping a group costs besides. The protocol allows 512.
 const GROUP_OVERHEAD: u64 = 384;
 /// Groups are forgotten at multiples of this, so that a timer serves many of them. Microseconds.
 const LIFE_STEP: Micros = 10_000;
-/// The most separate ranges of ids that are remembered as over; beyond, the oldest gap counts as over, too.
+/// The most separate ranges of ids that are remembered as over; beyond, the oldest gap counts as over, too. As the protocol has it.
 const MAX_RANGES: usize = 4_096;
 
 /// A group that is not over.
