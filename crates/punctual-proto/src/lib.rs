@@ -63,11 +63,15 @@ pub use config::{ALPN, ClientConfig, Limits, ServerConfig, SessionConfig};
 pub use endpoint::{ConnectError, Endpoint, EndpointConfig, LocalId, NetworkPath, SessionId, Transmit};
 pub use error::{BlockError, CloseReason, PathError, ProtocolError, SendError};
 pub use event::{Event, PathEvent};
-#[cfg(any(test, feature = "fuzzing"))]
-#[doc(hidden)]
-pub use frame::fuzzing;
 pub use multipath::PathId;
 pub use noq_proto::{EcnCodepoint, QlogFactory, QlogFileFactory, rustls};
 pub use observe::{FragmentArrived, FragmentKind, FragmentSent, Observer, ObserverFactory, SentPacket};
 pub use session::Session;
 pub use stats::{PathStats, SessionStats};
+
+/// What takes in anything, for the targets in `/fuzz`: not part of the API.
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing {
+    pub use crate::{frame::fuzzing::*, receive::fuzzing::*};
+}

@@ -25,8 +25,7 @@ pub(crate) mod time;
 pub(crate) mod varint;
 
 #[cfg(any(test, feature = "fuzzing"))]
-#[doc(hidden)]
-pub mod fuzzing;
+pub(crate) mod fuzzing;
 #[cfg(test)]
 mod vectors;
 

@@ -15,13 +15,13 @@ use crate::{
     frame::{RepairHead, SourceHead},
 };
 
-/// What keeping a symbol or shard costs besides its bytes, for accounting.
+/// What keeping a symbol or shard costs besides its bytes, for accounting. The protocol allows 128: senders reckon with it.
 const SYMBOL_OVERHEAD: u64 = 64;
-/// What keeping a group costs besides.
+/// What keeping a group costs besides. The protocol allows 512.
 const GROUP_OVERHEAD: u64 = 384;
 /// Groups are forgotten at multiples of this, so that a timer serves many of them. Microseconds.
 const LIFE_STEP: Micros = 10_000;
-/// The most separate ranges of ids that are remembered as over; beyond, the oldest gap counts as over, too.
+/// The most separate ranges of ids that are remembered as over; beyond, the oldest gap counts as over, too. As the protocol has it.
 const MAX_RANGES: usize = 4_096;
 
 /// A group that is not over.
@@ -268,6 +268,20 @@ impl Groups {
     }
 }
 
+#[cfg(any(test, feature = "fuzzing"))]
+impl Groups {
+    /// Panics if the books are wrong, or a bound is exceeded.
+    pub(super) fn check(&self) {
+        assert_eq!(self.held, self.live.values().map(Group::held).sum::<u64>());
+        let expiries: BTreeSet<_> = self.live.iter().map(|(&id, group)| (group.expires, id)).collect();
+        assert_eq!(self.expiries, expiries);
+        assert!(self.held <= self.window);
+        assert!(self.over.len() <= MAX_RANGES);
+        assert!(!self.live.keys().any(|id| self.over.contains(id)));
+        assert!(self.tally.wasted_repair_bytes <= self.tally.repair_bytes);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::{collection::vec, prelude::*};
@@ -304,15 +318,6 @@ mod tests {
         fn repair(&self, groups: &mut Groups, index: usize, now: Micros) -> Result<Vec<Bytes>, ProtocolError> {
             groups.on_repair(&self.head(index), &self.repairs[index], now)
         }
-    }
-
-    fn check_accounts(groups: &Groups) {
-        assert_eq!(groups.held, groups.live.values().map(Group::held).sum::<u64>());
-        let expiries: BTreeSet<_> = groups.live.iter().map(|(&id, group)| (group.expires, id)).collect();
-        assert_eq!(groups.expiries, expiries);
-        assert!(groups.held <= groups.window);
-        assert!(groups.over.len() <= MAX_RANGES);
-        assert!(!groups.live.keys().any(|id| groups.over.contains(id)));
     }
 
     const NOTHING: Result<Vec<Bytes>, ProtocolError> = Ok(Vec::new());
@@ -375,7 +380,7 @@ mod tests {
         assert_eq!(sent.repair(&mut groups, 0, last), NOTHING);
         assert!(groups.is_empty());
         assert_eq!(groups.next_timeout(), None);
-        check_accounts(&groups);
+        groups.check();
     }
 
     #[test]
@@ -385,7 +390,7 @@ mod tests {
             let head = SourceHead { group: life / 2, index: 0, life };
             assert_eq!(groups.on_source(&head, b"x", u64::MAX - 5), NOTHING);
         }
-        check_accounts(&groups);
+        groups.check();
     }
 
     #[test]
@@ -438,7 +443,7 @@ mod tests {
         let mut groups = Groups::new(3 * (1_000 + SYMBOL_OVERHEAD + GROUP_OVERHEAD));
         for group in [5, 9, 7, 8, 3] {
             assert_eq!(groups.on_source(&SourceHead { group, index: 0, life: LIFE }, &symbol, 0), NOTHING);
-            check_accounts(&groups);
+            groups.check();
         }
         assert_eq!(groups.live.keys().copied().collect::<Vec<_>>(), [7, 8, 9]);
         let mut tiny = Groups::new(1);
@@ -456,7 +461,7 @@ mod tests {
         for id in 0..3 * MAX_RANGES as u64 {
             let sent = Sent::new(10 + 2 * id, 1, 1);
             assert_eq!(sent.repair(&mut groups, 0, 0).unwrap().len(), 1);
-            check_accounts(&groups);
+            groups.check();
         }
         assert!(groups.over.contains(&11), "a gap long ago");
         assert!(!groups.over.contains(&(6 * MAX_RANGES as u64 - 1)), "a recent one");
@@ -503,7 +508,7 @@ mod tests {
                 let expected = missing.iter().map(|&s| group.symbols[s].clone()).collect::<Vec<_>>();
                 prop_assert_eq!(&more, if decodable { &expected } else { const { &Vec::new() } });
                 restored[which].extend(more);
-                check_accounts(&groups);
+                groups.check();
             }
             for (came, group) in came.iter().zip(&sent) {
                 let over = came.len() >= group.symbols.len() && came.iter().any(|&s| s >= group.symbols.len());
@@ -512,6 +517,11 @@ mod tests {
             groups.on_timeout(1 << 40);
             prop_assert!(groups.is_empty());
             prop_assert_eq!(groups.held, 0);
+        }
+
+        #[test]
+        fn arbitrary_steps(bytes in vec(any::<u8>(), 0..400)) {
+            crate::fuzzing::repair(&bytes);
         }
 
         #[test]
@@ -534,9 +544,8 @@ mod tests {
                     // An error: the session would be over.
                     groups = Groups::new(window);
                 }
-                check_accounts(&groups);
+                groups.check();
                 prop_assert!(groups.next_timeout().is_none_or(|at| at > now));
-                prop_assert!(groups.tally.wasted_repair_bytes <= groups.tally.repair_bytes);
             }
         }
     }

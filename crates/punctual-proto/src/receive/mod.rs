@@ -5,3 +5,6 @@ pub(crate) mod decode;
 pub(crate) mod reassembly;
 pub(crate) mod receiver;
 pub(crate) mod release;
+
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
