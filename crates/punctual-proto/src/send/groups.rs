@@ -109,6 +109,8 @@ pub(crate) struct Groups {
     last_joined: Option<Instant>,
     pause: Duration,
     encoder: fec::Encoder,
+    /// No group is begun before.
+    rest_until: Option<Instant>,
     /// The least one-way delay of a path, as of the last look.
     one_way_delay: Duration,
 }
@@ -127,6 +129,7 @@ impl Groups {
             last_joined: None,
             pause: Duration::ZERO,
             encoder: fec::Encoder::new(),
+            rest_until: None,
             one_way_delay: Duration::ZERO,
         }
     }
@@ -140,6 +143,15 @@ impl Groups {
     pub(crate) fn has_room(&self, size: usize) -> bool {
         // With as many bytes of repairs at most.
         self.held + 2 * (size as u64 + SYMBOL_OVERHEAD) <= self.window / WINDOW_SHARE
+    }
+
+    /// Whether groups would most likely get no repair fragments now.
+    pub(crate) fn rests(&self, now: Instant) -> bool {
+        self.rest_until.is_some_and(|until| now < until)
+    }
+
+    pub(crate) fn rest_until(&mut self, until: Instant) {
+        self.rest_until = Some(until);
     }
 
     pub(crate) fn set_one_way_delay(&mut self, delay: Duration) {

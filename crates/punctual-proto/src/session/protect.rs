@@ -27,6 +27,8 @@ const GRANULARITY: Duration = Duration::from_millis(1);
 const BURST: f64 = 1.5;
 /// This share of the time that is left is kept in reserve when a group waits for more.
 const RESERVE: u32 = 4;
+/// Where a group got no repair fragments, for want of losses or of room, none is begun for a quarter of a round trip, and at least this long.
+const REST: Duration = Duration::from_millis(5);
 /// A fragment is about this large when the number of a block's is estimated.
 const FRAGMENT: f64 = 1_150.0;
 
@@ -56,6 +58,7 @@ impl Session {
         let wanted = match block.redundancy {
             Redundancy::None | Redundancy::Retransmit => false,
             Redundancy::Fec | Redundancy::Both | Redundancy::Duplicate => useful,
+            Redundancy::Auto if self.store.groups.rests(now) => false,
             Redundancy::Auto => {
                 let answer = || sender.longest_answer(&self.steering.reading(sender.slot), self.config.max_ack_delay);
                 useful && due.is_some_and(|due| !survives_a_loss(now, due, view, answer(), views))
@@ -64,7 +67,7 @@ impl Session {
         if !wanted {
             return None;
         }
-        let spare = due.map_or(Duration::ZERO, |due| due.saturating_duration_since(now + view.one_way_delay));
+        let spare = due.map_or(view.rtt, |due| due.saturating_duration_since(now + view.one_way_delay));
         Some(Joining {
             priority: block.priority,
             due,
@@ -116,6 +119,9 @@ impl Session {
         };
         let wanted = if group.has_arrived() { 0 } else { self.store.groups.wanted(&group_view) };
         let repairs = wanted.min(most);
+        if repairs == 0 {
+            self.store.groups.rest_until(now + (view.rtt / 4).max(REST));
+        }
         let gap = spread(&view, shard, repairs, due.map(|(first, _)| first), now);
         self.store.close_group(now, repairs, path, gap);
         repairs > 0
