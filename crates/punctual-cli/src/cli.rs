@@ -63,10 +63,12 @@ Examples:
   punctual send 192.0.2.7:4433 --fingerprint 3f9a… film.h264 --h264 --path eth0 --path wlan0=198.51.100.7:4433
   ffmpeg -i /dev/video0 -tune zerolatency -f h264 - | punctual send 192.0.2.7:4433 --fingerprint 3f9a… --h264
   tail -f sensor.log | punctual send server.example:4433 --lines --deadline 100ms --priority 10
+  punctual send 192.0.2.7:4433 --fingerprint 3f9a… film.h264 --h264 --deadline 80ms --redundancy both --redundancy-policy risk:target=0.0001
 
 A settings file:
   deadline = \"150ms\"
   scheduler = \"ads:alpha=0.3\"
+  redundancy = \"auto\"
   path = [\"eth0\", \"wlan0=198.51.100.7:4433\"]";
 
 /// `punctual demo`.

@@ -3,7 +3,10 @@
 use std::{fs, path::Path, path::PathBuf, time::Duration};
 
 use clap::Args;
-use punctual::{Block, Config, congestion, multipath, schedule};
+use punctual::{
+    Block, Config, Redundancy, congestion, multipath, redundancy, schedule,
+    schedule::{Parameter, SchedulerError},
+};
 use serde::{Deserialize, Deserializer};
 
 use crate::exit::Failure;
@@ -38,6 +41,13 @@ pub(crate) struct Settings {
     /// How fast each path is driven.
     #[arg(long, value_name = "NAME", help = format!("How fast each path is driven: {}", list(congestion::NAMES.iter().copied())))]
     pub(crate) congestion: Option<String>,
+    /// How blocks are protected against loss.
+    #[arg(long, value_name = "MODE", help = redundancy_help(), long_help = redundancy_long_help())]
+    #[serde(deserialize_with = "mode")]
+    pub(crate) redundancy: Option<Redundancy>,
+    /// How many repair fragments there are.
+    #[arg(long, value_name = "NAME", help = policy_help(), long_help = policy_long_help())]
+    pub(crate) redundancy_policy: Option<String>,
     /// The receiver's certificate has this fingerprint, as `punctual recv` prints it. Without this and --ca, it must be one that the
     /// system trusts.
     #[arg(long, value_name = "HEX", conflicts_with = "ca")]
@@ -75,6 +85,47 @@ fn path_scheduler_help() -> String {
     format!("Which path it takes: {}", list(multipath::names()))
 }
 
+fn redundancy_help() -> String {
+    format!("How blocks are protected against loss: {}", list(Redundancy::ALL.into_iter().map(Redundancy::name)))
+}
+
+fn redundancy_long_help() -> String {
+    let modes = Redundancy::ALL.map(|mode| format!("  {:<10}  {}", mode.name(), about(mode)));
+    let heading = "How blocks are protected against loss:";
+    let rest = "How many repair fragments there are is --redundancy-policy's to say.";
+    format!("{heading}\n{}\n{rest}", modes.join("\n"))
+}
+
+/// What a mode does, in a line.
+fn about(mode: Redundancy) -> &'static str {
+    match mode {
+        Redundancy::Auto => "sent again if lost; repair fragments where that would be late (default)",
+        Redundancy::None => "a block of which a packet is lost is dropped",
+        Redundancy::Fec => "repair fragments, nothing sent again",
+        Redundancy::Retransmit => "sent again if lost, no repair fragments",
+        Redundancy::Both => "repair fragments, and sent again if they are not enough",
+        Redundancy::Duplicate => "everything twice, over two paths if there are two",
+    }
+}
+
+fn policy_help() -> String {
+    let about = "How many repair fragments there are, with parameters if need be (risk:target=0.01)";
+    format!("{about}: {}", list(redundancy::names()))
+}
+
+fn policy_long_help() -> String {
+    let parameter = |parameter: &Parameter| format!("{}={}, {}", parameter.name, parameter.default, parameter.about);
+    let policies = redundancy::REGISTRY.iter().map(|entry| {
+        let parameters = entry.parameters.iter().map(parameter).collect::<Vec<_>>().join("; ");
+        let parameters = if parameters.is_empty() { parameters } else { format!(" ({parameters})") };
+        format!("  {:<4}  {}{parameters}", entry.name, entry.about)
+    });
+    let policies: Vec<String> = policies.collect();
+    let heading =
+        "How many repair fragments there are, with parameters if need be (risk:target=0.01); the first is the default:";
+    format!("{heading}\n{}", policies.join("\n"))
+}
+
 impl Settings {
     /// The flags over what the file says, if there is one.
     pub(crate) fn load(flags: &Self, file: Option<&Path>) -> Result<Self, Failure> {
@@ -103,6 +154,8 @@ impl Settings {
             scheduler: self.scheduler.or(file.scheduler),
             path_scheduler: self.path_scheduler.or(file.path_scheduler),
             congestion: self.congestion.or(file.congestion),
+            redundancy: self.redundancy.or(file.redundancy),
+            redundancy_policy: self.redundancy_policy.or(file.redundancy_policy),
             // One kind of trust replaces the other.
             fingerprint: if trusted { self.fingerprint } else { file.fingerprint },
             ca: if trusted { self.ca } else { file.ca },
@@ -141,6 +194,18 @@ impl Settings {
                     "no congestion controller is called `{name}`; choose one of: {}",
                     congestion::NAMES.join(", ")
                 ))
+            })?;
+        }
+        if let Some(mode) = self.redundancy {
+            config.session.redundancy = mode;
+        }
+        if let Some(name) = &self.redundancy_policy {
+            config.session.redundancy_policy = redundancy::by_name(name).map_err(|error| match error {
+                SchedulerError::UnknownName { name, known } => Failure::Usage(format!(
+                    "no redundancy policy is called `{name}`; choose one of: {}",
+                    known.join(", ")
+                )),
+                error => usage(&error),
             })?;
         }
         Ok(config)
@@ -184,6 +249,10 @@ fn deadline<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::E
     parse_deadline(&text).map(Some).map_err(serde::de::Error::custom)
 }
 
+fn mode<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Redundancy>, D::Error> {
+    String::deserialize(from)?.parse().map(Some).map_err(serde::de::Error::custom)
+}
+
 fn fps<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
     let rate = f64::deserialize(from)?;
     parse_fps(&rate.to_string()).map(Some).map_err(serde::de::Error::custom)
@@ -197,14 +266,17 @@ mod tests {
     fn a_file_says_what_flags_say() {
         let settings = Settings::parse(
             "deadline = \"150ms\"\npriority = 64\nfps = 29.97\npath = [\"eth0\", \"wlan0=198.51.100.7:4433\"]\n\
-             scheduler = \"edf\"\npath-scheduler = \"lowest-rtt\"\ncongestion = \"cubic\"\nfingerprint = \"ab\"\nconnect-timeout = \"3s\"\n",
+             scheduler = \"edf\"\npath-scheduler = \"lowest-rtt\"\ncongestion = \"cubic\"\n\
+             redundancy = \"fec\"\nredundancy-policy = \"dmtp:cap=0.3\"\nfingerprint = \"ab\"\nconnect-timeout = \"3s\"\n",
         )
         .unwrap();
         assert_eq!(settings.deadline, Some(Duration::from_millis(150)));
         assert_eq!(settings.path.len(), 2);
         assert_eq!(settings.connect_timeout(), Duration::from_secs(3));
         assert_eq!(settings.finish_timeout(), Duration::from_secs(10));
-        assert!(settings.endpoint_config(None).is_ok());
+        let config = settings.endpoint_config(None).unwrap();
+        assert_eq!(config.session.redundancy, Redundancy::Fec);
+        assert_eq!((config.session.redundancy_policy)().name(), "dmtp");
     }
 
     #[test]
@@ -217,6 +289,7 @@ mod tests {
             ("deadline = \"1us\"", ":1: ", "1ms"),
             ("fps = 0", ":1: ", "frame rate"),
             ("connect-timeout = \"soon\"", ":1: ", "150ms"),
+            ("redundancy = \"much\"", ":1: ", "choose one of: auto, none"),
         ] {
             let error = Settings::parse(text).unwrap_err();
             assert!(error.starts_with(line) && error.contains(word) && !error.contains('\n'), "{text:?}: {error}");
@@ -239,6 +312,7 @@ mod tests {
             Settings { scheduler: Some("magic".into()), ..Settings::default() },
             Settings { path_scheduler: Some("magic".into()), ..Settings::default() },
             Settings { congestion: Some("magic".into()), ..Settings::default() },
+            Settings { redundancy_policy: Some("magic".into()), ..Settings::default() },
         ] {
             let error = settings.endpoint_config(None).err().unwrap();
             assert_eq!(error.code(), 2);

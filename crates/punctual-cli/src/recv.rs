@@ -145,5 +145,5 @@ async fn take_in(session: &Session, sink: &Sink, tally: &Tally) -> Result<(), Fa
 }
 
 fn figures(tally: &Tally, session: &Session) -> Figures {
-    tally.figures(&session.path_stats(), |path| path.id.to_string())
+    tally.figures(None, &session.path_stats(), |path| path.id.to_string())
 }

@@ -262,7 +262,7 @@ impl Sender {
     fn figures(&self) -> Figures {
         let names = self.paths.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
         let name = |path: &punctual::PathStats| names.get(&path.id).cloned().unwrap_or_else(|| path.id.to_string());
-        self.tally.figures(&self.session.path_stats(), name)
+        self.tally.figures(Some(&self.session.stats()), &self.session.path_stats(), name)
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 
 use hdrhistogram::Histogram;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use punctual::{Outcome, PathStats, ReceivedBlock};
+use punctual::{Outcome, PathStats, ReceivedBlock, SessionStats};
 use serde::Serialize;
 
 use crate::cli::CommonArgs;
@@ -43,7 +43,67 @@ pub(crate) struct Figures {
     /// Of the blocks delivered; null if there are none, or if the clocks could not be compared.
     pub(crate) p50_ms: Option<f64>,
     pub(crate) p99_ms: Option<f64>,
+    /// What was sent for the blocks, and what of it was of use; null at the receiver.
+    pub(crate) sent: Option<SentFigures>,
     pub(crate) paths: Vec<PathFigures>,
+}
+
+/// Bytes sent for blocks, over all paths.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(crate) struct SentFigures {
+    /// For the first time.
+    pub(crate) source_bytes: u64,
+    /// Again, after a loss.
+    pub(crate) resent_bytes: u64,
+    /// As copies of what was in flight elsewhere.
+    pub(crate) copied_bytes: u64,
+    /// As repair fragments.
+    pub(crate) repair_bytes: u64,
+    /// Of blocks that were of no use in the end: dropped, or late.
+    pub(crate) wasted_bytes: u64,
+    /// Lost, and restored by repair fragments.
+    pub(crate) restored_bytes: u64,
+    /// Lost, and there when sent again.
+    pub(crate) resend_regained_bytes: u64,
+    /// Lost, and there as a copy.
+    pub(crate) copy_regained_bytes: u64,
+    /// Lost for good.
+    pub(crate) never_regained_bytes: u64,
+}
+
+impl From<&SessionStats> for SentFigures {
+    fn from(stats: &SessionStats) -> Self {
+        Self {
+            source_bytes: stats.source_bytes,
+            resent_bytes: stats.resent_bytes,
+            copied_bytes: stats.copied_bytes,
+            repair_bytes: stats.repair_bytes,
+            wasted_bytes: stats.wasted_bytes,
+            restored_bytes: stats.restored_bytes,
+            resend_regained_bytes: stats.resend_regained_bytes,
+            copy_regained_bytes: stats.copy_regained_bytes,
+            never_regained_bytes: stats.never_regained_bytes,
+        }
+    }
+}
+
+impl SentFigures {
+    /// Redundancy in words, if there was any: repair fragments and copies, what they restored, and what was sent for nothing.
+    fn summary(&self) -> String {
+        let megabytes = |bytes: u64, what: &str| match bytes {
+            0 => String::new(),
+            bytes => format!(", {:.2} MB {what}", bytes as f64 / 1e6),
+        };
+        let parts = [
+            (self.resent_bytes, "sent again"),
+            (self.copied_bytes, "of copies"),
+            (self.repair_bytes, "of repair"),
+            (self.restored_bytes, "restored"),
+            (self.wasted_bytes, "wasted"),
+        ];
+        let text: String = parts.map(|(bytes, what)| megabytes(bytes, what)).concat();
+        text.strip_prefix(", ").map_or_else(String::new, |text| format!("; {text}"))
+    }
 }
 
 /// A path's figures.
@@ -53,6 +113,14 @@ pub(crate) struct PathFigures {
     pub(crate) rtt_ms: f64,
     /// Lately, 0 to 1.
     pub(crate) loss: f64,
+    /// Packets lost on end, on average.
+    pub(crate) loss_burst: f64,
+    /// Of blocks: for the first time, again, as copies, as repair fragments.
+    pub(crate) source_bytes: u64,
+    pub(crate) resent_bytes: u64,
+    pub(crate) copied_bytes: u64,
+    pub(crate) repair_bytes: u64,
+    /// All UDP payload.
     pub(crate) bytes_sent: u64,
     pub(crate) bytes_received: u64,
 }
@@ -108,8 +176,13 @@ impl Tally {
         counts.dropped += 1;
     }
 
-    /// The figures now. `name` names paths.
-    pub(crate) fn figures(&self, paths: &[PathStats], name: impl Fn(&PathStats) -> String) -> Figures {
+    /// The figures now; `sent` is the sender's session. `name` names paths.
+    pub(crate) fn figures(
+        &self,
+        sent: Option<&SessionStats>,
+        paths: &[PathStats],
+        name: impl Fn(&PathStats) -> String,
+    ) -> Figures {
         let counts = self.lock();
         let quantile = |q| (!counts.delays.is_empty()).then(|| counts.delays.value_at_quantile(q) as f64 / 1e3);
         Figures {
@@ -121,12 +194,18 @@ impl Tally {
             bytes: counts.bytes,
             p50_ms: quantile(0.5),
             p99_ms: quantile(0.99),
+            sent: sent.map(SentFigures::from),
             paths: paths
                 .iter()
                 .map(|path| PathFigures {
                     name: name(path),
                     rtt_ms: (path.rtt.as_secs_f64() * 1e5).round() / 100.0,
                     loss: path.loss,
+                    loss_burst: path.loss_burst,
+                    source_bytes: path.source_bytes,
+                    resent_bytes: path.resent_bytes,
+                    copied_bytes: path.copied_bytes,
+                    repair_bytes: path.repair_bytes,
                     bytes_sent: path.bytes_sent,
                     bytes_received: path.bytes_received,
                 })
@@ -169,7 +248,8 @@ impl Figures {
             (Some(p50), Some(p99)) => format!("; delay p50 {p50:.0} ms, p99 {p99:.0} ms"),
             _ => String::new(),
         };
-        format!("{}{delays}; {:.2} MB in {:.1} s", self.counts(), self.bytes as f64 / 1e6, self.seconds)
+        let sent = self.sent.as_ref().map_or_else(String::new, SentFigures::summary);
+        format!("{}{delays}; {:.2} MB in {:.1} s{sent}", self.counts(), self.bytes as f64 / 1e6, self.seconds)
     }
 
     /// The line while it runs.
@@ -179,7 +259,12 @@ impl Figures {
             .iter()
             .map(|path| {
                 let bytes = path.bytes_sent.max(path.bytes_received) as f64 / 1e6;
-                format!(" | {} {bytes:.2} MB, rtt {:.0} ms, loss {:.1} %", path.name, path.rtt_ms, path.loss * 100.0)
+                let repair = match path.repair_bytes {
+                    0 => String::new(),
+                    repair => format!(", repair {:.2} MB", repair as f64 / 1e6),
+                };
+                let (rtt, loss) = (path.rtt_ms, path.loss * 100.0);
+                format!(" | {} {bytes:.2} MB{repair}, rtt {rtt:.0} ms, loss {loss:.1} %", path.name)
             })
             .collect();
         format!("{:.0} s  {}{paths}", self.seconds, self.counts())
@@ -269,7 +354,7 @@ mod tests {
         }
         tally.handed_over();
         tally.given_up();
-        let figures = tally.figures(&[], |_| unreachable!());
+        let figures = tally.figures(None, &[], |_| unreachable!());
         assert_eq!([figures.blocks, figures.on_time, figures.late, figures.dropped], [5, 2, 1, 2]);
         assert_eq!((figures.missed(), figures.bytes), (3, 30));
         assert_eq!(figures.p50_ms.map(f64::round), Some(30.0));
@@ -278,8 +363,21 @@ mod tests {
 
     #[test]
     fn without_blocks_there_are_no_delays() {
-        let figures = Tally::default().figures(&[], |_| unreachable!());
+        let figures = Tally::default().figures(None, &[], |_| unreachable!());
         let json = serde_json::to_value(&figures).unwrap();
         assert_eq!((&json["p50_ms"], &json["blocks"]), (&serde_json::Value::Null, &0.into()));
+        assert!(json["sent"].is_null(), "a receiver has sent no blocks");
+    }
+
+    #[test]
+    fn redundancy_is_told_where_there_was_any() {
+        let summary = |stats: &SessionStats| Tally::default().figures(Some(stats), &[], |_| unreachable!()).summary();
+        let plain = SessionStats { source_bytes: 1_000_000, ..SessionStats::default() };
+        assert!(summary(&plain).ends_with(" s"), "{}", summary(&plain));
+        let helped = SessionStats { repair_bytes: 120_000, restored_bytes: 50_000, ..plain };
+        assert!(summary(&helped).ends_with(" s; 0.12 MB of repair, 0.05 MB restored"), "{}", summary(&helped));
+        let figures = Tally::default().figures(Some(&helped), &[], |_| unreachable!());
+        let json = serde_json::to_value(&figures).unwrap();
+        assert_eq!((&json["sent"]["repair_bytes"], &json["sent"]["wasted_bytes"]), (&120_000.into(), &0.into()));
     }
 }

@@ -111,6 +111,10 @@ fn a_video_arrives_byte_for_byte_over_two_paths() {
     let (code, stdout, _) = receiver.end();
     assert_eq!(code, Some(0));
     assert!(fs::read(&out).unwrap() == fs::read(CLIP).unwrap());
+    let json: Value = serde_json::from_slice(&sent.stdout).expect("one JSON object");
+    assert!(json["sent"]["source_bytes"].as_u64() >= json["bytes"].as_u64(), "{json}");
+    let of_paths: u64 = json["paths"].as_array().unwrap().iter().filter_map(|path| path["source_bytes"].as_u64()).sum();
+    assert_eq!(json["sent"]["source_bytes"], of_paths);
     for summary in [sent.stdout, stdout] {
         let json: Value = serde_json::from_slice(&summary).expect("one JSON object");
         assert_eq!((&json["blocks"], &json["on_time"], &json["dropped"]), (&300.into(), &300.into(), &0.into()));
@@ -194,6 +198,20 @@ fn settings_come_from_a_file() {
 }
 
 #[test]
+fn redundancy_is_chosen_and_told() {
+    let receiver = Receiver::start(&[]);
+    let args = ["--lines", "--deadline", "60s", "--redundancy", "both", "--redundancy-policy", "dmtp:cap=1", "--json"];
+    let sent = receiver.send(&args, b"one\ntwo\n");
+    assert_eq!(sent.status.code(), Some(0), "{}", stderr(&sent));
+    let json: Value = serde_json::from_slice(&sent.stdout).expect("one JSON object");
+    for key in ["repair_bytes", "restored_bytes", "never_regained_bytes", "wasted_bytes"] {
+        assert!(json["sent"][key].is_u64(), "{key}: {json}");
+    }
+    assert!(json["paths"][0]["repair_bytes"].is_u64() && json["paths"][0]["loss_burst"].is_f64(), "{json}");
+    assert_eq!(receiver.end().1, b"one\ntwo\n");
+}
+
+#[test]
 fn bad_settings_are_named_with_their_line() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("punctual.toml");
@@ -215,6 +233,10 @@ fn what_makes_no_sense_is_said_to() {
     fails(&run(&["send", "nowhere", "--lines"]), 2, "`nowhere` is not HOST:PORT");
     fails(&run(&["send", "127.0.0.1:9", "--lines", "--fingerprint", "abc"]), 2, "64 hexadecimal digits");
     fails(&run(&["send", "127.0.0.1:9", "--lines", "--ca", CLIP]), 2, "no certificate");
+    let much = run(&["send", "127.0.0.1:9", "--lines", "--redundancy", "much"]);
+    assert!(much.status.code() == Some(2) && stderr(&much).contains("choose one of: auto, none"), "{}", stderr(&much));
+    let policy = ["send", "127.0.0.1:9", "--lines", "--redundancy-policy", "much"];
+    fails(&run(&policy), 2, "no redundancy policy is called `much`; choose one of: risk");
     fails(&run(&["recv", "--json"]), 2, "--out or --dir");
     fails(&run(&["recv", "--identity", CLIP]), 2, "clip.h264");
 
@@ -312,6 +334,12 @@ fn help_teaches() {
         let output = run(&[command, "--help"]);
         assert_eq!(output.status.code(), Some(0));
         assert!(String::from_utf8_lossy(&output.stdout).contains(word));
+    }
+    let send = String::from_utf8_lossy(&run(&["send", "--help"]).stdout).into_owned();
+    // However its lines are broken.
+    let send = send.split_whitespace().collect::<Vec<_>>().join(" ");
+    for word in ["retransmit sent again if lost", "duplicate everything twice", "target=0.001, the chance"] {
+        assert!(send.contains(word), "{word}: {send}");
     }
     assert!(String::from_utf8_lossy(&run(&["--help"]).stdout).contains("Exit codes:"));
 }

@@ -103,7 +103,8 @@ enum LossSpec {
 #[serde(deny_unknown_fields)]
 struct Bursts {
     mean: Share,
-    burst: f64,
+    /// Packets lost on end, on average; as chance has it if `None`.
+    burst: Option<f64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
@@ -298,7 +299,8 @@ impl LossSpec {
         match *self {
             Self::Bernoulli(Share(0.0)) => Loss::None,
             Self::Bernoulli(share) => Loss::Bernoulli(share.0),
-            Self::Bursts(Bursts { mean, burst }) => Loss::bursts(mean.0, burst),
+            Self::Bursts(Bursts { mean, burst: Some(burst) }) => Loss::bursts(mean.0, burst),
+            Self::Bursts(Bursts { mean, burst: None }) => Self::Bernoulli(mean).model(),
             Self::Model(model) => Loss::GilbertElliott(GilbertElliott {
                 to_bad: model.to_bad.0,
                 to_good: model.to_good.0,

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use punctual_proto::Redundancy;
+
 /// A block that is to be handed over.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlannedBlock {
@@ -28,6 +30,8 @@ pub struct SourcePlan {
     pub name: String,
     /// How blocks reach the transport.
     pub hand_over: HandOver,
+    /// How its blocks are protected against loss; `None`: as the session has it.
+    pub redundancy: Option<Redundancy>,
     /// Data that is sent as fast as it goes, beside the planned blocks.
     pub bulk: Option<Bulk>,
 }

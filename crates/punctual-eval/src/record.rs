@@ -1,6 +1,6 @@
 //! What a run leaves behind: one row a block, and totals.
 
-use std::time::Duration;
+use std::{ops::AddAssign, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -93,12 +93,70 @@ pub struct PathRow {
     pub overflowed: u64,
     /// Packets delivered damaged.
     pub damaged: u64,
-    /// Block bytes that left on it, all kinds.
-    pub block_bytes: u64,
+    /// Bytes that left on it for blocks.
+    pub sent: SentBytes,
     /// Most bytes that stood in the link's queue.
     pub queue_max: u64,
     /// Cost of a byte.
     pub cost: f64,
+}
+
+/// Bytes that left for blocks, bulk ones included, by why they did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SentBytes {
+    /// For the first time.
+    pub source: u64,
+    /// Again, after a loss.
+    pub resent: u64,
+    /// As copies of what was in flight elsewhere.
+    pub copied: u64,
+    /// As repair data.
+    pub repair: u64,
+}
+
+impl SentBytes {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.source + self.resent + self.copied + self.repair
+    }
+}
+
+impl AddAssign for SentBytes {
+    fn add_assign(&mut self, other: Self) {
+        self.source += other.source;
+        self.resent += other.resent;
+        self.copied += other.copied;
+        self.repair += other.repair;
+    }
+}
+
+/// What became of block bytes that were lost, as far as our session's sender knows; each counted once, when that is settled.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostBytes {
+    /// Restored by repair data.
+    pub restored: u64,
+    /// They came through when sent again.
+    pub resend_regained: u64,
+    /// They came through as a copy.
+    pub copy_regained: u64,
+    /// They never came through.
+    pub never_regained: u64,
+}
+
+impl LostBytes {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.restored + self.resend_regained + self.copy_regained + self.never_regained
+    }
+}
+
+impl AddAssign for LostBytes {
+    fn add_assign(&mut self, other: Self) {
+        self.restored += other.restored;
+        self.resend_regained += other.resend_regained;
+        self.copy_regained += other.copy_regained;
+        self.never_regained += other.never_regained;
+    }
 }
 
 /// A rival flow beside the session under test, or that session itself, in a comparison of flows.
@@ -121,6 +179,10 @@ pub struct RunRecord {
     pub paths: Vec<PathRow>,
     /// The flows, that under test first; one, if it was alone.
     pub flows: Vec<FlowRow>,
+    /// What became of the bytes our session lost; nothing of plain QUIC, which does not tell.
+    pub lost: LostBytes,
+    /// Bytes our session sent, each counted once, of blocks that were of no use in the end: dropped, or late.
+    pub wasted_bytes: u64,
     /// Bulk bytes the receiving application got.
     pub bulk_bytes: u64,
     /// Block bytes that arrived, new ones, in each [`BIN`](Self::BIN) since the beginning.
@@ -136,4 +198,11 @@ pub struct RunRecord {
 impl RunRecord {
     /// The grain of [`arrivals`](Self::arrivals).
     pub const BIN: Duration = Duration::from_millis(20);
+
+    /// Bytes that left for blocks on all paths together.
+    pub fn sent(&self) -> SentBytes {
+        let mut sum = SentBytes::default();
+        self.paths.iter().for_each(|path| sum += path.sent);
+        sum
+    }
 }

@@ -1,4 +1,5 @@
-//! A user's own parts: schedulers, path schedulers, congestion controllers, kinds of workload and experiments, by name.
+//! A user's own parts: schedulers, path schedulers, congestion controllers, policies of redundancy, kinds of workload and
+//! experiments, by name.
 //!
 //! What is registered is chosen like what is built in: in the name of a contender, in `[session]`, as the `kind` of a `[[workload]]`.
 //!
@@ -26,8 +27,10 @@ use std::{error::Error, fmt, sync::Arc};
 
 use noq_proto::congestion::ControllerFactory;
 use punctual_proto::{
+    Redundancy,
     congestion::{self, CongestionFactory},
     multipath::{self, PathScheduler, PathSchedulerFactory},
+    redundancy::{self, Policy, PolicyFactory},
     schedule::{self, BlockScheduler, SchedulerError, SchedulerFactory},
 };
 
@@ -45,6 +48,7 @@ struct Parts {
     schedulers: Names<SchedulerFactory>,
     path_schedulers: Names<PathSchedulerFactory>,
     controllers: Names<CongestionFactory>,
+    redundancy_policies: Names<PolicyFactory>,
     workloads: Names<Make>,
     experiments: Names<String>,
 }
@@ -128,6 +132,21 @@ impl Registry {
         self.add("controller", name, built_in, factory, |parts| &mut parts.controllers)
     }
 
+    /// Adds a policy of redundancy, which says how many repair fragments a group gets; `make` makes one for each session.
+    ///
+    /// # Errors
+    /// As for [`scheduler`](Self::scheduler).
+    pub fn redundancy_policy<P: Policy + 'static>(
+        self,
+        name: &str,
+        make: impl Fn() -> P + Send + Sync + 'static,
+    ) -> Result<Self, NameError> {
+        let factory: PolicyFactory = Arc::new(move || Box::new(make()));
+        // Contenders name modes and policies in one place.
+        let built_in = redundancy::names().any(|known| known == family(name)) || name.parse::<Redundancy>().is_ok();
+        self.add("policy of redundancy", name, built_in, factory, |parts| &mut parts.redundancy_policies)
+    }
+
     /// Adds a kind of workload; `make` makes the blocks of one source, in order of time.
     ///
     /// # Errors
@@ -162,8 +181,8 @@ impl Registry {
         if built_in {
             return refuse("that is built in");
         }
-        if name.is_empty() || name.contains(|c: char| c == '/' || c == ',' || c.is_whitespace()) {
-            return refuse("a name has neither spaces nor commas nor slashes");
+        if name.is_empty() || name.contains(|c: char| "/,+".contains(c) || c.is_whitespace()) {
+            return refuse("a name has neither spaces nor commas nor slashes nor pluses");
         }
         let names = names(Arc::make_mut(&mut self.0));
         if names.iter().any(|(known, _)| known == name) {
@@ -191,6 +210,12 @@ impl Registry {
         find(own, name)
             .or_else(|| congestion::by_name(name))
             .ok_or_else(|| unknown("controller", name, congestion::NAMES, own))
+    }
+
+    /// The policy of redundancy of that name, own or built in.
+    pub(crate) fn find_redundancy_policy(&self, name: &str) -> Result<PolicyFactory, String> {
+        let (own, what) = (&self.0.redundancy_policies, "policy of redundancy");
+        find(own, name).map_or_else(|| redundancy::by_name(name).map_err(|error| and(error, what, own)), Ok)
     }
 
     /// Makes the sources of that kind; `None` if it is built in.
@@ -249,11 +274,12 @@ impl fmt::Debug for Registry {
         fn names<T>(names: &Names<T>) -> Vec<&str> {
             names.iter().map(|(name, _)| name.as_str()).collect()
         }
-        let Parts { schedulers, path_schedulers, controllers, workloads, experiments } = &*self.0;
+        let Parts { schedulers, path_schedulers, controllers, redundancy_policies, workloads, experiments } = &*self.0;
         f.debug_struct("Registry")
             .field("schedulers", &names(schedulers))
             .field("path_schedulers", &names(path_schedulers))
             .field("controllers", &names(controllers))
+            .field("redundancy_policies", &names(redundancy_policies))
             .field("workloads", &names(workloads))
             .field("experiments", &names(experiments))
             .finish()
@@ -281,6 +307,18 @@ mod tests {
         }
     }
 
+    struct Half;
+
+    impl Policy for Half {
+        fn name(&self) -> &'static str {
+            "half"
+        }
+
+        fn repairs(&mut self, group: &redundancy::GroupView<'_>) -> usize {
+            group.len().div_ceil(2)
+        }
+    }
+
     #[test]
     fn own_names_stand_beside_the_built_in_ones() {
         let registry = Registry::new().scheduler("never", || Never).unwrap();
@@ -296,16 +334,24 @@ mod tests {
         let error = registry.find_controller("reno").err().unwrap().to_string();
         assert!(error.starts_with("no controller is called `reno`") && error.ends_with("mine"), "{error}");
         assert!(Registry::new().find_scheduler("never").is_err());
+        let registry = Registry::new().redundancy_policy("half", || Half).unwrap();
+        assert_eq!(registry.find_redundancy_policy("half").unwrap()().name(), "half");
+        assert_eq!(registry.find_redundancy_policy("risk:target=0.01").unwrap()().name(), "risk");
+        let error = registry.find_redundancy_policy("other").err().unwrap();
+        assert!(error.starts_with("no policy of redundancy is called `other`") && error.ends_with("half"), "{error}");
     }
 
     #[test]
     fn names_that_mean_something_else_are_refused() {
-        for taken in ["ads", "ads:alpha=7", "sctp", "quic", "mpquic-one", "two words", "a/b", "a,b", ""] {
+        for taken in ["ads", "ads:alpha=7", "sctp", "quic", "mpquic-one", "two words", "a/b", "a,b", "a+b", ""] {
             assert!(Registry::new().scheduler(taken, || Never).is_err(), "{taken}");
         }
         let registry = Registry::new().scheduler("never", || Never).unwrap();
         assert!(registry.clone().scheduler("never", || Never).unwrap_err().why.contains("already"));
         assert!(registry.scheduler("quick", || Never).is_ok());
+        for taken in ["risk", "dmtp:cap=1", "fec"] {
+            assert!(Registry::new().redundancy_policy(taken, || Half).is_err(), "{taken}");
+        }
         assert!(Registry::new().controller("bbr3", |_| CubicConfig::default()).is_err());
         for kind in ["csv", "own"] {
             assert!(Registry::new().workload(kind, |_| Ok(Vec::new())).is_err(), "{kind}");

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::record::{LostBytes, SentBytes};
+
 /// JSON has neither infinity nor NaN, and serde_json writes `null` for both. A number that is `null` comes back infinite.
 fn endless<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or(f64::INFINITY))
@@ -97,6 +99,15 @@ pub struct Cell {
     pub on_time_by_source: Vec<Stat>,
     /// Share of block bytes that left on each path.
     pub path_shares: Vec<f64>,
+    /// Bytes that left for blocks on each path, of all seeds together.
+    #[serde(default)]
+    pub path_bytes: Vec<SentBytes>,
+    /// What became of the bytes our session lost, of all seeds together.
+    #[serde(default)]
+    pub lost: LostBytes,
+    /// Bytes our session sent of blocks that were of no use in the end, of all seeds together.
+    #[serde(default)]
+    pub wasted_bytes: u64,
     /// Latencies of all seeds' blocks, milliseconds, with the share of blocks that took longer; never delivered is infinitely
     /// long. Thinned to at most a few hundred points, all of the tail kept.
     pub ccdf: Vec<(f64, f64)>,

@@ -1,10 +1,11 @@
-//! Quantities as people write them in experiments: `2.5ms`, `8 Mbit/s`, `200 KB`, `1 %`.
+//! Quantities as people write them in experiments: `2.5ms`, `8 Mbit/s`, `200 KB`, `1 %`; and modes of redundancy: `fec`.
 //!
 //! A bare number has the unit the field names: seconds, bits per second, bytes, a share of one. Prefixes are decimal (`KB` is
 //! 1,000 bytes), as link rates and the papers have them; `KiB` and `MiB` are binary.
 
 use std::{fmt, time::Duration};
 
+use punctual_proto::Redundancy;
 use serde::{Deserialize, Deserializer, de};
 
 /// A duration: `100ms`, `2.5 ms`, `1min`, or a number of seconds.
@@ -22,6 +23,10 @@ pub struct Size(pub u64);
 /// A share of one: `1 %` or `0.01`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, PartialOrd)]
 pub struct Share(pub f64);
+
+/// A mode of redundancy by its name: `auto`, `none`, `fec`, `retransmit`, `both`, `duplicate`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Mode(pub Redundancy);
 
 const TIMES: &[(&str, f64)] =
     &[("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("", 1.0), ("min", 60.0), ("h", 3600.0)];
@@ -108,6 +113,12 @@ impl<'de> Deserialize<'de> for Share {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let share = quantity(deserializer, SHARES)?;
         if share <= 1.0 { Ok(Self(share)) } else { Err(de::Error::custom(format!("{share} is more than all"))) }
+    }
+}
+
+impl<'de> Deserialize<'de> for Mode {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map(Self).map_err(de::Error::custom)
     }
 }
 

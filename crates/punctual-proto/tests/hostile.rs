@@ -166,7 +166,7 @@ fn impossible_values_are_malformed() {
     for control in [
         frame(0x01, &varint(5)),
         frame(0x05, &[&varint(0)[..], &varint(0)].concat()),
-        dropped(0, 5, 0, None),
+        dropped(0, 6, 0, None),
         frame(0x02, &[0, 0, 0, 2]),
         join(&[&varint(0x01), &varint(1_025)]),
     ] {

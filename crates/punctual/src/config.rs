@@ -8,15 +8,19 @@ use punctual_proto::SessionConfig;
 ///
 /// ```
 /// use std::time::Duration;
-/// use punctual::Config;
+/// use punctual::{Config, Redundancy, redundancy};
 ///
 /// let mut config = Config::default().connect_timeout(Duration::from_secs(3)).qlog_dir("/tmp/qlog");
 /// config.session.idle_timeout = Duration::from_secs(10);
+/// // Repair fragments for every block, and more of them than by default.
+/// config.session.redundancy = Redundancy::Both;
+/// config.session.redundancy_policy = redundancy::by_name("risk:target=0.0001")?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Config {
-    /// What the protocol does: schedulers, congestion control, limits, timeouts.
+    /// What the protocol does: schedulers, congestion control, redundancy, limits, timeouts.
     pub session: SessionConfig,
     /// How long a connection attempt, or the opening of a path, may take. Default 10 s.
     pub connect_timeout: Duration,

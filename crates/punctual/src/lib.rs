@@ -93,6 +93,7 @@ pub use tls::{Fingerprint, FingerprintError, Identity, Trust};
 
 pub use punctual_proto::{
     ALPN, Block, BlockError, BlockId, BlockMeta, BlockUpdate, Channel, CloseReason, Delivery, Delta, DropReason,
-    Limits, LocalId, Outcome, PathError, PathEvent, PathId, PathStats, ProtocolError, ReceivedBlock, SendError,
-    SessionConfig, SessionId, SessionStats, clock, congestion, multipath, schedule,
+    Limits, LocalId, Outcome, PathError, PathEvent, PathId, PathStats, ProtocolError, ReceivedBlock, Redundancy,
+    SendError, SessionConfig, SessionId, SessionStats, UnknownRedundancy, clock, congestion, multipath, redundancy,
+    schedule,
 };

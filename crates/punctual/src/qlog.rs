@@ -8,7 +8,8 @@ use std::{
 };
 
 use punctual_proto::{
-    Block, BlockId, BlockUpdate, CloseReason, Delta, DropReason, Outcome, PathEvent, PathId, ReceivedBlock, SessionId,
+    Block, BlockId, BlockUpdate, CloseReason, Delta, DropReason, Outcome, PathEvent, PathId, ReceivedBlock, Redundancy,
+    SessionId,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -199,6 +200,8 @@ pub(crate) struct SentInfo {
     priority: u8,
     dependencies: Vec<u64>,
     channel: Option<u32>,
+    /// Of its own; null if it is left to its channel or the session.
+    redundancy: Option<&'static str>,
     /// How long the application waited for room.
     waited: Option<f64>,
 }
@@ -211,6 +214,7 @@ impl SentInfo {
             priority: block.priority,
             dependencies: block.dependencies.iter().map(|id| id.0).collect(),
             channel: block.channel.map(|c| c.0),
+            redundancy: block.redundancy.map(Redundancy::name),
             waited: block.begin.map(|begin| millis(now.saturating_duration_since(begin))),
         }
     }
@@ -258,7 +262,11 @@ mod tests {
         let at = |micros| start + Duration::from_micros(micros);
         let mut log = BlockLog::new(Vec::new(), start);
         log.header(Role::Server, SessionId(7), SystemTime::UNIX_EPOCH);
-        let block = Block::new(vec![0; 10]).deadline(Duration::from_millis(100)).priority(3).depends_on(BlockId(1));
+        let block = Block::new(vec![0; 10])
+            .deadline(Duration::from_millis(100))
+            .priority(3)
+            .depends_on(BlockId(1))
+            .redundancy(Redundancy::Fec);
         log.sent(at(1_500), BlockId(2), &SentInfo::of(&block, at(1_500)));
         let delivery = Delivery {
             completion: Duration::from_micros(40_250),
@@ -284,6 +292,7 @@ mod tests {
         assert_eq!(records[1]["time"], 1.5);
         assert_eq!(records[1]["name"], "punctual:block_sent");
         assert_eq!(records[1]["data"]["dependencies"], json!([1]));
+        assert_eq!(records[1]["data"]["redundancy"], "fec");
         assert_eq!(records[2]["data"]["outcome"], "on_time");
         assert_eq!(records[2]["data"]["delta"], -59.75);
         assert_eq!(records[3]["data"], json!({ "path_id": 1, "silent": 70.0 }));

@@ -7,8 +7,8 @@ use std::{
 };
 
 use punctual_proto::{
-    Block, BlockError, BlockId, BlockUpdate, CloseReason, Delta, LocalId, NetworkPath, PathError, PathId, PathStats,
-    ReceivedBlock, SendError, SessionId, SessionStats,
+    Block, BlockError, BlockId, BlockUpdate, Channel, CloseReason, Delta, LocalId, NetworkPath, PathError, PathId,
+    PathStats, ReceivedBlock, Redundancy, SendError, SessionId, SessionStats,
 };
 use tokio::sync::{broadcast, oneshot};
 
@@ -70,6 +70,10 @@ impl Link {
 
     fn close_path(&self, id: PathId) -> Result<(), PathError> {
         self.drive(|session, _, now| session.close_path(now, id)).unwrap_or(Err(PathError::Closed))
+    }
+
+    fn set_path_cost(&self, id: PathId, cost: f64) -> Result<(), PathError> {
+        self.drive(|session, _, now| session.set_path_cost(now, id, cost)).unwrap_or(Err(PathError::Closed))
     }
 
     fn path_stats(&self) -> Vec<PathStats> {
@@ -190,6 +194,30 @@ impl Session {
         self.link().drive(|session, _, now| session.cancel(now, id)).unwrap_or(Err(BlockError::NotLive(id)))
     }
 
+    /// Says how blocks of a channel are protected against loss that are handed over from now on and do not say it themselves.
+    /// What neither a block nor its channel says, [`SessionConfig::redundancy`](crate::SessionConfig::redundancy) does.
+    ///
+    /// ```no_run
+    /// # fn example(session: &punctual::Session) -> Result<(), punctual::SendError> {
+    /// use punctual::{Block, Channel, Redundancy};
+    ///
+    /// // Of commands everything goes twice; of readings the next is better than the last sent again.
+    /// let (commands, readings) = (Channel(0), Channel(1));
+    /// session.set_channel_redundancy(commands, Redundancy::Duplicate)?;
+    /// session.set_channel_redundancy(readings, Redundancy::Fec)?;
+    /// session.try_send(Block::new("stop").channel(commands))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`SendError::TooManyChannels`] if it has been said of as many channels as [`Limits`](crate::Limits) allow;
+    /// [`SendError::Closed`] once the session has ended.
+    pub fn set_channel_redundancy(&self, channel: Channel, mode: Redundancy) -> Result<(), SendError> {
+        let link = self.link();
+        link.drive(|session, _, _| session.set_channel_redundancy(channel, mode)).unwrap_or(Err(SendError::Closed))
+    }
+
     /// The next complete block from the peer.
     ///
     /// Blocks that were complete when the session ended can still be received.
@@ -291,6 +319,16 @@ impl Session {
     /// See [`PathError`].
     pub fn close_path(&self, id: PathId) -> Result<(), PathError> {
         self.link().close_path(id)
+    }
+
+    /// Says what a byte costs on a path, for path schedulers to go by, in any unit the application likes; 0 at first.
+    ///
+    /// The first path is [`PathId`] 0. Others are also named by their [`Path`].
+    ///
+    /// # Errors
+    /// [`PathError::InvalidCost`] if it is negative, infinite or not a number; [`PathError::Unknown`] if there is no such path.
+    pub fn set_path_cost(&self, id: PathId, cost: f64) -> Result<(), PathError> {
+        self.link().set_path_cost(id, cost)
     }
 
     /// Totals; once the session has ended, those at its end.
@@ -466,6 +504,14 @@ impl Path {
     /// Its state and totals; `None` once it is closed.
     pub fn stats(&self) -> Option<PathStats> {
         self.link.path_stats().into_iter().find(|path| path.id == self.id)
+    }
+
+    /// Says what a byte costs on it; see [`Session::set_path_cost`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_cost(&self, cost: f64) -> Result<(), PathError> {
+        self.link.set_path_cost(self.id, cost)
     }
 
     /// Closes it; what was in flight on it goes elsewhere.

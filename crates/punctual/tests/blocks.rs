@@ -6,8 +6,8 @@ use std::{future::IntoFuture, time::Duration};
 
 use common::{client, client_with, pair, server, server_with, within};
 use punctual::{
-    Block, BlockError, BlockId, BlockUpdate, Channel, Config, Delta, DropReason, Endpoint, Limits, Outcome, SendError,
-    SessionEvent,
+    Block, BlockError, BlockId, BlockUpdate, Channel, Config, Delta, DropReason, Endpoint, Limits, Outcome, Redundancy,
+    SendError, SessionEvent,
 };
 
 const LONG: Duration = Duration::from_secs(60);
@@ -167,4 +167,22 @@ async fn a_handle_that_is_dropped_cancels_nothing() {
     })
     .await;
     assert!(within(ours.finish(LONG)).await.is_empty());
+}
+
+#[tokio::test]
+async fn redundancy_can_be_said_of_a_channel() {
+    let (server, mut config) = (server(), Config::default());
+    config.session.limits.channels = 2;
+    let client = client_with(&server, config);
+    let (ours, theirs) = within(pair(&server, &client)).await;
+    for (channel, mode) in [(0, Redundancy::Duplicate), (1, Redundancy::Fec), (0, Redundancy::None)] {
+        ours.set_channel_redundancy(Channel(channel), mode).expect("two channels");
+    }
+    let third = ours.set_channel_redundancy(Channel(2), Redundancy::Both);
+    assert!(matches!(third, Err(SendError::TooManyChannels)), "{third:?}");
+    let sent = within(ours.send(Block::new("a reading").channel(Channel(0)))).await.expect("accepted");
+    assert_eq!(within(theirs.recv()).await.expect("a block").data, "a reading");
+    assert!(matches!(within(sent).await, Outcome::Delivered(_)));
+    ours.close(0, "");
+    assert!(matches!(ours.set_channel_redundancy(Channel(0), Redundancy::Auto), Err(SendError::Closed)));
 }

@@ -5,7 +5,7 @@ mod common;
 use std::{net::SocketAddr, time::Duration};
 
 use common::{bind, black_hole, client_with, pair, server, within};
-use punctual::{Block, Config, Endpoint, LocalId, OpenPathError, Outcome, PathError, PathEvent, SessionEvent};
+use punctual::{Block, Config, Endpoint, LocalId, OpenPathError, Outcome, PathError, PathEvent, PathId, SessionEvent};
 
 #[tokio::test]
 async fn two_local_addresses_are_two_paths() {
@@ -27,6 +27,12 @@ async fn two_local_addresses_are_two_paths() {
             assert_eq!(event, Some(SessionEvent::Path { id: path.id(), event: PathEvent::Opened }));
         }
         assert_eq!(ours.path_stats().len(), 2);
+
+        path.set_cost(2.5).expect("a cost");
+        ours.set_path_cost(PathId(0), 1.0).expect("a cost");
+        assert_eq!(ours.path_stats().iter().map(|path| path.cost).collect::<Vec<_>>(), [1.0, 2.5]);
+        assert_eq!(path.set_cost(-1.0), Err(PathError::InvalidCost));
+        assert_eq!(ours.set_path_cost(PathId(9), 1.0), Err(PathError::Unknown));
 
         // The first path goes; what is sent then takes the second.
         let first = ours.path_stats()[0].id;

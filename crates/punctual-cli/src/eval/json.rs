@@ -55,5 +55,8 @@ fn object(experiment: &str, cell: &Cell) -> Value {
         put(measure.key, number(cell.mean(measure.key)));
     }
     put("path_shares", cell.path_shares.iter().map(|share| number(Some(*share))).collect());
+    put("path_bytes", json!(cell.path_bytes));
+    put("lost", json!(cell.lost));
+    put("wasted_bytes", cell.wasted_bytes.into());
     Value::Object(object)
 }

@@ -61,7 +61,7 @@ fn heading(name: &str, unit: &str) -> String {
     format!("{name}{apart}{unit}").trim_end().to_owned()
 }
 
-/// The measures that tell something: some cell has a value, and not all of them are nothing.
+/// The measures that tell something: some cell has a value, and not all of them are nothing, unless there is a figure of it.
 fn columns(results: &Results) -> Vec<&'static Measure> {
     let values = |key: &str| results.cells.iter().filter_map(|cell| cell.mean(key)).collect::<Vec<_>>();
     // Bulk has no deadlines: its rate is the goodput.
@@ -71,6 +71,7 @@ fn columns(results: &Results) -> Vec<&'static Measure> {
         "goodput_mbps" if bulk_only => false,
         // Only where the experiment is about the score.
         "score_share_of_bound" => results.figures.iter().any(|figure| figure.measure.starts_with("score")),
+        _ if results.figures.iter().any(|figure| figure.measure == key) => !values(key).is_empty(),
         _ => values(key).iter().any(|value| *value != 0.0),
     };
     COLUMNS.iter().filter(|key| tells(key)).filter_map(|key| Measure::find(key)).collect()

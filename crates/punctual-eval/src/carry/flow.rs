@@ -70,7 +70,7 @@ impl Flow {
     /// Enters into the ledger what has not been entered as it happened.
     pub(super) fn collect(&mut self, world: &mut World, ledger: &Ledger) {
         match self {
-            Self::Punctual(_) => {}
+            Self::Punctual(pair) => pair.collect(world, ledger),
             Self::Quic(pair) => pair.collect(world, ledger),
         }
     }

@@ -5,12 +5,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use punctual_proto::{BlockId, FragmentArrived, FragmentKind, FragmentSent, Observer};
+use punctual_proto::{BlockId, FragmentArrived, FragmentKind, FragmentSent, Observer, SessionStats};
 
 use super::Stage;
 use crate::{
     plan::{Plan, PlannedBlock},
-    record::{BlockRow, Ending, Nanos, RunRecord},
+    record::{BlockRow, Ending, LostBytes, Nanos, RunRecord, SentBytes},
 };
 
 /// What is noted of one session, by both of its ends. Both run in one thread; the lock is for the sake of
@@ -30,7 +30,10 @@ pub(super) struct Entries {
     comparison: (Nanos, Nanos),
     pub(super) arrivals: Vec<u32>,
     pub(super) queue: Vec<u32>,
-    pub(super) path_bytes: Vec<u64>,
+    /// By path.
+    pub(super) path_bytes: Vec<SentBytes>,
+    pub(super) lost: LostBytes,
+    pub(super) wasted_bytes: u64,
 }
 
 pub(super) fn nanos(time: Duration) -> Nanos {
@@ -58,7 +61,9 @@ impl Ledger {
             comparison: (nanos(from), nanos(to)),
             arrivals: vec![0; bins],
             queue: vec![0; bins],
-            path_bytes: vec![0; stage.paths.len()],
+            path_bytes: vec![SentBytes::default(); stage.paths.len()],
+            lost: LostBytes::default(),
+            wasted_bytes: 0,
         })))
     }
 
@@ -103,8 +108,13 @@ impl Entries {
 
     fn sent(&mut self, at: Nanos, fragment: &FragmentSent) {
         let len = u32::try_from(fragment.len).unwrap_or(u32::MAX);
-        if let Some(bytes) = self.path_bytes.get_mut(fragment.path.0 as usize) {
-            *bytes += fragment.len;
+        if let Some(sent) = self.path_bytes.get_mut(fragment.path.0 as usize) {
+            *match fragment.kind {
+                FragmentKind::Source => &mut sent.source,
+                FragmentKind::Resent => &mut sent.resent,
+                FragmentKind::Copy => &mut sent.copied,
+                _ => &mut sent.repair,
+            } += fragment.len;
         }
         let Some(row) = self.row(fragment.block) else { return };
         row.first_sent.get_or_insert(at);
@@ -119,6 +129,17 @@ impl Entries {
             FragmentKind::Copy => row.copied_bytes += len,
             _ => row.repair_bytes += len,
         }
+    }
+
+    /// What the sender has counted.
+    pub(super) fn counted(&mut self, stats: &SessionStats) {
+        self.lost = LostBytes {
+            restored: stats.restored_bytes,
+            resend_regained: stats.resend_regained_bytes,
+            copy_regained: stats.copy_regained_bytes,
+            never_regained: stats.never_regained_bytes,
+        };
+        self.wasted_bytes = stats.wasted_bytes;
     }
 
     fn arrived(&mut self, at: Nanos, fragment: &FragmentArrived) {

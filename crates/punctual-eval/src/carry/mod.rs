@@ -17,7 +17,7 @@ use crate::{
     experiment::Contender,
     network::Path,
     plan::{Bulk, HandOver, Plan, SourcePlan},
-    record::{BlockRow, FlowRow, PathRow, RunRecord},
+    record::{BlockRow, FlowRow, PathRow, RunRecord, SentBytes},
 };
 
 /// Runs a stage with a contender. The same seed gives the same record.
@@ -69,7 +69,8 @@ fn add_rival(
         stop: stage.duration,
         total: None,
     };
-    let source = SourcePlan { name: rival.name.clone(), hand_over: HandOver::default(), bulk: Some(bulk) };
+    let source =
+        SourcePlan { name: rival.name.clone(), hand_over: HandOver::default(), redundancy: None, bulk: Some(bulk) };
     let plan = Plan { blocks: Vec::new(), sources: vec![source] };
     let ledger = Ledger::new(stage, &plan);
     let mut flow = Flow::add(world, &rival.contender, stage, plan, &ledger, seed)?;
@@ -109,8 +110,8 @@ fn find_usable(rows: &mut [BlockRow], plan: &Plan) {
 fn record(stage: &Stage, world: &World, paths: &[PathHandle], ledger: &Ledger, flows: Vec<FlowRow>) -> RunRecord {
     let mut entries = ledger.lock();
     find_usable(&mut entries.rows, &stage.plan);
-    let block_bytes = entries.path_bytes.clone();
-    let path_row = |((path, &handle), block_bytes): ((&Path, &PathHandle), u64)| {
+    let sent = entries.path_bytes.clone();
+    let path_row = |((path, &handle), sent): ((&Path, &PathHandle), SentBytes)| {
         let counters = world.counters(world.path_links(handle).0[0]);
         PathRow {
             offered_bytes: counters.offered_bytes,
@@ -118,15 +119,17 @@ fn record(stage: &Stage, world: &World, paths: &[PathHandle], ledger: &Ledger, f
             lost: counters.lost,
             overflowed: counters.overflowed,
             damaged: counters.damaged,
-            block_bytes,
+            sent,
             queue_max: counters.queue_max,
             cost: path.cost,
         }
     };
     RunRecord {
         sources: stage.plan.sources.iter().map(|source| source.name.clone()).collect(),
-        paths: stage.paths.iter().zip(paths).zip(block_bytes).map(path_row).collect(),
+        paths: stage.paths.iter().zip(paths).zip(sent).map(path_row).collect(),
         flows,
+        lost: entries.lost,
+        wasted_bytes: entries.wasted_bytes,
         bulk_bytes: entries.bulk_bytes,
         blocks: std::mem::take(&mut entries.rows),
         arrivals: std::mem::take(&mut entries.arrivals),

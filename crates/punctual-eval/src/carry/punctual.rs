@@ -67,6 +67,16 @@ impl Pair {
         Ok(())
     }
 
+    /// Enters what the sender has counted.
+    pub(super) fn collect(&self, world: &mut World, ledger: &Ledger) {
+        let Some(connection) = self.connection else { return };
+        let (host, session) = world.client(connection);
+        // A session that has ended before its time has taken its books with it.
+        if let Some(stats) = world.enter(host, |cx| cx.session(session).map(|session| session.stats())) {
+            ledger.lock().counted(&stats);
+        }
+    }
+
     /// Tells the session what its paths cost.
     pub(super) fn set_costs(&self, world: &mut World, costs: impl Iterator<Item = f64>) {
         let Some(connection) = self.connection else { return };
@@ -88,6 +98,8 @@ fn session_config(spec: &SessionSpec, registry: &Registry) -> Result<SessionConf
         congestion: registry
             .find_controller(&spec.congestion)
             .map_err(|error| CarryError::Setting(error.to_string()))?,
+        redundancy: spec.redundancy.0,
+        redundancy_policy: registry.find_redundancy_policy(&spec.redundancy_policy).map_err(CarryError::Setting)?,
         ..SessionConfig::default()
     };
     if let Some(size) = spec.send_buffer {
@@ -220,6 +232,7 @@ impl Sender {
         let mut block = Block::new(zeros(planned.size as usize)).priority(planned.priority);
         block.deadline = planned.deadline;
         block.begin = cx.instant().checked_sub(waited);
+        block.redundancy = self.plan.sources[source].redundancy;
         block.channel = planned.ordered.then_some(Channel(u32::from(planned.source)));
         for &on in &planned.depends_on {
             match self.ids[on as usize] {
@@ -261,7 +274,9 @@ impl Sender {
             if *held >= bulk.backlog || size == 0 {
                 return;
             }
-            let Ok(id) = cx.send(session, Block::new(zeros(size as usize)).priority(bulk.priority)) else { return };
+            let mut block = Block::new(zeros(size as usize)).priority(bulk.priority);
+            block.redundancy = self.plan.sources[source].redundancy;
+            let Ok(id) = cx.send(session, block) else { return };
             self.ledger.lock().name(id, None);
             self.sources[source].held += size;
             self.sources[source].bulk_sent += size;

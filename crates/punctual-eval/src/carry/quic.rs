@@ -9,7 +9,7 @@ use super::{
 use crate::{
     plan::Plan,
     quic::{ClientNode, Config, Message, ServerNode},
-    record::{Ending, RunRecord},
+    record::{Ending, RunRecord, SentBytes},
 };
 
 /// A client and a server that speak plain QUIC.
@@ -54,8 +54,8 @@ impl Pair {
                 row.source_bytes = if row.last_sent.is_some() { row.size } else { 0 };
             }
             for (index, path) in client.paths().iter().enumerate() {
-                if let Some(bytes) = entries.path_bytes.get_mut(index) {
-                    *bytes = path.new_bytes + path.resent_bytes;
+                if let Some(sent) = entries.path_bytes.get_mut(index) {
+                    *sent = SentBytes { source: path.new_bytes, resent: path.resent_bytes, ..SentBytes::default() };
                 }
             }
         }

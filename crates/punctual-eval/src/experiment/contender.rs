@@ -1,5 +1,6 @@
 //! Who competes: a transport and its settings, by a short name.
 
+use punctual_proto::{Redundancy, UnknownRedundancy};
 use serde::Deserialize;
 use toml::{Table, Value};
 
@@ -7,6 +8,7 @@ use super::{ExperimentError, SessionSpec};
 use crate::{
     quic::{Multiplexer, UnknownMultiplexer},
     registry::Registry,
+    units::Mode,
 };
 
 /// One of an experiment's contenders.
@@ -31,6 +33,10 @@ pub enum Transport {
         path_scheduler: Option<String>,
         /// How fast each path is driven; likewise.
         congestion: Option<String>,
+        /// How blocks are protected against loss whose source does not say it; likewise.
+        redundancy: Option<Mode>,
+        /// How many repair fragments there are; likewise.
+        redundancy_policy: Option<String>,
     },
     /// Plain QUIC streams, noq's own.
     Quic {
@@ -68,7 +74,13 @@ impl ContenderSpec {
             Self::Table(table) => {
                 let transport = match &table.like {
                     Some(name) => by_name(name, registry)?.transport,
-                    None => Transport::Punctual { scheduler: None, path_scheduler: None, congestion: None },
+                    None => Transport::Punctual {
+                        scheduler: None,
+                        path_scheduler: None,
+                        congestion: None,
+                        redundancy: None,
+                        redundancy_policy: None,
+                    },
                 };
                 Ok(Contender { name: table.name.clone(), transport, set: table.set.clone() })
             }
@@ -78,12 +90,14 @@ impl ContenderSpec {
 
 /// The contender of that name: a block scheduler, ours or a registered one, or `sctp` (`fcfs-drop`), `quic`, `mpquic`, both also with a
 /// multiplexer: `quic-one`, `quic-per-source`, `quic-parallel:4`. A congestion controller may follow behind a slash, and
-/// behind another a path scheduler: `ads/cubic/lowest-rtt`.
+/// behind another a path scheduler: `ads/cubic/lowest-rtt`. A plus joins a mode or a policy of redundancy to ours: `ads+fec`,
+/// `ads/cubic+duplicate`, `ads+both+dmtp:cap=1`.
 ///
 /// # Errors
 /// If a part of it is unknown.
 pub fn by_name(name: &str, registry: &Registry) -> Result<Contender, ExperimentError> {
-    let mut parts = name.split('/');
+    let mut joined = parts_joined(name).into_iter();
+    let mut parts = joined.next().unwrap_or_default().split('/');
     let what = parts.next().unwrap_or_default();
     let congestion = parts.next().filter(|part| !part.is_empty()).map(str::to_owned);
     let path_scheduler = parts.next().map(str::to_owned);
@@ -97,8 +111,26 @@ pub fn by_name(name: &str, registry: &Registry) -> Result<Contender, ExperimentE
     if let Some(scheduler) = &path_scheduler {
         registry.find_path_scheduler(scheduler).map_err(unknown)?;
     }
+    let (mut redundancy, mut redundancy_policy) = (None, None);
+    for part in joined {
+        let first = match part.parse() {
+            Ok(mode) => redundancy.replace(Mode(mode)).is_none(),
+            Err(UnknownRedundancy(_)) => {
+                let modes = || Redundancy::ALL.map(Redundancy::name).join(", ");
+                let neither = |error| unknown(format!("{error}; or a mode of redundancy: {}", modes()));
+                registry.find_redundancy_policy(part).map_err(neither)?;
+                redundancy_policy.replace(part.to_owned()).is_none()
+            }
+        };
+        if !first {
+            return Err(unknown("one mode and one policy of redundancy, not two".into()));
+        }
+    }
     let transport = match quic(what) {
         Some((_, Err(error))) => return Err(unknown(error.to_string())),
+        Some(_) if redundancy.is_some() || redundancy_policy.is_some() => {
+            return Err(unknown("plain QUIC has no redundancy of ours".into()));
+        }
         Some((multipath, Ok(multiplexer))) if path_scheduler.is_none() => {
             Transport::Quic { multiplexer, multipath, congestion }
         }
@@ -106,10 +138,25 @@ pub fn by_name(name: &str, registry: &Registry) -> Result<Contender, ExperimentE
         None => {
             let scheduler = if what == "sctp" { "fcfs-drop" } else { what };
             registry.find_scheduler(scheduler).map_err(unknown)?;
-            Transport::Punctual { scheduler: Some(scheduler.to_owned()), path_scheduler, congestion }
+            let scheduler = Some(scheduler.to_owned());
+            Transport::Punctual { scheduler, path_scheduler, congestion, redundancy, redundancy_policy }
         }
     };
     Ok(Contender { name: name.to_owned(), transport, set: Table::new() })
+}
+
+/// What pluses join. One before a digit is part of a number: `ads:beta=1e+3`.
+fn parts_joined(name: &str) -> Vec<&str> {
+    let mut parts = Vec::new();
+    let mut from = 0;
+    for (at, _) in name.match_indices('+') {
+        if !name[at + 1..].starts_with(|c: char| c.is_ascii_digit()) {
+            parts.push(&name[from..at]);
+            from = at + 1;
+        }
+    }
+    parts.push(&name[from..]);
+    parts
 }
 
 /// Whether plain QUIC is meant, with how many paths, and which multiplexer.
@@ -128,10 +175,14 @@ fn quic(name: &str) -> Option<(bool, Result<Multiplexer, UnknownMultiplexer>)> {
 impl Contender {
     /// The session's settings with this contender's in their place.
     pub fn session(&self, mut session: SessionSpec) -> SessionSpec {
-        if let Transport::Punctual { scheduler, path_scheduler, congestion } = &self.transport {
+        if let Transport::Punctual { scheduler, path_scheduler, congestion, redundancy, redundancy_policy } =
+            &self.transport
+        {
             session.scheduler = scheduler.clone().unwrap_or(session.scheduler);
             session.path_scheduler = path_scheduler.clone().unwrap_or(session.path_scheduler);
             session.congestion = congestion.clone().unwrap_or(session.congestion);
+            session.redundancy = redundancy.unwrap_or(session.redundancy);
+            session.redundancy_policy = redundancy_policy.clone().unwrap_or(session.redundancy_policy);
         }
         session
     }
@@ -154,6 +205,8 @@ mod tests {
             scheduler: Some(scheduler.into()),
             path_scheduler: own(path_scheduler),
             congestion: own(congestion),
+            redundancy: None,
+            redundancy_policy: None,
         }
     }
 
@@ -177,6 +230,21 @@ mod tests {
     }
 
     #[test]
+    fn a_plus_joins_redundancy() {
+        let session = |name: &str| by_name(name, &Registry::new()).unwrap().session(SessionSpec::default());
+        let plain = session("ads");
+        assert_eq!((plain.redundancy.0, plain.redundancy_policy.as_str()), (Redundancy::Auto, "risk"));
+        let none = session("ads/cubic/single+none");
+        assert_eq!((none.redundancy.0, none.path_scheduler.as_str()), (Redundancy::None, "single"));
+        let both = session("ads:beta=1e+2+dmtp:cap=1+both");
+        assert_eq!((both.redundancy.0, both.redundancy_policy.as_str()), (Redundancy::Both, "dmtp:cap=1"));
+        assert_eq!(both.scheduler, "ads:beta=1e+2");
+        let own = SessionSpec { redundancy: Mode(Redundancy::Fec), ..SessionSpec::default() };
+        // What a name leaves open is the session's.
+        assert_eq!(by_name("ads+dtp", &Registry::new()).unwrap().session(own).redundancy.0, Redundancy::Fec);
+    }
+
+    #[test]
     fn what_is_unknown_is_named() {
         for (name, word) in [
             ("best", "choose one of"),
@@ -185,6 +253,12 @@ mod tests {
             ("quic-many", "per-source"),
             ("quic/cubic/single", "no path scheduler"),
             ("ads/cubic/single/x", "two slashes"),
+            ("ads+much", "choose one of: risk"),
+            ("ads+much", "duplicate"),
+            ("ads+dmtp:cap=x", "cap"),
+            ("ads+", "choose one of"),
+            ("ads+none+both", "not two"),
+            ("quic+fec", "no redundancy"),
         ] {
             let error = by_name(name, &Registry::new()).unwrap_err().to_string();
             assert!(error.contains(word), "{name}: {error}");

@@ -43,7 +43,7 @@ use crate::{
     network::{Path, PathSpec},
     registry::{Registry, UnknownName},
     results::Figure,
-    units::{Size, Time},
+    units::{Mode, Size, Time},
     workload::{self, Problem, Source, Traffic},
 };
 
@@ -203,6 +203,10 @@ pub struct SessionSpec {
     pub path_scheduler: String,
     /// How fast each path is driven.
     pub congestion: String,
+    /// How blocks are protected against loss whose source does not say it.
+    pub redundancy: Mode,
+    /// How many repair fragments there are, where there are any.
+    pub redundancy_policy: String,
     /// The most bytes of live blocks the transport takes.
     pub send_buffer: Option<Size>,
 }
@@ -214,6 +218,8 @@ impl Default for SessionSpec {
             scheduler: first(Box::new(punctual_proto::schedule::names())),
             path_scheduler: first(Box::new(punctual_proto::multipath::names())),
             congestion: punctual_proto::congestion::NAMES[0].to_owned(),
+            redundancy: Mode::default(),
+            redundancy_policy: first(Box::new(punctual_proto::redundancy::names())),
             send_buffer: None,
         }
     }
@@ -410,6 +416,7 @@ impl Setup {
         self.registry.find_scheduler(&session.scheduler).map_err(invalid)?;
         self.registry.find_path_scheduler(&session.path_scheduler).map_err(invalid)?;
         self.registry.find_controller(&session.congestion).map_err(|error| invalid(error.to_string()))?;
+        self.registry.find_redundancy_policy(&session.redundancy_policy).map_err(invalid)?;
         self.rivals.iter().try_for_each(|rival| contender::by_name(&rival.like, &self.registry).map(drop))
     }
 

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use super::{Run, if_blocks, latency::nearest_rank, of_bound, ratio};
-use crate::record::{BlockRow, RunRecord};
+use crate::record::{BlockRow, LostBytes, RunRecord};
 
 const MB: f64 = 1e6;
 
@@ -54,12 +54,31 @@ pub(super) fn waste_ratio(run: &Run<'_>) -> Option<f64> {
 }
 
 pub(super) fn redundancy_ratio(run: &Run<'_>) -> Option<f64> {
-    let redundant = sum(run, |block| u64::from(block.repair_bytes) + u64::from(block.copied_bytes));
-    ratio(redundant as f64, sum(run, |block| block.source_bytes.into()) as f64)
+    let sent = run.record.sent();
+    ratio((sent.repair + sent.copied) as f64, sent.source as f64)
 }
 
 pub(super) fn resent_ratio(run: &Run<'_>) -> Option<f64> {
-    ratio(sum(run, |block| block.resent_bytes.into()) as f64, sum(run, |block| block.source_bytes.into()) as f64)
+    let sent = run.record.sent();
+    ratio(sent.resent as f64, sent.source as f64)
+}
+
+/// Of the bytes lost, those of one fate.
+fn of_lost(run: &Run<'_>, bytes: fn(&LostBytes) -> u64) -> Option<f64> {
+    let lost = &run.record.lost;
+    ratio(bytes(lost) as f64, lost.total() as f64)
+}
+
+pub(super) fn restored_ratio(run: &Run<'_>) -> Option<f64> {
+    of_lost(run, |lost| lost.restored)
+}
+
+pub(super) fn resend_regained_ratio(run: &Run<'_>) -> Option<f64> {
+    of_lost(run, |lost| lost.resend_regained)
+}
+
+pub(super) fn never_regained_ratio(run: &Run<'_>) -> Option<f64> {
+    of_lost(run, |lost| lost.never_regained)
 }
 
 pub(super) fn overhead_ratio(run: &Run<'_>) -> Option<f64> {
@@ -76,8 +95,8 @@ pub(super) fn cheap_share(run: &Run<'_>) -> Option<f64> {
     let paths = &run.record.paths;
     let least = paths.iter().map(|path| path.cost).min_by(f64::total_cmp)?;
     let cheap = paths.iter().filter(|path| path.cost.total_cmp(&least) == Ordering::Equal);
-    let bytes = cheap.map(|path| path.block_bytes).sum::<u64>();
-    ratio(bytes as f64, paths.iter().map(|path| path.block_bytes).sum::<u64>() as f64)
+    let bytes = cheap.map(|path| path.sent.total()).sum::<u64>();
+    ratio(bytes as f64, run.record.sent().total() as f64)
 }
 
 /// Bytes over the workload's duration.
@@ -112,7 +131,11 @@ fn during_workload<'a>(run: &Run<'_>, bins: &'a [u32]) -> impl Iterator<Item = &
 #[cfg(test)]
 mod tests {
     use super::super::{BoundFigures, MeasureConfig, testing::*};
-    use crate::record::{BlockRow, PathRow, RunRecord};
+    use crate::record::{BlockRow, LostBytes, PathRow, RunRecord, SentBytes};
+
+    fn source_bytes(source: u64) -> SentBytes {
+        SentBytes { source, ..SentBytes::default() }
+    }
 
     /// One block on time, with a copy and repair; one late, sent twice, half of it good; one of which nothing left.
     fn three() -> RunRecord {
@@ -141,17 +164,44 @@ mod tests {
     fn all_that_was_sent_counts() {
         assert_close(value("useful_ratio", &three()), 1000.0 / 3000.0);
         assert_close(value("waste_ratio", &three()), 1500.0 / 3000.0);
-        assert_close(value("redundancy_ratio", &three()), 500.0 / 2000.0);
-        assert_close(value("resent_ratio", &three()), 500.0 / 2000.0);
-        for key in ["useful_ratio", "waste_ratio", "redundancy_ratio", "resent_ratio"] {
+        for key in ["useful_ratio", "waste_ratio"] {
             assert_eq!(value(key, &of_blocks(vec![lost(0)])), None, "{key}");
         }
     }
 
     #[test]
+    fn redundancy_is_of_all_that_left_bulk_included() {
+        let path = |source, resent, copied, repair| PathRow {
+            sent: SentBytes { source, resent, copied, repair },
+            ..PathRow::default()
+        };
+        let record = RunRecord { paths: vec![path(1500, 100, 0, 200), path(500, 400, 300, 0)], ..record() };
+        assert_close(value("redundancy_ratio", &record), 500.0 / 2000.0);
+        assert_close(value("resent_ratio", &record), 500.0 / 2000.0);
+        for key in ["redundancy_ratio", "resent_ratio"] {
+            assert_eq!(value(key, &of_blocks(vec![lost(0)])), None, "{key}");
+        }
+    }
+
+    #[test]
+    fn what_was_lost_has_one_fate_or_another() {
+        let lost = LostBytes { restored: 600, resend_regained: 250, copy_regained: 50, never_regained: 100 };
+        let record = RunRecord { lost, ..record() };
+        for (key, expected) in [("restored_ratio", 0.6), ("resend_regained_ratio", 0.25), ("never_regained_ratio", 0.1)]
+        {
+            assert_close(value(key, &record), expected);
+            assert_eq!(value(key, &RunRecord::default()), None, "{key}: nothing was lost");
+        }
+    }
+
+    #[test]
     fn overhead_and_cost_are_of_udp_bytes() {
-        let path =
-            |offered_bytes, block_bytes, cost| PathRow { offered_bytes, block_bytes, cost, ..PathRow::default() };
+        let path = |offered_bytes, source, cost| PathRow {
+            offered_bytes,
+            sent: source_bytes(source),
+            cost,
+            ..PathRow::default()
+        };
         let record = RunRecord {
             paths: vec![path(3000, 2700, 1.0), path(1500, 300, 2.0)],
             bulk_bytes: 1000,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{BoundFigures, MEASURES, MeasureConfig, Run, latency, of_bound, ratio, stat, timeline::TimelineBuilder};
 use crate::{
-    record::{BlockRow, RunRecord},
+    record::{BlockRow, RunRecord, SentBytes},
     results::{Cell, PriorityCell, Stat},
 };
 
@@ -31,7 +31,7 @@ pub struct CellBuilder {
     values: Vec<Vec<f64>>,
     priorities: BTreeMap<u8, PriorityValues>,
     by_source: Vec<Vec<f64>>,
-    path_bytes: Vec<u64>,
+    path_bytes: Vec<SentBytes>,
     latencies: Vec<u64>,
     timeline: TimelineBuilder,
 }
@@ -69,7 +69,9 @@ impl CellBuilder {
         self.timeline.add(record, blocks.keys().copied());
         self.add_sources(record);
         grow(&mut self.path_bytes, record.paths.len());
-        self.path_bytes.iter_mut().zip(&record.paths).for_each(|(sum, path)| *sum += path.block_bytes);
+        self.path_bytes.iter_mut().zip(&record.paths).for_each(|(sum, path)| *sum += path.sent);
+        self.cell.lost += record.lost;
+        self.cell.wasted_bytes += record.wasted_bytes;
         values
     }
 
@@ -107,13 +109,18 @@ impl CellBuilder {
         let stats = MEASURES.iter().zip(&self.values).map(|(measure, values)| (measure.key.to_owned(), stat(values)));
         let priorities: Vec<_> =
             self.priorities.into_iter().map(|(priority, values)| values.finish(priority)).collect();
-        let all_bytes = self.path_bytes.iter().sum::<u64>() as f64;
+        let all_bytes = self.path_bytes.iter().map(SentBytes::total).sum::<u64>() as f64;
         let mut latencies = self.latencies;
         latencies.sort_unstable();
         Cell {
             stats: stats.collect(),
             on_time_by_source: self.by_source.iter().map(|values| stat(values)).collect(),
-            path_shares: self.path_bytes.iter().map(|&bytes| ratio(bytes as f64, all_bytes).unwrap_or(0.0)).collect(),
+            path_shares: self
+                .path_bytes
+                .iter()
+                .map(|bytes| ratio(bytes.total() as f64, all_bytes).unwrap_or(0.0))
+                .collect(),
+            path_bytes: self.path_bytes,
             ccdf: ccdf(&latencies),
             timeline: self.timeline.finish(&priorities),
             priorities,
@@ -168,7 +175,7 @@ fn ccdf(latencies: &[u64]) -> Vec<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::{super::testing::*, *};
-    use crate::record::PathRow;
+    use crate::record::{LostBytes, PathRow};
 
     fn builder() -> CellBuilder {
         let params = vec![("bandwidth".to_owned(), "1 MB/s".to_owned())];
@@ -223,10 +230,15 @@ mod tests {
     #[test]
     fn sources_and_paths() {
         let of = |source, block: BlockRow| BlockRow { source, ..block };
-        let path = |block_bytes| PathRow { block_bytes, ..PathRow::default() };
+        let path = |source, repair| PathRow {
+            sent: SentBytes { source, repair, ..SentBytes::default() },
+            ..PathRow::default()
+        };
         let first = RunRecord {
             sources: vec!["audio".to_owned(), "video".to_owned(), "idle".to_owned()],
-            paths: vec![path(10), path(30)],
+            paths: vec![path(10, 0), path(20, 10)],
+            lost: LostBytes { restored: 3, never_regained: 1, ..LostBytes::default() },
+            wasted_bytes: 7,
             ..of_blocks(vec![of(0, block(0, 10)), of(1, block(0, 10)), of(1, lost(0)), of(9, lost(0))])
         };
         let cell = cell(&[(first.clone(), BoundFigures::default()), (first, BoundFigures::default())]);
@@ -236,6 +248,8 @@ mod tests {
             [(1.0, 2), (0.5, 2), (0.0, 0)]
         );
         assert_eq!(cell.path_shares, [0.25, 0.75]);
+        assert_eq!(cell.path_bytes[1], SentBytes { source: 40, repair: 20, ..SentBytes::default() });
+        assert_eq!((cell.lost.restored, cell.lost.total(), cell.wasted_bytes), (6, 8, 14));
     }
 
     #[test]

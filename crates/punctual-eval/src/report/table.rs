@@ -9,6 +9,7 @@ use super::{
     words::{Measure, known, measure, with_unit},
 };
 use crate::{
+    record::SentBytes,
     results::{Cell, Results, Stat},
     svg::escape,
 };
@@ -258,11 +259,21 @@ fn by_source(scene: &Scene<'_>, cells: &[&Cell]) -> String {
         }
         for n in 0..paths {
             let share = cell.path_shares.get(n).filter(|share| !share.is_nan());
-            let _ = write!(html, "<td>{}</td>", share.map_or("–".into(), |share| percent(*share)));
+            let kinds = cell.path_bytes.get(n).map(by_kind).unwrap_or_default();
+            let text = share.map_or("–".into(), |share| percent(*share));
+            let _ = write!(html, "<td title=\"{kinds}\">{text}</td>");
         }
         html.push_str("</tr>\n");
     }
     html + "</tbody></table></div>"
+}
+
+/// What of a path's bytes was what.
+fn by_kind(sent: &SentBytes) -> String {
+    let SentBytes { source, resent, copied, repair } = *sent;
+    let share = |bytes: u64| percent(bytes as f64 / sent.total().max(1) as f64);
+    let kinds = [(source, "for the first time"), (resent, "again"), (copied, "as copies"), (repair, "as repair data")];
+    kinds.map(|(bytes, what)| format!("{} {what}", share(bytes))).join(", ")
 }
 
 /// A measure, with an axis along the columns, and contenders by the other axes along the rows.

@@ -1,7 +1,10 @@
 use std::collections::BTreeMap;
 
 use super::page;
-use crate::results::{Cell, Figure, FigureKind, PriorityCell, Results, Stat, Timeline, Verdict};
+use crate::{
+    record::{LostBytes, SentBytes},
+    results::{Cell, Figure, FigureKind, PriorityCell, Results, Stat, Timeline, Verdict},
+};
 
 fn stat(mean: f64) -> Stat {
     Stat { mean, half_width: 0.01, min: mean - 0.02, max: mean + 0.02, n: 10 }
@@ -31,6 +34,9 @@ fn cell(contender: &str, best: f64, x: f64) -> Cell {
         sources: vec!["camera".into(), "sensor".into()],
         on_time_by_source: vec![stat(share), Stat::default()],
         path_shares: vec![0.7, 0.3],
+        path_bytes: vec![SentBytes { source: 60, repair: 10, ..SentBytes::default() }; 2],
+        lost: LostBytes::default(),
+        wasted_bytes: 0,
         ccdf: vec![(5.0, 0.9), (20.0, never.max(0.1)), (90.0, never), (f64::INFINITY, 0.0)],
         timeline: Timeline {
             on_time: vec![vec![share, f64::NAN, 1.0], vec![share, share, 0.5]],

@@ -14,7 +14,7 @@ use std::{
 use self::table::{Column, Kind, Table, Value};
 use crate::{
     measure::{BoundFigures, MEASURES},
-    record::{BlockRow, Ending, RunRecord},
+    record::{BlockRow, Ending, PathRow, RunRecord, SentBytes},
 };
 
 /// Of which run rows are.
@@ -132,6 +132,16 @@ impl<W: Write + Send> RunsFile<W> {
             Column::new("blocks", Kind::Integer, false),
             Column::new("duration_ns", Kind::Integer, false),
             Column::new("events", Kind::Integer, false),
+            Column::new("source_bytes", Kind::Integer, false),
+            Column::new("resent_bytes", Kind::Integer, false),
+            Column::new("copied_bytes", Kind::Integer, false),
+            Column::new("repair_bytes", Kind::Integer, false),
+            Column::new("wasted_bytes", Kind::Integer, false),
+            Column::new("restored_bytes", Kind::Integer, false),
+            Column::new("resend_regained_bytes", Kind::Integer, false),
+            Column::new("copy_regained_bytes", Kind::Integer, false),
+            Column::new("never_regained_bytes", Kind::Integer, false),
+            Column::new("paths", Kind::Text, false),
             Column::new("bound_on_time", Kind::Integer, false),
             Column::new("bound_up_to_priority", Kind::Text, false),
             Column::new("bound_weighted", Kind::Double, false),
@@ -142,7 +152,8 @@ impl<W: Write + Send> RunsFile<W> {
 
     /// Adds a run; `values` are those of [`MEASURES`], in their order. The caller keeps to an order of runs.
     ///
-    /// What has no value is null, what is infinite stays so. The bound by priority is JSON, such as `{"0":12,"1":30}`.
+    /// What has no value is null, what is infinite stays so. The bound by priority is JSON, such as `{"0":12,"1":30}`, and so are
+    /// the paths: a list of what is sent on each, such as `[{"source":9000,"resent":0,"copied":0,"repair":1000}]`.
     ///
     /// # Errors
     ///
@@ -157,10 +168,26 @@ impl<W: Write + Send> RunsFile<W> {
     ) -> io::Result<()> {
         let by_priority = bound.up_to_priority.iter().map(|(priority, blocks)| format!("\"{priority}\":{blocks}"));
         let by_priority = format!("{{{}}}", by_priority.collect::<Vec<_>>().join(","));
+        let path = |path: &PathRow| {
+            let SentBytes { source, resent, copied, repair } = path.sent;
+            format!("{{\"source\":{source},\"resent\":{resent},\"copied\":{copied},\"repair\":{repair}}}")
+        };
+        let paths = format!("[{}]", record.paths.iter().map(path).collect::<Vec<_>>().join(","));
+        let (sent, lost) = (record.sent(), record.lost);
         let figures = [
             Value::from(record.blocks.len() as u64),
             record.duration.into(),
             record.events.into(),
+            sent.source.into(),
+            sent.resent.into(),
+            sent.copied.into(),
+            sent.repair.into(),
+            record.wasted_bytes.into(),
+            lost.restored.into(),
+            lost.resend_regained.into(),
+            lost.copy_regained.into(),
+            lost.never_regained.into(),
+            Value::Text(&paths),
             bound.on_time.into(),
             Value::Text(&by_priority),
             Value::Double(Some(bound.weighted)),

@@ -18,8 +18,19 @@ use crate::registry::{Registry, UnknownName};
 pub(crate) const OWN: &str = "own";
 
 /// What every source may have, whatever its kind.
-const COMMON: &[&str] =
-    &["name", "start", "stop", "copies", "deadline", "priority", "ordered", "depends", "on-off", "hand-over"];
+const COMMON: &[&str] = &[
+    "name",
+    "start",
+    "stop",
+    "copies",
+    "deadline",
+    "priority",
+    "ordered",
+    "depends",
+    "on-off",
+    "hand-over",
+    "redundancy",
+];
 
 /// A source of a kind that was [registered](Registry::workload).
 #[derive(Debug, Clone, PartialEq)]

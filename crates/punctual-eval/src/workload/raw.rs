@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     plan,
-    units::{BitRate, Size, Time},
+    units::{BitRate, Mode, Size, Time},
 };
 
 /// Every key there is.
@@ -33,6 +33,7 @@ pub(super) struct Raw {
     depends: Option<Depends>,
     on_off: Option<OnOff>,
     hand_over: Option<HandOver>,
+    redundancy: Option<Mode>,
     size: Option<Distribution<Size>>,
     every: Option<Distribution<Time>>,
     count: Option<u64>,
@@ -240,6 +241,7 @@ impl Source {
                 queue: hand_over.queue.map(|size| size.0),
                 blocking: hand_over.blocking,
             }),
+            redundancy: raw.redundancy.map(|mode| mode.0),
             traffic,
         };
         source.check()?;

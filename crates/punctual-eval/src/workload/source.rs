@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use punctual_proto::Redundancy;
 use serde::{Deserialize, Deserializer, de};
 
 use super::{dist::Distribution, error::Problem, gop::Gop, own::Own, raw::Raw};
@@ -37,6 +38,8 @@ pub struct Source {
     pub on_off: Option<OnOff>,
     /// How blocks reach the transport.
     pub hand_over: HandOver,
+    /// How its blocks are protected against loss; as `[session]` says if `None`.
+    pub redundancy: Option<Redundancy>,
     /// What it sends.
     pub traffic: Traffic,
 }

@@ -1,5 +1,7 @@
 use std::{fs, time::Duration};
 
+use punctual_proto::Redundancy;
+
 use super::*;
 use crate::plan::{Bulk as PlannedBulk, HandOver, Plan};
 
@@ -362,6 +364,8 @@ fn the_example_of_the_documentation_works() {
     assert_eq!(plan.sources[bulk].name, "download");
     for (index, source) in (0..).zip(&plan.sources[..bulk]) {
         assert!(plan.blocks.iter().any(|block| block.source == index), "{} sends nothing", source.name);
+        let redundancy = source.name.starts_with("sensor").then_some(Redundancy::Fec);
+        assert_eq!(source.redundancy, redundancy, "{}", source.name);
     }
 }
 
@@ -376,6 +380,7 @@ fn refusals_say_what_would_do() {
             "`fps` means nothing for a source of kind `messages`, whose own keys are size, every",
         ),
         ("kind = 'bulk'\ndeadline = '1s'", "`deadline` means nothing for a source of kind `bulk`"),
+        ("size = 1\nevery = 1\nredundancy = 'much'", "no mode of redundancy is called `much`"),
         ("kind = 'movie'", "unknown variant `movie`, expected one of `messages`, `video`"),
         ("sise = 1\nevery = 1", "unknown field `sise`, expected one of"),
         ("size = 0\nevery = 1", "`size`: 0 bytes are no block"),

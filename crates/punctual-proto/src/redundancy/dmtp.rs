@@ -48,3 +48,38 @@ impl Policy for Dmtp {
         self.losses.push_back(fate.lost as f64 / fate.sent.max(1) as f64);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::multipath::PathId;
+
+    fn repairs(dmtp: &mut Dmtp, sources: usize) -> usize {
+        dmtp.repairs(&GroupView {
+            now: Instant::now(),
+            sources: &[(PathId(0), sources)],
+            repair_path: PathId(0),
+            losses: &[],
+            priority: 0,
+            largest_block: sources,
+            reached: 1.0,
+            rtt: Duration::from_millis(50),
+        })
+    }
+
+    #[test]
+    fn the_worst_of_a_window_up_to_the_cap() {
+        let mut dmtp = Dmtp::new(CAP.default);
+        let fate = |lost| GroupFate { at: Instant::now(), sent: 20, lost };
+        assert_eq!(repairs(&mut dmtp, 20), 0, "it adapts by its own groups only");
+        dmtp.on_fate(&fate(4));
+        (1..WINDOW).for_each(|_| dmtp.on_fate(&fate(1)));
+        assert_eq!(repairs(&mut dmtp, 20), 5, "5 of 25 are a fifth");
+        dmtp.on_fate(&fate(1));
+        assert_eq!(repairs(&mut dmtp, 18), 1);
+        dmtp.on_fate(&fate(15));
+        assert_eq!(repairs(&mut dmtp, 20), 10, "half as many at most");
+    }
+}

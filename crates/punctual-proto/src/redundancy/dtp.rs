@@ -33,3 +33,42 @@ impl Policy for Dtp {
         self.fates.push_back((fate.at, fate.lost as f64 / fate.sent.max(1) as f64));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{super::Losses, *};
+    use crate::multipath::PathId;
+
+    const A: PathId = PathId(0);
+    const RTT: Duration = Duration::from_millis(50);
+
+    fn repairs(dtp: &mut Dtp, now: Instant, losses: &Losses) -> usize {
+        let (sources, losses) = ([(A, 20)], [(A, losses)]);
+        dtp.repairs(&GroupView {
+            now,
+            sources: &sources,
+            repair_path: A,
+            losses: &losses,
+            priority: 0,
+            largest_block: 20,
+            reached: 1.0,
+            rtt: RTT,
+        })
+    }
+
+    #[test]
+    fn the_worst_group_of_eight_round_trips_or_the_mean() {
+        let start = Instant::now();
+        let mut losses = Losses::default();
+        (0..4_000).for_each(|i| losses.note(i % 10 == 9));
+        let mut dtp = Dtp::default();
+        assert_eq!(repairs(&mut dtp, start, &losses), 2 + 1, "a little over a tenth of 20, rounded up");
+        dtp.on_fate(&GroupFate { at: start, sent: 20, lost: 8 });
+        dtp.on_fate(&GroupFate { at: start + RTT, sent: 20, lost: 4 });
+        assert_eq!(repairs(&mut dtp, start + RTT * 8, &losses), 8);
+        assert_eq!(repairs(&mut dtp, start + RTT * 9, &losses), 4, "the worst is too long ago");
+        assert_eq!(repairs(&mut dtp, start + RTT * 10, &losses), 3);
+    }
+}

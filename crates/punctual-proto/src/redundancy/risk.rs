@@ -81,7 +81,7 @@ mod tests {
         let mut left = 0;
         for _ in 0..20_000 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            if left == 0 && (state >> 33) % u64::from(each * burst) == 0 {
+            if left == 0 && (state >> 33).is_multiple_of(u64::from(each * burst)) {
                 left = burst;
             }
             losses.note(left > 0);

@@ -6,7 +6,10 @@ use parquet::{
 };
 
 use super::*;
-use crate::measure::{MeasureConfig, Run};
+use crate::{
+    measure::{MeasureConfig, Run},
+    record::LostBytes,
+};
 
 fn axes() -> Vec<String> {
     vec!["bandwidth".to_owned(), "size".to_owned()]
@@ -39,7 +42,17 @@ fn record() -> RunRecord {
     };
     let lost = BlockRow { ending: Ending::DependencyDropped, ..BlockRow::default() };
     let sources = vec!["audio".to_owned(), "video".to_owned()];
-    RunRecord { blocks: vec![on_time, lost], sources, duration: 60, events: 7, ..RunRecord::default() }
+    let path = |source| PathRow { sent: SentBytes { source, repair: 5, ..SentBytes::default() }, ..PathRow::default() };
+    RunRecord {
+        blocks: vec![on_time, lost],
+        sources,
+        paths: vec![path(1), path(2)],
+        lost: LostBytes { restored: 11, resend_regained: 12, copy_regained: 13, never_regained: 14 },
+        wasted_bytes: 15,
+        duration: 60,
+        events: 7,
+        ..RunRecord::default()
+    }
 }
 
 fn bound() -> BoundFigures {
@@ -118,6 +131,12 @@ fn runs_have_every_measure() {
     assert!(MEASURES.iter().all(|measure| row.contains_key(measure.key)));
     assert_eq!(row["size"], Field::Str("200 KB".to_owned()));
     assert_eq!(row["blocks"], Field::Long(2));
+    assert_eq!([&row["source_bytes"], &row["repair_bytes"]], [&Field::Long(3), &Field::Long(10)]);
+    let fates = ["restored", "resend_regained", "copy_regained", "never_regained", "wasted"];
+    assert_eq!(fates.map(|fate| row[&format!("{fate}_bytes")].clone()), [11, 12, 13, 14, 15].map(Field::Long));
+    let paths =
+        "[{\"source\":1,\"resent\":0,\"copied\":0,\"repair\":5},{\"source\":2,\"resent\":0,\"copied\":0,\"repair\":5}]";
+    assert_eq!(row["paths"], Field::Str(paths.to_owned()));
     assert_eq!(row["bound_on_time"], Field::Long(1));
     assert_eq!(row["bound_up_to_priority"], Field::Str("{\"0\":0,\"2\":1}".to_owned()));
     assert_eq!(row["bound_weighted"], Field::Double(0.5));
