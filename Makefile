@@ -35,7 +35,7 @@ licences: ## licences of all dependencies against deny.toml
 	python3 scripts/licences.py
 
 bench: ## micro-benchmarks
-	$(CARGO) bench --workspace
+	$(CARGO) bench --workspace --features punctual-proto/fuzzing
 
 fuzz: ## fuzz every parser, SECONDS=300 each (default 60)
 	bash fuzz/run.sh $(SECONDS)

@@ -6,6 +6,8 @@
 //!
 //! The code wants equal lengths, and datagrams differ in theirs. So each symbol becomes a **shard**: its length in two bytes,
 //! the symbol, and zeros up to the length all the shards of its group have. Only repairs travel as shards.
+//!
+//! The library makes its tables when it is first used in a process, for a group of more than one symbol: 8 MiB, in about 8 ms.
 
 mod engine;
 
@@ -170,5 +172,7 @@ impl Code {
     }
 }
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 #[cfg(test)]
 mod tests;

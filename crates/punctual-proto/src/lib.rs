@@ -69,9 +69,11 @@ pub use observe::{FragmentArrived, FragmentKind, FragmentSent, Observer, Observe
 pub use session::Session;
 pub use stats::{PathStats, SessionStats};
 
-/// What takes in anything, for the targets in `/fuzz`: not part of the API.
+/// What takes in anything, for the targets in `/fuzz`, and what is measured by itself, for benchmarks: not part of the API.
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing {
+    #[cfg(feature = "fuzzing")]
+    pub use crate::fec::fuzzing::*;
     pub use crate::{frame::fuzzing::*, receive::fuzzing::*};
 }
