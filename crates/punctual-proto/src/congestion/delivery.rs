@@ -16,6 +16,7 @@ struct Sent {
     /// When the packet left whose delivery that was.
     first_sent: Instant,
     app_limited: bool,
+    plain: bool,
 }
 
 /// What an acknowledged packet tells.
@@ -29,6 +30,8 @@ pub(super) struct Sample {
     pub(super) interval: Duration,
     /// It left when there was little to send.
     pub(super) app_limited: bool,
+    /// It left while we sent no faster than is delivered.
+    pub(super) plain: bool,
 }
 
 /// Packets under way, and what has been delivered.
@@ -71,7 +74,8 @@ impl Delivery {
         self.in_flight
     }
 
-    pub(super) fn on_sent(&mut self, now: Instant, bytes: u64, pn: u64) {
+    /// A packet leaves; `plain`: at a time when we send no faster than is delivered.
+    pub(super) fn on_sent(&mut self, now: Instant, bytes: u64, pn: u64, plain: bool) {
         if self.in_flight == 0 {
             // After a pause the clock of deliveries starts anew.
             self.first_sent = now;
@@ -89,6 +93,7 @@ impl Delivery {
             delivered_at: self.delivered_at,
             first_sent: self.first_sent,
             app_limited: self.delivered <= self.app_limited_until,
+            plain,
         });
     }
 
@@ -116,12 +121,14 @@ impl Delivery {
             rate: (self.delivered - packet.delivered) as f64 / interval.as_secs_f64().max(1e-9),
             interval,
             app_limited: packet.app_limited,
+            plain: packet.plain,
         })
     }
 
-    pub(super) fn on_lost(&mut self, bytes: u64, pn: u64) {
+    /// A packet is lost; whether it left plainly.
+    pub(super) fn on_lost(&mut self, bytes: u64, pn: u64) -> bool {
         self.in_flight = self.in_flight.saturating_sub(bytes);
-        self.take(pn);
+        self.take(pn).is_some_and(|packet| packet.plain)
     }
 
     /// The engine's own count is the authority: it forgets some packets in silence.

@@ -17,6 +17,9 @@ const SHARE: u32 = 16;
 const PACKETS: f64 = 4.0;
 /// A queue that after so many rounds of making room
 const STUBBORN_ROUNDS: u32 = 5;
+/// (or this many, if others filled it within so many rounds)
+const STUBBORN_AGAIN: u32 = 1;
+const LATELY: u32 = 100;
 /// has not shrunk below this share of what it was is somebody else's.
 const STUBBORN_SHARE: f64 = 0.7;
 /// Rounds from one look at what is there without us to the next,
@@ -32,7 +35,10 @@ const LOOK: u32 = 3;
 enum State {
     Empty,
     /// For how many rounds it has stood while we made room, and how long it was in the first.
-    Stands { rounds: u32, first: Duration },
+    Stands {
+        rounds: u32,
+        first: Duration,
+    },
     /// Others fill it.
     Shared {
         /// The shortest round trip seen when we made room.
@@ -69,6 +75,8 @@ pub(super) struct Standing {
     last_round: Option<Duration>,
     marked: bool,
     state: State,
+    /// Rounds since others filled the queue.
+    since_shared: u32,
 }
 
 impl Default for Standing {
@@ -80,6 +88,7 @@ impl Default for Standing {
             last_round: None,
             marked: false,
             state: State::Empty,
+            since_shared: u32::MAX,
         }
     }
 }
@@ -135,6 +144,11 @@ impl Standing {
         }
     }
 
+    /// Whether others have filled it of late.
+    pub(super) fn lately_shared(&self) -> bool {
+        self.since_shared <= LATELY
+    }
+
     /// Whether a queue of our own stands: what it is served at is the path's rate.
     pub(super) fn is_ours(&self) -> bool {
         matches!(self.state, State::Stands { .. })
@@ -148,11 +162,14 @@ impl Standing {
         let queue = shortest.saturating_sub(rtt);
         let before = self.last_round.replace(shortest).unwrap_or(shortest);
         let floor = FLOOR.max(rtt / SHARE).max(packet_time.mul_f64(PACKETS));
+        let patience = if self.lately_shared() { STUBBORN_AGAIN } else { STUBBORN_ROUNDS };
         self.state = match self.state {
             _ if queue <= floor && !marked => State::Empty,
             State::Empty => State::Stands { rounds: 0, first: queue },
             State::Stands { rounds: 0, .. } if made_room => State::Stands { rounds: 1, first: queue },
-            State::Stands { rounds: STUBBORN_ROUNDS.., first } if queue >= first.mul_f64(STUBBORN_SHARE) && !marked => {
+            State::Stands { rounds, first }
+                if rounds >= patience && queue >= first.mul_f64(STUBBORN_SHARE) && !marked =>
+            {
                 State::Shared { without_us: shortest, look: Look::Since(0) }
             }
             State::Stands { rounds, first } if made_room => State::Stands { rounds: rounds + 1, first },
@@ -173,5 +190,7 @@ impl Standing {
                 State::Shared { without_us: without_us.min(shortest), look }
             }
         };
+        let shared = matches!(self.state, State::Shared { .. });
+        self.since_shared = if shared { 0 } else { self.since_shared.saturating_add(1) };
     }
 }

@@ -5,13 +5,15 @@
 //! differences that deadlines ask for:
 //!
 //! - **It watches the delay.** Start-up ends where trains of packets tell that the path's rate is reached, or at the first
-//!   standing queue. A queue that stands for a whole round tells the path's rate, and is drained at once. There is no periodic starvation
-//!   to find the empty path's RTT: a queue that will not shrink is taken for the path's new length.
+//!   standing queue. A queue that stands for a whole round tells the path's rate, and is drained at once; each flow keeps no more than a few packets in
+//!   it, so that those with most of the path give way to others of their kind.
+//! - **It knows whose queue it is** ([`Standing`]). One that will not go although we make room is filled by others, and then we hold
+//!   our own in it by a window of our own ([`Contest`]), and look every so often whether they have gone.
 //! - **It probes gently** ([`PROBE_UP`]), only when there is data that could use more, and further as long as it finds more.
+//! - **It tells losses apart** ([`Losses`]): what a path loses however little is sent is made up for; what more is lost, is ours.
 //! - **It repeats.** Nothing is drawn from a random generator, so virtual-time runs are equal to the byte.
 //!
-//! Loss by itself says little about congestion on the paths we are for, so it is answered only when much is lost
-//! ([`LOSS_LIMIT`]) over a round.
+//! What was weighed, and measured, is in `docs/congestion.md`.
 
 use std::{
     any::Any,
@@ -26,7 +28,7 @@ use noq_proto::{
 };
 
 use super::{
-    contest::Contest,
+    contest::{Contest, Round},
     delivery::{Delivery, Sample},
     dispersion::{Bursts, Busy},
     losses::Losses,
@@ -58,7 +60,17 @@ const FOUND: f64 = 1.04;
 const PROBE_DOWN: f64 = 0.9;
 /// Rounds from probe to probe (BBR's gain cycle has eight phases).
 const CYCLE: u32 = 8;
-const SHARED_CYCLE: u32 = 8;
+/// So many packets of ours may stand in the queue before we go slower, by at most so much;
+const OWN_PACKETS: f64 = 2.0;
+const MOST_SLOWER: f64 = 0.1;
+/// with more of them the path is full, and a probe would find nothing.
+const FULL_PACKETS: f64 = 4.0;
+/// Beside others that fill the queue the window says what we send, and the rate only spreads it: by so much it is faster.
+const SHARED_GAIN: f64 = 1.1;
+/// The window was used if so much of it was.
+const USED: f64 = 0.8;
+/// The most loss that we make up for by sending more.
+const MOST_MADE_UP_FOR: f64 = 0.4;
 /// How long the best delivery rate is believed, in rounds (BBR).
 const RATE_MEMORY: u64 = 10;
 /// What is left of the rate after congestion that loss has told.
@@ -77,10 +89,6 @@ const FALLEN: f64 = 0.8;
 const BEST_MEMORY: Duration = Duration::from_secs(10);
 /// The smallest window, in packets (RFC 9002 has 2; acknowledgements come for every second packet).
 const MIN_WINDOW_PACKETS: u64 = 4;
-
-fn tune(name: &str, default: f64) -> f64 {
-    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
-}
 
 /// Builds [`Steady`] controllers.
 #[derive(Debug, Clone)]
@@ -182,8 +190,18 @@ impl Steady {
         Some(self.rate()? * self.standing.rtt()?.as_secs_f64())
     }
 
-    fn shared(&self) -> bool {
-        matches!(self.standing.queue(), Queue::Shared(_))
+    /// Whether we send no faster than is delivered, so that what is lost is lost by the path itself. In between we make up for
+    /// that; if we always did, a policer's losses would be made up for by more of them.
+    fn is_plain(&self) -> bool {
+        matches!(
+            (self.phase, self.standing.queue()),
+            (Phase::Startup, _) | (Phase::Cruise(_), Queue::Stands) | (Phase::Cruise(1 | 2 | CYCLE), Queue::Empty)
+        )
+    }
+
+    /// The share of packets that we send on top, because the path loses it by itself.
+    fn made_up_for(&self) -> f64 {
+        if self.is_plain() { 0.0 } else { self.losses.by_itself().min(MOST_MADE_UP_FOR) }
     }
 
     fn gain(&self) -> f64 {
@@ -198,13 +216,12 @@ impl Steady {
         }
     }
 
-    /// How much faster or slower to go so that so many of our packets wait in the queue: all of our kind together then have
-    /// equal rates, as each sees the same queue (Vegas).
+    /// How much slower to go so that no more than so many of our packets wait in the queue. All of our kind see the same queue,
+    /// so that those with more than their share have more packets in it, and give way (Vegas).
     fn balance(&self) -> f64 {
         let Some(bdp) = self.bdp() else { return 1.0 };
-        let own = tune("OWN", 2.0);
-        let excess = (own - self.own_queue()) * self.mtu as f64 / bdp;
-        1.0 + excess.clamp(-tune("SLOWER", 0.1), tune("FASTER", 0.05))
+        let excess = (self.own_queue() - OWN_PACKETS) * self.mtu as f64 / bdp;
+        1.0 - excess.clamp(0.0, MOST_SLOWER)
     }
 
     /// Packets of ours that stood in the queue all of the last round.
@@ -239,6 +256,9 @@ impl Steady {
             for (_, rate) in &mut self.rates {
                 *rate *= LOSS_BACKOFF;
             }
+            if self.phase == Phase::Startup {
+                self.phase = Phase::Cruise(1);
+            }
         }
         self.next_phase();
         self.round_app_limited = false;
@@ -256,21 +276,30 @@ impl Steady {
         }
         self.standing.end_round(made_room, Duration::from_secs_f64(packet_time));
         match (self.standing.without_us(), &mut self.contest) {
-            (None, contest) => *contest = None,
-            (Some(_), contest @ None) => *contest = Some(Contest::new(self.held)),
-            (Some(without_us), Some(contest)) if before != Queue::Stands => {
-                let cap = tune("CAP", 2.0) * self.rates.front().map_or(0.0, |r| r.1) * without_us.as_secs_f64();
-                let cap = cap.max((MIN_WINDOW_PACKETS * self.mtu) as f64);
-                let used = self.round_most as f64 >= 0.8 * contest.window();
-                contest.end_round(used, self.losses.by_itself(), cap, self.mtu);
+            (None, contest) => {
+                if !self.standing.lately_shared() {
+                    *contest = None;
+                }
             }
+            (Some(_), contest @ None) => *contest = Some(Contest::new(self.held)),
+            (Some(without_us), Some(contest)) if before != Queue::Stands => contest.end_round(&Round {
+                now: self.delivery.delivered_at(),
+                used: self.round_most as f64 >= USED * contest.window() as f64,
+                usual_loss: self.losses.by_itself(),
+                held: self.rates.front().map_or(0.0, |&(_, rate)| rate) * without_us.as_secs_f64(),
+                stretch: self
+                    .standing
+                    .rtt()
+                    .map_or(1.0, |rtt| self.last_rtt.as_secs_f64() / rtt.as_secs_f64().max(1e-6)),
+                mtu: self.mtu,
+            }),
             _ => {}
         }
     }
 
     fn learn_from_dispersion(&mut self) {
         let served = self.busy.take(BUSY_PACKETS * self.mtu);
-        if let Some(served) = served.filter(|_| self.standing.is_ours()) {
+        if let Some(served) = served.filter(|_| self.standing.is_ours() && !self.standing.lately_shared()) {
             // What the path served while it had a queue is what it can serve, however little there was to send.
             self.rates.retain(|&(_, rate)| rate <= served);
             self.rates.push_back((self.round, served));
@@ -278,6 +307,7 @@ impl Steady {
         } else if let Some(more) = self.bursts.rate(self.delivery.delivered_at())
             && self.standing.queue() == Queue::Empty
             && self.phase != Phase::Startup
+            && self.round_app_limited
         {
             // A path that is seldom full shows in bursts what it could carry. Not all at once: they are short.
             let now = self.rate().unwrap_or_default();
@@ -295,7 +325,6 @@ impl Steady {
         let stands = queue == Queue::Stands;
         let found = self.phase == Phase::Cruise(0) && rate >= FOUND * self.probed_from;
         let eager = self.has_fallen() && queue == Queue::Empty && !self.round_app_limited;
-        let cycle = if self.shared() { SHARED_CYCLE } else { CYCLE };
         self.climb = if found { (self.climb + 1).min(PROBE_UP.len() - 1) } else { usize::from(eager) };
         self.probed_from = rate;
         let startup_is_over = self.phase == Phase::Startup && self.startup_is_over();
@@ -310,13 +339,10 @@ impl Steady {
             Phase::Cruise(rounds) if eager && rounds > 1 => Phase::Cruise(0),
             // With nothing more to send, a probe would find nothing.
             Phase::Cruise(rounds)
-                if rounds + 1 >= cycle
-                    && !self.round_app_limited
-                    && !stands
-                    && self.own_queue() <= tune("PROBE_OWN", 4.0) =>
+                if rounds + 1 >= CYCLE && !self.round_app_limited && !stands && self.own_queue() <= FULL_PACKETS =>
             {
                 Phase::Cruise(0)
-            },
+            }
             Phase::Cruise(rounds) => Phase::Cruise((rounds + 1).min(CYCLE)),
         };
     }
@@ -354,7 +380,6 @@ impl Steady {
     pub(super) fn acked(&mut self, now: Instant, sent: Instant, bytes: u64, pn: u64, app_limited: bool) {
         self.round_most = self.round_most.max(self.delivery.in_flight());
         let sample = self.delivery.on_ack(now, sent, bytes, pn, app_limited);
-        self.losses.on_ack();
         self.standing.on_rtt(now.saturating_duration_since(sent), now);
         self.last_rtt = now.saturating_duration_since(sent);
         if let Some(contest) = &mut self.contest {
@@ -366,6 +391,9 @@ impl Steady {
             self.busy.on_ack(sent, now, bytes, rtt);
         }
         let Some(sample) = sample else { return };
+        if sample.plain {
+            self.losses.on_ack();
+        }
         self.round_app_limited |= sample.app_limited;
         self.learn_rate(&sample);
         if sample.delivered >= self.round_ends {
@@ -379,7 +407,8 @@ impl Steady {
 
 impl Controller for Steady {
     fn on_packet_sent(&mut self, now: Instant, bytes: u16, pn: u64) {
-        self.delivery.on_sent(now, u64::from(bytes), pn);
+        let plain = self.is_plain();
+        self.delivery.on_sent(now, u64::from(bytes), pn, plain);
     }
 
     fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, pn: u64, app_limited: bool, _: &RttEstimator) {
@@ -400,8 +429,9 @@ impl Controller for Steady {
     }
 
     fn on_packet_lost(&mut self, lost_bytes: u16, pn: u64, _: Instant) {
-        self.delivery.on_lost(u64::from(lost_bytes), pn);
-        self.losses.on_lost();
+        if self.delivery.on_lost(u64::from(lost_bytes), pn) {
+            self.losses.on_lost();
+        }
         if let (Some(contest), Some(without_us)) = (&mut self.contest, self.standing.without_us()) {
             contest.on_lost(self.last_rtt, without_us, u64::from(lost_bytes));
         }
@@ -418,7 +448,7 @@ impl Controller for Steady {
             (Queue::Stands, _) => (QUEUED_WINDOW.0, QUEUED_WINDOW.1, rtt),
             (_, Phase::Startup) => (STARTUP_GAIN, MIN_WINDOW_PACKETS, rtt),
             (Queue::Shared(_), _) => {
-                return self.contest.as_ref().map_or(0.0, Contest::window) as u64 + MIN_WINDOW_PACKETS * self.mtu;
+                return self.contest.as_ref().map_or(0, Contest::window) + MIN_WINDOW_PACKETS * self.mtu;
             }
             (Queue::Empty, _) => (WINDOW_GAIN, MIN_WINDOW_PACKETS, rtt),
         };
@@ -435,10 +465,10 @@ impl Controller for Steady {
             let base = if self.phase == Phase::Startup { rate.max(start) } else { rate };
             let wanted = match (self.standing.queue(), &self.contest) {
                 (Queue::Shared(without_us), Some(contest)) => {
-                    1.1 * base.max(contest.window() / self.last_rtt.max(without_us).as_secs_f64())
+                    SHARED_GAIN * base.max(contest.window() as f64 / self.last_rtt.max(without_us).as_secs_f64())
                 }
                 _ => self.gain() * base,
-            } / (1.0 - self.losses.by_itself());
+            } / (1.0 - self.made_up_for());
             let paced = match self.trains.rate().filter(|_| self.phase == Phase::Startup) {
                 // What has been delivered has been delivered, whatever trains say.
                 Some(train) => wanted.min(train.max(rate)),
