@@ -5,6 +5,7 @@
 //! rate = "12 MB/s"                                  # or in steps: [["0s", "12 MB/s"], ["5s", "4 MB/s"]]
 //! delay = "2.5ms"                                   # one way; or in steps
 //! loss = "1 %"                                      # or { mean = "5 %", burst = 8 }, or in steps
+//! policer = { rate = "20 Mbit/s", burst = "64 KB" } # drops what is more
 //! queue = { bdp = 1.0 }                             # or "64 KB"; without it, one bandwidth-delay product
 //! cross = [{ rate = "1 Mbit/s", packet = 1200 }]    # traffic of others
 //! back = { loss = 0 }                               # where the way back differs; otherwise it is like the way there
@@ -16,7 +17,7 @@
 use std::time::Duration;
 
 use punctual_sim::{
-    Corruption, CorruptionSite, GilbertElliott, Jitter, LinkSpec, Loss, Queue, Rate, Reordering, Schedule,
+    Corruption, CorruptionSite, GilbertElliott, Jitter, LinkSpec, Loss, Policer, Queue, Rate, Reordering, Schedule,
     trace::{Opportunities, aitrans_link},
 };
 use serde::{Deserialize, Deserializer, de};
@@ -70,6 +71,7 @@ pub struct DirectionSpec {
     delay: Option<Steps<Time>>,
     jitter: Option<JitterSpec>,
     loss: Option<Steps<LossSpec>>,
+    policer: Option<PolicerSpec>,
     queue: Option<QueueSpec>,
     corruption: Option<Share>,
     reordering: Option<ReorderingSpec>,
@@ -130,6 +132,13 @@ enum JitterSpec {
     Uniform(Time),
     Exponential(Time),
     Normal { mean: Time, deviation: Time },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PolicerSpec {
+    rate: BitRate,
+    burst: Size,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
@@ -241,6 +250,9 @@ impl DirectionSpec {
         }
         if let Some(spec) = self.reordering {
             link.reordering = Reordering { probability: spec.probability.0, delay: spec.delay.0 };
+        }
+        if let Some(policer) = self.policer {
+            link.policer = Some(Policer { rate: policer.rate.0.round() as u64, burst: policer.burst.0 });
         }
         link.duplication = self.duplication.map_or(link.duplication, |share| share.0);
         link.ecn_threshold = self.ecn_threshold.map(|size| size.0).or(link.ecn_threshold);

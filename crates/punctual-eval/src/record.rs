@@ -89,6 +89,9 @@ pub struct PathRow {
     pub offered: u64,
     /// Packets lost at random.
     pub lost: u64,
+    /// Packets a policer dropped.
+    #[serde(default)]
+    pub policed: u64,
     /// Packets the queue had no room for.
     pub overflowed: u64,
     /// Packets delivered damaged.

@@ -13,6 +13,7 @@ use rand::RngExt;
 use crate::{
     log::{DropCause, LinkEvent},
     loss::{LossState, chance},
+    policer::Bucket,
     rate::{Rate, Serializer},
     rng::{Purpose, Random, generator},
     spec::{CorruptionSite, LinkSpec},
@@ -50,6 +51,8 @@ pub struct LinkCounters {
     pub marked: u64,
     /// Packets lost at random.
     pub lost: u64,
+    /// Packets that a policer dropped.
+    pub policed: u64,
     /// Packets that found the queue full.
     pub overflowed: u64,
     /// Packets larger than the MTU.
@@ -80,7 +83,7 @@ pub struct CrossCounters {
 impl LinkCounters {
     /// Packets that did not come out, for whatever reason.
     pub fn dropped(&self) -> u64 {
-        self.lost + self.overflowed + self.oversized + self.died
+        self.lost + self.policed + self.overflowed + self.oversized + self.died
     }
 }
 
@@ -99,7 +102,7 @@ impl LinkCounters {
 /// assert!(link.poll(ms(30)).is_some()); // and 20 ms to get there.
 /// ```
 ///
-/// A packet passes, in this order: death, MTU, ECN mark and room in the queue as it is offered; serialisation; then
+/// A packet passes, in this order: death, MTU, policer, ECN mark and room in the queue as it is offered; serialisation; then
 /// loss, duplication, corruption, jitter and reordering as it goes onto the wire (a packet lost on the air has had its
 /// share of the capacity); and the wire's delay.
 ///
@@ -115,6 +118,7 @@ pub struct Link {
     ideal: bool,
     /// The time from which schedules and traces count.
     origin: Duration,
+    bucket: Bucket,
     serializer: Serializer,
     queue: VecDeque<Packet>,
     queue_bytes: u64,
@@ -141,6 +145,7 @@ impl Link {
             alive: true,
             ideal: false,
             origin: Duration::ZERO,
+            bucket: Bucket::default(),
             serializer: Serializer::default(),
             queue: VecDeque::new(),
             queue_bytes: 0,
@@ -162,6 +167,7 @@ impl Link {
         self.advance(now);
         self.ideal = false;
         self.origin = now;
+        self.bucket = Bucket::default();
         self.serializer = Serializer::default();
         self.counters = LinkCounters { offered: self.inside(), ..LinkCounters::default() };
     }
@@ -191,6 +197,11 @@ impl Link {
         }
         if size > self.spec.mtu {
             return self.dropped(now, DropCause::Mtu, &packet);
+        }
+        if let Some(policer) = self.spec.policer.filter(|_| !self.ideal)
+            && !self.bucket.passes(&policer, now, size)
+        {
+            return self.dropped(now, DropCause::Policer, &packet);
         }
         if self.ideal || self.spec.rate == Rate::Unlimited {
             return self.launch(now, packet);
@@ -390,6 +401,7 @@ impl Link {
         };
         *match cause {
             DropCause::Loss => &mut self.counters.lost,
+            DropCause::Policer => &mut self.counters.policed,
             DropCause::Queue => &mut self.counters.overflowed,
             DropCause::Mtu => &mut self.counters.oversized,
             DropCause::Death => &mut self.counters.died,

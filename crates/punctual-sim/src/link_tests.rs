@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     loss::Loss,
+    policer::Policer,
     schedule::Schedule,
     spec::{Corruption, Jitter, Queue},
     trace::Opportunities,
@@ -168,6 +169,18 @@ fn loss_is_as_scheduled() {
 }
 
 #[test]
+fn a_policer_drops_what_is_too_much_and_delays_nothing() {
+    // 10 Mbit/s are offered for a second, 5 and ten packets pass.
+    let mut link = Link::new(LinkSpec::new(100.0, ms(50)).policer(5_000_000, 12_500), 1);
+    let arrived = offer_all(&mut link, 1000, ms(1));
+    assert_eq!(arrived.len(), 509);
+    assert_eq!(link.counters().policed, 491);
+    let sent = |tag: u64| ms(1) * tag as u32;
+    assert!(arrived.iter().all(|(at, d)| *at == sent(d.tag) + ms(50) + Duration::from_micros(100)));
+    assert!(balanced(&link));
+}
+
+#[test]
 fn ecn_marks_above_the_threshold() {
     let mut link = Link::new(LinkSpec::new(10.0, ms(50)).ecn_threshold(12_500), 1);
     let arrived = offer_all(&mut link, 30, Duration::ZERO);
@@ -323,8 +336,10 @@ prop_compose! {
         (corruption, duplication, reordering) in (0.0..0.3f64, 0.0..0.3f64, 0.0..0.3f64),
         queue in 0..100_000u64,
         ecn in proptest::option::of(0..50_000u64),
+        policer in proptest::option::of((0..20_000_000u64, 0..100_000u64)),
     ) -> LinkSpec {
-        LinkSpec { rate, jitter, ecn_threshold: ecn, ..LinkSpec::default() }
+        let policer = policer.map(|(rate, burst)| Policer { rate, burst });
+        LinkSpec { rate, jitter, ecn_threshold: ecn, policer, ..LinkSpec::default() }
             .delay(ms(delay)).loss(loss).corruption(corruption).duplication(duplication)
             .reordering(reordering, ms(30)).queue(queue)
     }

@@ -45,6 +45,8 @@ pub enum LinkEvent {
 pub enum DropCause {
     /// By chance.
     Loss,
+    /// A policer dropped it.
+    Policer,
     /// The queue was full.
     Queue,
     /// It was too large.
@@ -224,6 +226,7 @@ impl fmt::Display for LinkEvent {
             Self::Duplicated => "duplicated",
             Self::Marked => "marked",
             Self::Dropped(DropCause::Loss) => "lost",
+            Self::Dropped(DropCause::Policer) => "policed",
             Self::Dropped(DropCause::Queue) => "overflowed",
             Self::Dropped(DropCause::Mtu) => "oversized",
             Self::Dropped(DropCause::Death) => "died",

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rand_distr::{Distribution, Exp1, StandardNormal};
 
-use crate::{loss::Loss, rate::Rate, rng::Random, schedule::Schedule};
+use crate::{loss::Loss, policer::Policer, rate::Rate, rng::Random, schedule::Schedule};
 
 /// What a link is made of. The default is a perfect one; set what you need.
 ///
@@ -30,6 +30,8 @@ pub struct LinkSpec {
     pub reordering: Reordering,
     /// Probability that a packet arrives twice.
     pub duplication: f64,
+    /// What is dropped before the queue.
+    pub policer: Option<Policer>,
     /// How much may wait; the packet being sent counts.
     pub queue: Queue,
     /// The queue length, bytes, above which packets that allow it are marked with ECN CE.
@@ -50,6 +52,7 @@ impl Default for LinkSpec {
             corruption: Corruption::default(),
             reordering: Reordering::default(),
             duplication: 0.0,
+            policer: None,
             queue: Queue::Auto,
             ecn_threshold: None,
             mtu: 1500,
@@ -107,6 +110,11 @@ impl LinkSpec {
     /// Sets the queue's size, bytes.
     pub fn queue(self, bytes: u64) -> Self {
         Self { queue: Queue::Bytes(bytes), ..self }
+    }
+
+    /// Drops what exceeds so many bits per second by more than so many bytes.
+    pub fn policer(self, rate: u64, burst: u64) -> Self {
+        Self { policer: Some(Policer { rate, burst }), ..self }
     }
 
     /// Marks with ECN CE what finds more than this many bytes queued.

@@ -117,6 +117,7 @@ fn record(stage: &Stage, world: &World, paths: &[PathHandle], ledger: &Ledger, f
             offered_bytes: counters.offered_bytes,
             offered: counters.offered,
             lost: counters.lost,
+            policed: counters.policed,
             overflowed: counters.overflowed,
             damaged: counters.damaged,
             sent,

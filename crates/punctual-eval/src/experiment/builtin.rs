@@ -17,6 +17,7 @@ pub const BUILTIN: &[(&str, &str)] = &[
     ("aitrans", include_str!("../../../../experiments/aitrans.toml")),
     ("cellular", include_str!("../../../../experiments/cellular.toml")),
     ("fairness", include_str!("../../../../experiments/fairness.toml")),
+    ("policer", include_str!("../../../../experiments/policer.toml")),
 ];
 
 /// The built-in experiment of that name.

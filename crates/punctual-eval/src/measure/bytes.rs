@@ -99,6 +99,12 @@ pub(super) fn cheap_share(run: &Run<'_>) -> Option<f64> {
     ratio(bytes as f64, run.record.sent().total() as f64)
 }
 
+pub(super) fn dropped_ratio(run: &Run<'_>) -> Option<f64> {
+    let paths = &run.record.paths;
+    let dropped: u64 = paths.iter().map(|path| path.policed + path.overflowed).sum();
+    ratio(dropped as f64, paths.iter().map(|path| path.offered).sum::<u64>() as f64)
+}
+
 /// Bytes over the workload's duration.
 fn mbps(run: &Run<'_>, bytes: u64) -> Option<f64> {
     ratio(bytes as f64 * 8.0 / MB, run.record.duration as f64 / 1e9)
@@ -215,6 +221,13 @@ mod tests {
         let idle = RunRecord { paths: vec![path(500, 0, 1.0)], ..of_blocks(vec![lost(0)]) };
         assert_eq!(value("overhead_ratio", &idle), None);
         assert_eq!(value("cheap_share", &idle), None);
+    }
+
+    #[test]
+    fn drops_are_those_of_policers_and_full_queues() {
+        let path = |lost| PathRow { offered: 100, lost, policed: 3, overflowed: 7, ..PathRow::default() };
+        assert_close(value("dropped_ratio", &RunRecord { paths: vec![path(50), path(0)], ..record() }), 0.1);
+        assert_eq!(value("dropped_ratio", &record()), None);
     }
 
     #[test]

@@ -201,6 +201,8 @@ pub const MEASURES: &[Measure] = {
             "new block bytes that arrived while the workload lasted, over its duration"),
         measure("bulk_mbps", "Rate of the bulk transfer", "bulk", "Mbit/s", Up, bytes::bulk_mbps,
             "bulk bytes the receiving application got, over the workload's duration"),
+        measure("dropped_ratio", "Dropped", "dropped", "share", Down, bytes::dropped_ratio,
+            "packets that policers and full queues dropped, of all packets offered to the paths' links there"),
         measure("queue_p95_kb", "Queue, 95th percentile", "p95 queue", "KB", Down, bytes::queue_p95_kb,
             "95th percentile of the bytes queued at the first path's link, sampled every 20 ms"),
 

@@ -4,9 +4,14 @@ use std::sync::Arc;
 
 use noq_proto::congestion::{Bbr3Config, ControllerFactory, CubicConfig, NewRenoConfig};
 
+mod contest;
+mod delivery;
 mod dispersion;
+mod losses;
+mod standing;
 mod steady;
 pub(crate) mod steering;
+mod trains;
 
 /// Makes the controllers of a session, given the first congestion window in bytes.
 pub type CongestionFactory = Arc<dyn Fn(u64) -> Arc<dyn ControllerFactory + Send + Sync> + Send + Sync>;
