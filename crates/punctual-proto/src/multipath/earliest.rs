@@ -19,6 +19,9 @@ use super::{FragmentView, PathChoice, PathScheduler, PathSet, PathView};
 /// send would have to go through the better path, behind what waits for it already. A fragment that arrives on another path no later
 /// than that costs its block nothing, so it goes now. The last fragments of a block wait, rather than take a slow path
 /// and be what their block is late for. (The comparison is that of ECF: Lim et al., CoNEXT 2017.)
+///
+/// A fragment that was lost and goes again may have no third chance, so it is not enough to be early: of the paths that get it
+/// there in time it takes the one that loses least, to a per cent, and of several the earliest.
 pub(super) struct Earliest;
 
 impl PathScheduler for Earliest {
@@ -28,6 +31,11 @@ impl PathScheduler for Earliest {
 
     fn choose(&mut self, fragment: &FragmentView, paths: &[PathView], now: Instant) -> PathChoice {
         let len = fragment.len.min(FULL_PACKET) as u64;
+        if let Some(due) = fragment.block.due().filter(|_| fragment.lost_on.is_some())
+            && let Some(path) = surest(paths, len, due, now)
+        {
+            return if path.ready { PathChoice::Send(PathSet::one(path.id)) } else { PathChoice::Wait };
+        }
         let Some((_, best)) = first(paths.iter(), len, now) else { return PathChoice::Wait };
         if best.ready {
             return PathChoice::Send(PathSet::one(best.id));
@@ -44,6 +52,14 @@ impl PathScheduler for Earliest {
 fn first<'a>(paths: impl Iterator<Item = &'a PathView>, len: u64, now: Instant) -> Option<(Duration, &'a PathView)> {
     let arrivals = paths.filter_map(|path| Some((arrival(path, len, now)?, path)));
     arrivals.min_by_key(|&(arrival, path)| (arrival, path.id))
+}
+
+/// The path that loses least of those on which `len` bytes arrive by `due`.
+fn surest(paths: &[PathView], len: u64, due: Instant, now: Instant) -> Option<&PathView> {
+    let arrivals = paths.iter().filter_map(|path| Some((arrival(path, len, now)?, path)));
+    let in_time = arrivals.filter(|(arrival, _)| now + *arrival <= due);
+    let per_cent = |path: &PathView| (path.loss * 100.0).round() as u32;
+    in_time.min_by_key(|&(arrival, path)| (per_cent(path), arrival, path.id)).map(|(_, path)| path)
 }
 
 /// How long from now until `bytes` would be across, if pacing is all that can hold them back.
@@ -81,6 +97,21 @@ mod tests {
         assert_eq!(choose(&mut Earliest, &[with(0, 10, 0), with(1, 40, 0)]), Some(0));
         assert_eq!(choose(&mut Earliest, &[with(0, 10, 29), with(1, 40, 0)]), Some(0));
         assert_eq!(choose(&mut Earliest, &[with(0, 10, 31), with(1, 40, 0)]), Some(1));
+    }
+
+    #[test]
+    fn what_was_lost_takes_the_path_that_loses_least_of_those_in_time() {
+        let now = Instant::now();
+        let lossy = PathView { min_one_way_delay: MS * 10, loss: 0.2, rate: 1e6, ..path(0) };
+        let sure = PathView { min_one_way_delay: MS * 40, loss: 0.0, rate: 1e6, ..path(1) };
+        let within = |deadline: u32| {
+            let block = BlockView { begin: now, deadline: Some(MS * deadline), ..fragment().block };
+            let again = FragmentView { block, lost_on: Some(lossy.id), ..fragment() };
+            Earliest.choose(&again, &[lossy, sure], now)
+        };
+        assert_eq!(within(50), PathChoice::Send(PathSet::one(sure.id)));
+        assert_eq!(within(30), PathChoice::Send(PathSet::one(lossy.id)));
+        assert_eq!(within(5), PathChoice::Send(PathSet::one(lossy.id)), "late anyway");
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub(super) const TARGET: Parameter = Parameter {
 };
 
 /// The lowest priority bears this much more risk than the highest, with those between on a geometric scale.
-const LOWEST_BEARS: f64 = 100.0;
+const LOWEST_BEARS: f64 = 10.0;
 
 /// No more repair fragments than this for so many sources, and this many besides: where losses come in long bursts and groups are
 /// small, the target may be out of reach at any price.

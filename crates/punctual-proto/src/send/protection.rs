@@ -116,7 +116,7 @@ impl Store {
     }
 
     /// How many bytes can go before anything else without a block of at least this importance, that would have made it at `rate`
-    /// (bytes per second), missing its deadline by them. None, if not all of these can make it as it is.
+    /// (bytes per second), missing its deadline by them. None, if not all can make it as it is of those that could by themselves.
     pub(crate) fn spare(&self, now: Instant, rate: f64, one_way_delay: Duration, priority: u8) -> u64 {
         let (mut claimed, mut spare) = (0.0_f64, f64::INFINITY);
         let mut claims = 0;
@@ -126,9 +126,13 @@ impl Store {
             if block.priority > priority || unsent == 0 || block.hopeless {
                 continue;
             }
+            let room = due.saturating_duration_since(now).saturating_sub(one_way_delay).as_secs_f64() * rate;
+            if unsent as f64 > room {
+                // It is past saving.
+                continue;
+            }
             claims += 1;
             claimed += unsent as f64;
-            let room = due.saturating_duration_since(now).saturating_sub(one_way_delay).as_secs_f64() * rate;
             spare = spare.min(room - claimed);
             if spare <= 0.0 || claims >= MAX_CLAIMS {
                 return 0;

@@ -170,7 +170,8 @@ impl Session {
 /// `answer` is overdue, which is no later than the longest lately or what the queue makes of it, it has to get there by the path
 /// that is fastest.
 fn survives_a_loss(now: Instant, due: Instant, path: &PathView, answer: Duration, paths: &[PathView]) -> bool {
-    let Some(again) = trusted(paths).map(|view| view.one_way_delay).min() else { return false };
+    let again = trusted(paths).map(|view| view.one_way_delay.max(view.min_one_way_delay + view.backlog)).min();
+    let Some(again) = again else { return false };
     let noticed = answer.max(path.min_rtt + path.backlog) + GRANULARITY;
     now + noticed + again + GRANULARITY <= due
 }
