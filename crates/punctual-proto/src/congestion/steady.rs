@@ -494,3 +494,7 @@ impl Controller for Steady {
         self
     }
 }
+
+#[cfg(test)]
+#[path = "steady_tests.rs"]
+mod tests;
