@@ -124,7 +124,7 @@ mod tests {
             contest.on_lost(FULL, EMPTY, 5_000);
             contest.end_round(&round(now));
         }
-        assert_eq!(contest.window(), 70_490, "the second loss was sent before the cut");
+        assert_eq!(contest.window(), 71_190, "the second loss was sent before the cut");
     }
 
     #[test]

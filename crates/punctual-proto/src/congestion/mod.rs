@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use noq_proto::congestion::{Bbr3Config, ControllerFactory, CubicConfig, NewRenoConfig};
 
+#[cfg(test)]
+mod bottleneck;
 mod contest;
 mod delivery;
 mod dispersion;

@@ -276,11 +276,7 @@ impl Steady {
         }
         self.standing.end_round(made_room, Duration::from_secs_f64(packet_time));
         match (self.standing.without_us(), &mut self.contest) {
-            (None, contest) => {
-                if !self.standing.lately_shared() {
-                    *contest = None;
-                }
-            }
+            (None, contest) if !self.standing.lately_shared() => *contest = None,
             (Some(_), contest @ None) => *contest = Some(Contest::new(self.held)),
             (Some(without_us), Some(contest)) if before != Queue::Stands => contest.end_round(&Round {
                 now: self.delivery.delivered_at(),
@@ -494,3 +490,7 @@ impl Controller for Steady {
         self
     }
 }
+
+#[cfg(test)]
+#[path = "steady_tests.rs"]
+mod tests;
