@@ -110,16 +110,29 @@ fn a_group_of_which_mostly_repairs_come() {
 #[test]
 fn restored_times_measure_nothing() {
     let mut bench = Bench::new();
-    bench.datagram(&[&time_echo(0, 0, 1_000_000)]);
+    bench.datagram(&[]);
     bench.lives();
-    let before = bench.stats().clock;
     let (mut symbols, data) = symbols(0, 2);
-    // A symbol with times that would count for much if they were taken for the group's arrival.
-    symbols[1] = join(&[&timestamp(700_000_000), &time_echo(0, 1, 900_000_000), &symbols[1][5..]]);
+    symbols[1] = join(&[&timestamp(1_000_777), &time_echo(0, 1, 900_000_000), &symbols[1][5..]]);
     bench.raw().datagram(in_group(3, 0, &symbols[0]));
     bench.raw().datagram(one_repair(3, &symbols));
     receives(&mut bench, 0, &data);
-    assert_eq!(bench.stats().clock, before);
+    assert_eq!(bench.stats().clock, None, "an echo would have given an estimate");
+    // The path's own stamp is the one that is echoed.
+    bench.world.run(ms(500));
+    let echoes = |stamp: u32| {
+        let echo = [&[0x02, 0][..], &stamp.to_be_bytes()].concat();
+        move |payload: &&bytes::Bytes| payload.windows(echo.len()).any(|at| at == echo)
+    };
+    let sent = bench.raw().datagrams.clone();
+    assert!(sent.iter().any(|payload| echoes(1_000_000)(&payload)));
+    assert!(!sent.iter().any(|payload| echoes(1_000_777)(&payload)));
+    // Sent as a datagram, the same makes the difference.
+    bench.raw().datagram(in_group(3, 1, &symbols[1]));
+    bench.world.run(ms(500));
+    assert!(bench.stats().clock.is_some());
+    let sent = bench.raw().datagrams.clone();
+    assert!(sent.iter().any(|payload| echoes(1_000_777)(&payload)));
 }
 
 #[test]
