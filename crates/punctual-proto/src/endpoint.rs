@@ -18,6 +18,7 @@ use crate::{
     config::{ClientConfig, ServerConfig, SessionConfig},
     congestion::steering::{SteeredFactory, Steering},
     event::Event,
+    fec,
     session::Session,
 };
 
@@ -154,6 +155,7 @@ impl Endpoint {
     pub fn new(config: EndpointConfig, server: Option<ServerConfig>) -> Self {
         let mut quic_config = noq_proto::EndpointConfig::default();
         quic_config.rng_seed(config.seed);
+        fec::prepare();
         let server = server.map(Server::new);
         let quic = noq_proto::Endpoint::new(Arc::new(quic_config), server.as_ref().map(|s| s.quic.clone()), true);
         Self {

@@ -32,6 +32,12 @@ pub(crate) const fn shard_len(longest_symbol: usize) -> usize {
     (longest_symbol + LENGTH_PREFIX).next_multiple_of(2)
 }
 
+/// Makes the library's tables, which takes some milliseconds once in a process: not in the middle of a session.
+pub(crate) fn prepare() {
+    let symbols = [Bytes::from_static(b"a"), Bytes::from_static(b"b")];
+    Encoder::new().encode(&symbols, 1);
+}
+
 /// Whether a repair may have this length.
 pub(crate) const fn is_shard_len(len: usize) -> bool {
     len >= LENGTH_PREFIX && len.is_multiple_of(2)

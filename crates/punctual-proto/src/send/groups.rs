@@ -24,6 +24,8 @@ const WINDOW_SHARE: u64 = 2;
 /// What a symbol costs the receiver besides its bytes, and a group besides its symbols; at most.
 const SYMBOL_OVERHEAD: u64 = 128;
 const GROUP_OVERHEAD: u64 = 512;
+/// The receiver remembers the fates of so many groups at least, and takes older ones for over (`docs/protocol.md`, limits).
+const MAX_SINCE: u64 = 4_096;
 /// The receiver is asked to keep a group for so many round trips after its last deadline, and this long: until then what
 /// arrived in time has been acknowledged.
 const KEEP_RTTS: u32 = 2;
@@ -333,7 +335,8 @@ impl Groups {
     fn on_group(&mut self, now: Instant, id: u64, then: impl FnOnce(&mut Group) -> Verdict) -> Verdict {
         let Some(group) = self.groups.get_mut(&id) else { return Verdict::default() };
         // The receiver forgets the oldest groups first, once all together are too much for it.
-        group.is_remembered = self.cost - group.cost_before <= self.window / WINDOW_SHARE;
+        let costs = self.cost - group.cost_before <= self.window / WINDOW_SHARE;
+        group.is_remembered = costs && self.next - id < MAX_SINCE;
         let verdict = then(group);
         let again = verdict.more.iter().map(|&index| Waiting { group: id, index, not_before: now, path: None });
         // They make good a loss, so they go first.
