@@ -56,6 +56,9 @@ struct Flow {
     lost: u64,
 }
 
+/// When an acknowledgement arrives, its flow, packet, when that was sent, and whether it was marked.
+type Answer = (Duration, usize, u64, Duration, bool);
+
 /// Flows and the link they share.
 pub(super) struct Bottleneck {
     pub(super) path: Path,
@@ -66,8 +69,8 @@ pub(super) struct Bottleneck {
     tokens: (f64, Duration),
     chance: u64,
     flows: Vec<Flow>,
-    /// Acknowledgements on their way: when, flow, packet, sent, marked.
-    answers: BinaryHeap<Reverse<(Duration, usize, u64, Duration, bool)>>,
+    /// Acknowledgements on their way.
+    answers: BinaryHeap<Reverse<Answer>>,
     /// The queues, seconds, that packets found.
     pub(super) waits: Vec<f64>,
 }
