@@ -18,7 +18,7 @@ const MOST: u8 = 12;
 /// It panics if the groups do, if they exceed a bound or lose count, or restore something else than was sent.
 pub fn repair(bytes: &[u8]) {
     let mut input = Input(bytes);
-    let window = u64::from(input.byte()) << input.byte() % 16;
+    let window = u64::from(input.byte()) << (input.byte() % 16);
     let (mut groups, mut now) = (Groups::new(window), 0_u64);
     // Ids that no datagram can name.
     let mut honest_group = 1 << 63;
