@@ -148,7 +148,9 @@ impl Output {
 enum Next {
     /// This fragment's block, on these paths.
     Send(BlockId, PathSet),
-    /// Nothing.
+    /// Wait, for no path has room for what there is to send.
+    Wait,
+    /// Nothing: there is nothing to send.
     Nothing,
 }
 
@@ -299,11 +301,11 @@ impl Session {
 
     /// A datagram filled with what should go next.
     fn next_fill(&mut self, now: Instant) -> Option<(Datagram, Bytes)> {
-        let Next::Send(id, paths) = self.next_fragment(now) else {
-            if self.close_group(now, true) {
-                return self.next_repair(now);
-            }
-            return None;
+        let (id, paths) = match self.next_fragment(now) {
+            Next::Send(id, paths) => (id, paths),
+            Next::Wait => return None,
+            // Nothing is there to join the group, either.
+            Next::Nothing => return self.close_group(now, true).then(|| self.next_repair(now))?,
         };
         let mut paths = paths.iter();
         let first = paths.next()?;
@@ -340,14 +342,15 @@ impl Session {
         loop {
             let cx = context(now, &self.output.views);
             let Some(id) = recovery::next_worthwhile(&mut self.store, &cx) else {
-                self.note_limits(self.output.held.is_empty());
-                self.output.wait(!self.output.held.is_empty());
-                return Next::Nothing;
+                let held = !self.output.held.is_empty();
+                self.note_limits(!held);
+                self.output.wait(held);
+                return if held { Next::Wait } else { Next::Nothing };
             };
             if !self.output.views.iter().any(|view| view.ready) && !self.lend_window(now, id) {
                 self.output.wait(true);
                 self.note_limits(false);
-                return Next::Nothing;
+                return Next::Wait;
             }
             let Some(fragment) = self.fragment_view(id) else {
                 self.store.hold(id);
@@ -363,7 +366,7 @@ impl Session {
             if self.output.held.len() >= MAX_HELD {
                 self.output.wait(true);
                 self.note_limits(false);
-                return Next::Nothing;
+                return Next::Wait;
             }
         }
     }
