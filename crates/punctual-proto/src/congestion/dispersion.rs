@@ -22,8 +22,9 @@ const BURST_MEMORY: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone, Default)]
 pub(super) struct Bursts {
     current: Option<Burst>,
-    /// When each was answered, and what it told, bytes per second.
-    rates: VecDeque<(Instant, f64)>,
+    /// When each was answered, and what it told, bytes per second: counted from when its first packet would have come out of an
+    /// empty path, and from when that was answered.
+    rates: VecDeque<(Instant, f64, f64)>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -31,6 +32,8 @@ struct Burst {
     /// When its first packet left, and its last so far.
     head: Instant,
     tail: Instant,
+    /// When the first was answered, and the last so far.
+    head_answered: Instant,
     answered: Instant,
     /// Bytes after the first packet.
     bytes: u64,
@@ -49,7 +52,8 @@ impl Bursts {
             }
             _ => {
                 self.finish(min_rtt);
-                self.current = Some(Burst { head: sent, tail: sent, answered: now, bytes: 0, packets: 1 });
+                self.current =
+                    Some(Burst { head: sent, tail: sent, head_answered: now, answered: now, bytes: 0, packets: 1 });
             }
         }
     }
@@ -65,13 +69,27 @@ impl Bursts {
         if self.rates.len() == BURSTS {
             self.rates.pop_front();
         }
-        self.rates.push_back((burst.answered, burst.bytes as f64 / took.as_secs_f64()));
+        let apart = burst.answered.saturating_duration_since(burst.head_answered);
+        let bytes = burst.bytes as f64;
+        // Answered all at once, it tells only how answers were bundled.
+        let spread = if apart.is_zero() { 0.0 } else { bytes / apart.as_secs_f64() };
+        self.rates.push_back((burst.answered, bytes / took.as_secs_f64(), spread));
     }
 
     /// What recent bursts tell, bytes per second; `None` if there were too few.
     pub(super) fn rate(&self, now: Instant) -> Option<f64> {
+        self.median(now, |(_, rate, _)| *rate)
+    }
+
+    /// The same by how far apart their packets were answered, whatever they waited for before: not what there was room for, but what
+    /// the narrowest link does.
+    pub(super) fn spread(&self, now: Instant) -> Option<f64> {
+        self.median(now, |(_, _, spread)| *spread)
+    }
+
+    fn median(&self, now: Instant, of: impl Fn(&(Instant, f64, f64)) -> f64) -> Option<f64> {
         let fresh = |at: Instant| now.saturating_duration_since(at) <= BURST_MEMORY;
-        let mut rates = self.rates.iter().filter(|(at, _)| fresh(*at)).map(|(_, rate)| *rate).collect::<Vec<_>>();
+        let mut rates = self.rates.iter().filter(|(at, ..)| fresh(*at)).map(of).collect::<Vec<_>>();
         if rates.len() < BURSTS {
             return None;
         }
@@ -144,6 +162,18 @@ mod tests {
         let rate = bursts.rate(now).unwrap();
         assert!((0.99e6..1.01e6).contains(&rate), "{rate}");
         assert_eq!(bursts.rate(now + Duration::from_secs(3)), None, "long ago");
+    }
+
+    #[test]
+    fn a_path_that_has_become_longer_is_as_fast_as_before() {
+        let (start, mut bursts) = (Instant::now(), Bursts::default());
+        let sent: Vec<Instant> = (0..40).map(|i| start + Duration::from_millis(50) * (i / 4)).collect();
+        for (sent, now) in sent.iter().zip(answers(&sent)) {
+            bursts.on_ack(*sent, now + RTT, SIZE, RTT);
+        }
+        let now = start + Duration::from_millis(500);
+        assert!(bursts.rate(now).unwrap() < 0.2e6, "it looks like a queue");
+        assert!((0.99e6..1.01e6).contains(&bursts.spread(now).unwrap()));
     }
 
     #[test]

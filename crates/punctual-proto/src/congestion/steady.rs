@@ -85,6 +85,8 @@ const BURST_GROWTH: f64 = 1.25;
 const REGAIN_GROWTH: f64 = 2.0;
 /// A rate below this share of what it was lately may come back at any time: it is probed for eagerly.
 const FALLEN: f64 = 0.8;
+/// A path on which bursts come through so much faster than its queue seems to be served has no queue.
+const IDLE: f64 = 3.0;
 /// How long lately is.
 const BEST_MEMORY: Duration = Duration::from_secs(10);
 /// The smallest window, in packets (RFC 9002 has 2; acknowledgements come for every second packet).
@@ -295,7 +297,13 @@ impl Steady {
 
     fn learn_from_dispersion(&mut self) {
         let served = self.busy.take(BUSY_PACKETS * self.mtu);
-        if let Some(served) = served.filter(|_| self.standing.is_ours() && !self.standing.lately_shared()) {
+        // Bursts that come through much faster found the path idle before: it is longer than we think, and there was no queue.
+        let idle = |served: f64| {
+            let spread = self.bursts.spread(self.delivery.delivered_at());
+            self.round_app_limited && spread.is_some_and(|spread| spread > IDLE * served)
+        };
+        let ours = self.standing.is_ours() && !self.standing.lately_shared();
+        if let Some(served) = served.filter(|served| ours && !idle(*served)) {
             // What the path served while it had a queue is what it can serve, however little there was to send.
             self.rates.retain(|&(_, rate)| rate <= served);
             self.rates.push_back((self.round, served));

@@ -97,6 +97,11 @@ pub(crate) const fn repair_head(group: u64, life: u64) -> usize {
     1 + varint::size(group) + varint::size(life) + 3
 }
 
+/// Bytes of a datagram with a repair and a TIMESTAMP before it.
+pub(crate) const fn repair_datagram(group: u64, life: u64, shard: usize) -> usize {
+    TIMESTAMP_SIZE + repair_head(group, life) + shard
+}
+
 /// The longest symbol in a group whose datagrams have room for `capacity` bytes each and tell no longer life than `life`
 /// milliseconds.
 ///

@@ -20,7 +20,7 @@ use super::{FragmentView, PathChoice, PathScheduler, PathSet, PathView};
 /// than that costs its block nothing, so it goes now. The last fragments of a block wait, rather than take a slow path
 /// and be what their block is late for. (The comparison is that of ECF: Lim et al., CoNEXT 2017.)
 ///
-/// A fragment that was lost and goes again may have no third chance, so it is not enough to be early: of the paths that get it
+/// A fragment that was lost and goes again may have no third chance. Then it is not enough to be early: of the paths that get it
 /// there in time it takes the one that loses least, to a per cent, and of several the earliest.
 pub(super) struct Earliest;
 
@@ -54,9 +54,14 @@ fn first<'a>(paths: impl Iterator<Item = &'a PathView>, len: u64, now: Instant) 
     arrivals.min_by_key(|&(arrival, path)| (arrival, path.id))
 }
 
-/// The path that loses least of those on which `len` bytes arrive by `due`.
+/// The path that loses least of those on which `len` bytes arrive by `due`, if there is no time to find them lost and send them
+/// again by the earliest.
 fn surest(paths: &[PathView], len: u64, due: Instant, now: Instant) -> Option<&PathView> {
     let arrivals = paths.iter().filter_map(|path| Some((arrival(path, len, now)?, path)));
+    let (earliest, path) = first(paths.iter(), len, now)?;
+    if now + earliest + path.rtt + path.rtt_var * 4 <= due {
+        return None;
+    }
     let in_time = arrivals.filter(|(arrival, _)| now + *arrival <= due);
     let per_cent = |path: &PathView| (path.loss * 100.0).round() as u32;
     in_time.min_by_key(|&(arrival, path)| (per_cent(path), arrival, path.id)).map(|(_, path)| path)

@@ -65,6 +65,18 @@ pub struct PathView {
     pub cost: f64,
 }
 
+impl PathView {
+    /// How long a packet that leaves now needs, behind what waits on the path already.
+    pub fn delay(&self) -> Duration {
+        self.one_way_delay.max(self.min_one_way_delay + self.backlog)
+    }
+
+    /// How many bytes that leave from now on arrive by `due`.
+    pub fn carries(&self, now: Instant, due: Instant) -> u64 {
+        (self.rate * due.saturating_duration_since(now + self.delay()).as_secs_f64()) as u64
+    }
+}
+
 /// How far a path is trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PathHealth {
@@ -137,6 +149,11 @@ pub enum PathChoice {
 pub trait PathScheduler: Send {
     /// The name it is chosen by.
     fn name(&self) -> &'static str;
+
+    /// Whether it uses all paths there are. If not, repair fragments keep to the path of what they are there for.
+    fn uses_all(&self) -> bool {
+        true
+    }
 
     /// Where to send `fragment` now. At least one path of `paths` is [`ready`](PathView::ready).
     fn choose(&mut self, fragment: &FragmentView, paths: &[PathView], now: Instant) -> PathChoice;

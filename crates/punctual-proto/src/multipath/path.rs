@@ -49,6 +49,8 @@ const ECHO_INTERVAL: Duration = Duration::from_millis(100);
 const EAGER_ECHOES: u32 = 4;
 /// Send up to this much faster than window / RTT, so that the window and not the pacer is the limit (RFC 9002, 7.7).
 const PACING_GAIN: f64 = 1.25;
+/// What is lost while the queue is longer than this, and than the empty path, is lost to congestion.
+const LONG_QUEUE: Duration = Duration::from_millis(50);
 /// Packets QUIC never reports on again are given up after so many round trips, and no sooner than after a second.
 const FORGOTTEN_RTTS: u32 = 8;
 
@@ -253,8 +255,10 @@ impl Path {
     }
 
     /// QUIC gave a packet up.
-    pub(crate) fn on_lost(&mut self, pn: u64, now: Instant, store: &mut Store) {
-        self.in_flight.on_lost(pn, self.id, now, store);
+    pub(crate) fn on_lost(&mut self, pn: u64, now: Instant, reading: &PathReading, store: &mut Store) {
+        let (rtt, min, _) = self.rtts(reading);
+        let congestion = rtt.saturating_sub(min) > min.max(LONG_QUEUE);
+        self.in_flight.on_lost(pn, congestion, self.id, now, store);
     }
 
     /// Goes as fast as the controller says; packets were acknowledged or lost.
@@ -276,6 +280,7 @@ impl Path {
     pub(crate) fn on_moved(&mut self, now: Instant, slot: Slot, reading: &PathReading, store: &mut Store) -> PathEvent {
         self.slot = slot;
         self.suspect(now, store);
+        self.in_flight.give_up(true, self.id, now, store);
         self.in_flight = InFlight::default();
         self.pacer.set_rate(now, pacing_rate(reading, self.rtts(reading).0), reading.mtu);
         PathEvent::Suspected { silent: now.saturating_duration_since(self.last_received) }
@@ -445,7 +450,7 @@ impl Path {
         self.doubtful = false;
         self.probes = 0;
         self.next_probe = Some(now);
-        self.in_flight.give_up(self.id, now, store);
+        self.in_flight.give_up(false, self.id, now, store);
     }
 
     /// When the path is silent, its oldest unanswered packet having been sent then: there has been time enough for the

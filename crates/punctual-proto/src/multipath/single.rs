@@ -18,6 +18,10 @@ impl PathScheduler for Single {
         "single"
     }
 
+    fn uses_all(&self) -> bool {
+        false
+    }
+
     fn choose(&mut self, _: &FragmentView, paths: &[PathView], _: Instant) -> PathChoice {
         let active = || paths.iter().filter(|path| path.health == PathHealth::Active);
         let current =

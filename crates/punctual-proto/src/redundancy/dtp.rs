@@ -7,6 +7,9 @@ use super::{GroupFate, GroupView, MAX_REPAIRS, Policy};
 /// How far back the worst is sought, in round trips (DTP, section III-C: a round of BBR's cycle).
 const MEMORY_RTTS: u32 = 8;
 
+/// More groups than this do not end in that time, or tell nothing new.
+const MAX_FATES: usize = 256;
+
 /// DTP's rule: n covers the worst loss of a group in the last 8 RTT, or, if none ended in that time, the mean loss of the path.
 #[derive(Default)]
 pub(super) struct Dtp {
@@ -30,6 +33,9 @@ impl Policy for Dtp {
     }
 
     fn on_fate(&mut self, fate: &GroupFate) {
+        if self.fates.len() == MAX_FATES {
+            self.fates.pop_front();
+        }
         self.fates.push_back((fate.at, fate.lost as f64 / fate.sent.max(1) as f64));
     }
 }

@@ -74,7 +74,8 @@ impl Beta {
         (self.yes * self.no / (all * all * (all + 1.0))).sqrt()
     }
 
-    /// Three points and their weights that have its mean and variance (Gauss and Hermite's for a normal distribution).
+    /// Three points and their weights that have its mean and variance (Gauss and Hermite's for a normal distribution); but none lies
+    /// outside of 0 and 1, so that of very small probabilities the mean comes out too high, which is on the safe side.
     pub(super) fn points(&self) -> [(f64, f64); 3] {
         let (mean, far) = (self.mean(), 3_f64.sqrt() * self.deviation());
         let at = |x: f64| x.clamp(1e-7, 1.0 - 1e-7);

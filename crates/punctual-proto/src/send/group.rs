@@ -91,6 +91,8 @@ pub(crate) struct Group {
     pub(crate) reached: f64,
     /// Until then the receiver surely keeps what it has of the group, and a bit longer if later symbols say so.
     certain_until: Option<Instant>,
+    /// It is a datagram and its copy, whatever losses there are.
+    pub(crate) is_duplicate: bool,
     /// Whether the receiver has surely had room for it, and what all groups before had cost it.
     pub(crate) is_remembered: bool,
     pub(crate) cost_before: u64,
@@ -101,7 +103,7 @@ pub(crate) struct Group {
 
 impl Group {
     /// An empty group. All before it have cost the receiver so much.
-    pub(crate) fn new(now: Instant, cost_before: u64) -> Self {
+    pub(crate) fn new(now: Instant, cost_before: u64, is_duplicate: bool) -> Self {
         Self {
             sources: Vec::new(),
             repairs: Vec::new(),
@@ -111,6 +113,7 @@ impl Group {
             due: None,
             reached: 0.0,
             certain_until: None,
+            is_duplicate,
             is_remembered: true,
             cost_before,
             expires: now,
@@ -263,9 +266,10 @@ impl Group {
         Verdict { lost: self.take_lost(), ..Verdict::default() }
     }
 
-    /// Packets whose fate is open.
-    pub(crate) fn in_flight(&self) -> usize {
-        self.count(State::InFlight)
+    /// Whether nothing more is to be heard of it, nor to be sent.
+    pub(crate) fn is_spent(&self) -> bool {
+        let waits = self.phase == Phase::Closed && self.count(State::Due) > 0;
+        self.phase != Phase::Open && !waits && self.count(State::InFlight) == 0
     }
 
     /// Packets sent, and how many of them were lost.
@@ -370,7 +374,7 @@ mod tests {
 
     /// A closed group of m sources that expires in a second, with so many repairs due, and so many more to spare.
     fn group(now: Instant, m: u64, due: usize, spare: usize) -> Group {
-        let mut group = Group::new(now, 0);
+        let mut group = Group::new(now, 0, false);
         group.expires = now + Duration::from_secs(1);
         (0..m).for_each(|index| group.add(Bytes::from_static(b"symbol"), contents(index), A));
         let shards = vec![Bytes::from_static(b"shard"); due + spare];

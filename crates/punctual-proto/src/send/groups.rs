@@ -1,7 +1,7 @@
 //! The redundancy groups of a sender: the one being filled, and those whose packets are on their way.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     time::{Duration, Instant},
 };
 
@@ -9,12 +9,13 @@ use bytes::Bytes;
 
 use super::{
     group::{Group, Symbol, Verdict},
+    last_chance::Kind,
     packetize::Contents,
 };
 use crate::{
     block::BlockId,
     fec::{self, MAX_REPAIRS as MOST_MADE},
-    frame::RepairHead,
+    frame::{RepairHead, repair::repair_datagram},
     multipath::PathId,
     redundancy::{GroupFate, GroupView, MAX_SOURCES, Policy},
 };
@@ -54,6 +55,18 @@ pub(crate) struct Ready {
     pub(crate) path: Option<PathId>,
     /// When it must have arrived.
     pub(crate) due: Option<Instant>,
+    /// Bytes of its datagram.
+    pub(crate) datagram: usize,
+}
+
+/// When and where no group is begun, for it would most likely get no repair fragments.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rest {
+    pub(crate) until: Instant,
+    /// On this path; if none, on all.
+    pub(crate) path: Option<PathId>,
+    /// For blocks of this priority and less important ones.
+    pub(crate) priority: u8,
 }
 
 /// A repair fragment as it goes on the wire.
@@ -106,13 +119,14 @@ pub(crate) struct Groups {
     next: u64,
     open: Option<Open>,
     groups: BTreeMap<u64, Group>,
+    /// When each is forgotten.
+    expiries: BTreeSet<(Instant, u64)>,
     waiting: VecDeque<Waiting>,
     /// When a fragment last joined a group, and how long it usually is until the next does.
     last_joined: Option<Instant>,
     pause: Duration,
     encoder: fec::Encoder,
-    /// No group is begun before.
-    rest_until: Option<Instant>,
+    rest: Option<Rest>,
     /// The least one-way delay of a path, as of the last look.
     one_way_delay: Duration,
 }
@@ -127,11 +141,12 @@ impl Groups {
             next: 0,
             open: None,
             groups: BTreeMap::new(),
+            expiries: BTreeSet::new(),
             waiting: VecDeque::new(),
             last_joined: None,
             pause: Duration::ZERO,
             encoder: fec::Encoder::new(),
-            rest_until: None,
+            rest: None,
             one_way_delay: Duration::ZERO,
         }
     }
@@ -147,22 +162,23 @@ impl Groups {
         self.held + 2 * (size as u64 + SYMBOL_OVERHEAD) <= self.window / WINDOW_SHARE
     }
 
-    /// Whether groups would most likely get no repair fragments now.
-    pub(crate) fn rests(&self, now: Instant) -> bool {
-        self.rest_until.is_some_and(|until| now < until)
+    /// Whether a group for a block of that priority on `path` would most likely get no repair fragments now.
+    pub(crate) fn rests(&self, now: Instant, path: PathId, priority: u8) -> bool {
+        let there = |rest: &Rest| rest.path.is_none_or(|resting| resting == path) && priority >= rest.priority;
+        self.rest.is_some_and(|rest| now < rest.until && there(&rest))
     }
 
-    pub(crate) fn rest_until(&mut self, until: Instant) {
-        self.rest_until = Some(until);
+    pub(crate) fn rest(&mut self, rest: Rest) {
+        self.rest = Some(rest);
     }
 
     pub(crate) fn set_one_way_delay(&mut self, delay: Duration) {
         self.one_way_delay = delay;
     }
 
-    /// Whether there is a group to close before a datagram of this kind can join one.
-    pub(crate) fn must_close_for(&self, joining: &Joining) -> bool {
-        self.open.is_some_and(|open| open.duplicate != joining.duplicate)
+    /// Whether a datagram of that kind can join the open group, if there is one.
+    pub(crate) fn is_open_for(&self, kind: Kind) -> Option<bool> {
+        self.open.map(|open| open.duplicate == (kind == Kind::Duplicate))
     }
 
     /// The place of the next datagram in the open group; one is opened if there is none.
@@ -175,7 +191,7 @@ impl Groups {
             let id = self.next;
             self.next += 1;
             self.cost += GROUP_OVERHEAD;
-            self.groups.insert(id, Group::new(now, self.cost));
+            self.groups.insert(id, Group::new(now, self.cost, joining.duplicate));
             Open { id, close_by: joining.close_by, duplicate: joining.duplicate }
         });
         let close_by = open.close_by.min(joining.close_by);
@@ -184,7 +200,9 @@ impl Groups {
         group.priority = group.priority.min(joining.priority);
         group.resends &= joining.resends;
         group.reached = group.reached.max(joining.reached);
+        self.expiries.remove(&(group.expires, open.id));
         group.expires = group.expires.max(keep);
+        self.expiries.insert((group.expires, open.id));
         if let Some(due) = joining.due {
             let (first, last) = group.due.unwrap_or((due, due));
             group.due = Some((first.min(due), last.max(due)));
@@ -218,11 +236,6 @@ impl Groups {
     pub(crate) fn open(&self) -> Option<(&Group, usize)> {
         let group = self.groups.get(&self.open.as_ref()?.id)?;
         Some((group, fec::shard_len(group.longest())))
-    }
-
-    /// Whether a group is being filled.
-    pub(crate) fn has_open(&self) -> bool {
-        self.open.is_some()
     }
 
     /// How many repair fragments the open group should have.
@@ -272,7 +285,8 @@ impl Groups {
         let ready = ready.filter_map(|&Waiting { group, index, path, .. }| {
             let of = groups.get(&group)?;
             let symbol = Symbol { group, index: (of.len() + usize::from(index)) as u8 };
-            Some(Ready { symbol, index, path, due: of.due.map(|(_, last)| last) })
+            let datagram = repair_datagram(group, life(of.expires, now), of.due_shard(index)?.len());
+            Some(Ready { symbol, index, path, due: of.due.map(|(_, last)| last), datagram })
         });
         ready.collect()
     }
@@ -321,14 +335,23 @@ impl Groups {
         matters: impl Fn(&Contents) -> bool,
     ) -> Option<Verdict> {
         let delay = self.one_way_delay;
+        if let Some(open) = self.open.as_mut().filter(|open| open.id == symbol.group) {
+            // It needs its repairs now.
+            open.close_by = now;
+        }
         let group = self.groups.get(&symbol.group)?;
         let in_time = group.due.is_none_or(|(first, _)| now + delay <= first);
         Some(self.on_group(now, symbol.group, |group| group.on_lost(now, symbol.index, path, in_time, matters)))
     }
 
+    /// Whether more may be sent for a symbol's group.
+    pub(crate) fn resends(&self, symbol: Symbol) -> bool {
+        self.groups.get(&symbol.group).is_some_and(|group| group.resends)
+    }
+
     /// By when the first block of a symbol's group must have arrived, if that still depends on the group.
     pub(crate) fn first_due(&self, symbol: Symbol) -> Option<Instant> {
-        let group = self.groups.get(&symbol.group).filter(|group| !group.is_over())?;
+        let group = self.groups.get(&symbol.group).filter(|group| group.resends && !group.is_over())?;
         group.due.map(|(first, _)| first)
     }
 
@@ -341,7 +364,7 @@ impl Groups {
         let again = verdict.more.iter().map(|&index| Waiting { group: id, index, not_before: now, path: None });
         // They make good a loss, so they go first.
         again.rev().for_each(|waiting| self.waiting.push_front(waiting));
-        if group.is_over() && group.in_flight() == 0 {
+        if group.is_spent() {
             self.end(now, id);
         }
         verdict
@@ -349,17 +372,18 @@ impl Groups {
 
     fn end(&mut self, now: Instant, id: u64) {
         let Some(group) = self.groups.remove(&id) else { return };
+        self.expiries.remove(&(group.expires, id));
         let symbols = (group.len() + group.repairs()) as u64;
         self.held = self.held.saturating_sub(group.bytes() + symbols * SYMBOL_OVERHEAD);
         let (sent, lost) = group.tally();
-        self.policy.on_fate(&GroupFate { at: now, sent, lost });
+        if !group.is_duplicate {
+            self.policy.on_fate(&GroupFate { at: now, sent, lost });
+        }
     }
 
-    /// When [`on_timeout`](Self::on_timeout) is due, or repair fragments are.
+    /// When [`on_timeout`](Self::on_timeout) is due. (When the open group is to be closed is for the pipeline to ask.)
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        let expires = self.groups.first_key_value().map(|(_, group)| group.expires);
-        let open = self.open.as_ref().map(|open| open.close_by);
-        [expires, open].into_iter().flatten().min()
+        self.expiries.first().map(|&(at, _)| at)
     }
 
     /// When the next repair fragment wants to go of those that do not yet.
@@ -375,8 +399,8 @@ impl Groups {
     /// Forgets groups whose time is up. What was lost of them is returned.
     pub(crate) fn on_timeout(&mut self, now: Instant) -> Vec<(Contents, PathId)> {
         let mut lost = Vec::new();
-        while let Some((&id, group)) = self.groups.first_key_value() {
-            if group.expires > now {
+        while let Some(&(at, id)) = self.expiries.first() {
+            if at > now {
                 break;
             }
             if let Some(group) = self.groups.get_mut(&id) {
@@ -392,6 +416,7 @@ impl Groups {
     pub(crate) fn close_all(&mut self) {
         self.open = None;
         self.groups.clear();
+        self.expiries.clear();
         self.waiting.clear();
         self.held = 0;
     }

@@ -4,6 +4,7 @@
 pub(crate) mod graph;
 pub(crate) mod group;
 pub(crate) mod groups;
+pub(crate) mod last_chance;
 pub(crate) mod live;
 pub(crate) mod packetize;
 mod protection;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{
     group::Symbol,
-    groups::Membership,
+    groups::{Groups, Membership},
     live::{InfoState, LiveBlock},
     recovery,
     store::Store,
@@ -113,7 +113,7 @@ impl Stamp {
 }
 
 /// Fills a datagram of at most `capacity` bytes, with bytes of `first` and then, as long as there is room, of
-/// whichever block the scheduler names next; as a fragment of a group, if it is a `member`.
+/// whichever block the scheduler names next; as a fragment of a group, if it is a `member`. Only what is good `company` comes along.
 pub(crate) fn fill(
     store: &mut Store,
     cx: &SendContext<'_>,
@@ -122,6 +122,7 @@ pub(crate) fn fill(
     stamp: Stamp,
     echo: Option<(TimeEcho, TimeEcho)>,
     member: Option<Membership>,
+    company: impl Fn(&LiveBlock, &Groups) -> bool,
 ) -> Filled {
     let (mut writer, symbol_at) = match member {
         None => (DatagramWriter::new(capacity), 0),
@@ -142,7 +143,8 @@ pub(crate) fn fill(
         if !add(&mut writer, store, id, stamp, &mut contents) || writer.remaining() < MIN_ROOM {
             break;
         }
-        next = recovery::next_worthwhile(store, cx);
+        next = recovery::next_worthwhile(store, cx)
+            .filter(|id| store.get(*id).is_some_and(|block| company(block, &store.groups)));
     }
     Filled { payload: writer.finish(), contents, symbol_at }
 }

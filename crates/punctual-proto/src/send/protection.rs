@@ -9,10 +9,13 @@ use super::{
     packetize::{Contents, Piece},
     store::Store,
 };
-use crate::{block::BlockId, multipath::PathId, observe::FragmentKind};
+use crate::{
+    multipath::{PathId, PathView},
+    observe::FragmentKind,
+};
 
-/// How many blocks that are due sooner are looked at before it is decided that there is no room for redundancy.
-const MAX_CLAIMS: usize = 256;
+/// So many of the blocks that are due soonest are looked at to see whether there is room for redundancy: what is due later is not in a hurry.
+const MAX_CLAIMS: usize = 1_024;
 
 /// How bytes that had been lost came through after all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,9 +62,17 @@ impl Store {
 
     /// Whether a packet has something of a block that is due before `due_by`. A repair fragment has what its group is there for.
     pub(crate) fn is_urgent(&self, contents: &Contents, due_by: Instant) -> bool {
-        let due = |piece: &Piece| self.blocks.get(&piece.id).and_then(LiveBlock::due).is_some_and(|due| due < due_by);
+        // What is not sent again has no hurry to be found lost.
+        let block = |piece: &Piece| self.blocks.get(&piece.id).filter(|block| block.redundancy.resends());
+        let due = |piece: &Piece| block(piece).and_then(LiveBlock::due).is_some_and(|due| due < due_by);
         let group = || contents.symbol.and_then(|symbol| self.groups.first_due(symbol)).is_some_and(|due| due < due_by);
         contents.iter().any(due) || group()
+    }
+
+    /// Whether anything in a packet may be sent again.
+    pub(crate) fn resends(&self, contents: &Contents) -> bool {
+        let block = |piece: &Piece| self.blocks.get(&piece.id).is_some_and(|block| block.redundancy.resends());
+        contents.iter().any(block) || contents.symbol.is_some_and(|symbol| self.groups.resends(symbol))
     }
 
     /// Whether a repair fragment could still be of use to a block.
@@ -101,7 +112,7 @@ impl Store {
 
     fn follow(&mut self, now: Instant, verdict: Verdict) {
         for contents in &verdict.recovered {
-            contents.iter().for_each(|piece| self.on_piece_acked(now, piece, Regained::Anyway));
+            contents.iter().for_each(|piece| self.on_piece_acked(now, piece, piece.kind.into()));
         }
         self.tally.restored_bytes += verdict.restored;
         for (contents, path) in &verdict.lost {
@@ -115,33 +126,29 @@ impl Store {
         }
     }
 
-    /// How many bytes can go before anything else without a block of at least this importance, that would have made it at `rate`
-    /// (bytes per second), missing its deadline by them. None, if not all can make it as it is of those that could by themselves.
-    pub(crate) fn spare(&self, now: Instant, rate: f64, one_way_delay: Duration, priority: u8) -> u64 {
+    /// How many bytes can go before anything else without a block of at least this importance, that would have made it, missing its
+    /// deadline by them. None, if not all can make it as it is of those that could by themselves.
+    ///
+    /// Until a deadline each path carries what its rate allows, once what waits on it already has gone.
+    pub(crate) fn spare<'a>(&self, now: Instant, paths: impl Iterator<Item = &'a PathView> + Clone, priority: u8) -> u64 {
         let (mut claimed, mut spare) = (0.0_f64, f64::INFINITY);
-        let mut claims = 0;
-        for (due, id) in self.by_due() {
+        for &(due, id) in self.due.iter().take(MAX_CLAIMS) {
             let Some(block) = self.blocks.get(&id) else { continue };
             let unsent = block.unsent();
             if block.priority > priority || unsent == 0 || block.hopeless {
                 continue;
             }
-            let room = due.saturating_duration_since(now).saturating_sub(one_way_delay).as_secs_f64() * rate;
+            let room = paths.clone().map(|path| path.carries(now, due) as f64).sum::<f64>();
             if unsent as f64 > room {
                 // It is past saving.
                 continue;
             }
-            claims += 1;
             claimed += unsent as f64;
             spare = spare.min(room - claimed);
-            if spare <= 0.0 || claims >= MAX_CLAIMS {
+            if spare <= 0.0 {
                 return 0;
             }
         }
         spare as u64
-    }
-
-    fn by_due(&self) -> impl Iterator<Item = (Instant, BlockId)> + '_ {
-        self.due.iter().copied()
     }
 }

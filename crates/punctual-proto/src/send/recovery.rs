@@ -23,21 +23,24 @@ pub(crate) struct Packet {
 enum Place {
     Open(Packet),
     Acked,
-    Lost,
+    /// `congestion`: in a queue that overflows, as far as one can tell.
+    Lost {
+        congestion: bool,
+    },
 }
 
 impl Place {
     fn packet(&self) -> Option<&Packet> {
         match self {
             Self::Open(packet) => Some(packet),
-            Self::Acked | Self::Lost => None,
+            Self::Acked | Self::Lost { .. } => None,
         }
     }
 
     fn packet_mut(&mut self) -> Option<&mut Packet> {
         match self {
             Self::Open(packet) => Some(packet),
-            Self::Acked | Self::Lost => None,
+            Self::Acked | Self::Lost { .. } => None,
         }
     }
 }
@@ -88,18 +91,21 @@ impl InFlight {
         true
     }
 
-    /// QUIC gave the packet up.
-    pub(crate) fn on_lost(&mut self, pn: u64, path: PathId, now: Instant, store: &mut Store) {
-        if let Some(packet) = self.remove(pn, Place::Lost, |_| true).filter(|packet| !packet.given_up) {
+    /// QUIC gave the packet up. `congestion`: it found a long queue.
+    pub(crate) fn on_lost(&mut self, pn: u64, congestion: bool, path: PathId, now: Instant, store: &mut Store) {
+        if let Some(packet) = self.remove(pn, Place::Lost { congestion }, |_| true).filter(|packet| !packet.given_up) {
             lose(&packet.contents, path, now, store);
         }
     }
 
-    /// The path is not to be trusted: all that is in flight on it is due again.
-    pub(crate) fn give_up(&mut self, path: PathId, now: Instant, store: &mut Store) {
+    /// The path is not to be trusted: all that is in flight on it is due again. What must not be sent again waits for QUIC's word, unless
+    /// there will be none, for the path is `gone`.
+    pub(crate) fn give_up(&mut self, gone: bool, path: PathId, now: Instant, store: &mut Store) {
         for packet in self.packets.iter_mut().filter_map(|(_, place)| place.packet_mut()).filter(|p| !p.given_up) {
-            packet.given_up = true;
-            lose(&packet.contents, path, now, store);
+            if gone || store.resends(&packet.contents) {
+                packet.given_up = true;
+                lose(&packet.contents, path, now, store);
+            }
         }
     }
 
@@ -201,14 +207,20 @@ impl InFlight {
         self.trim();
         match before {
             Place::Open(packet) => Some(packet),
-            Place::Acked | Place::Lost => None,
+            Place::Acked | Place::Lost { .. } => None,
         }
     }
 
     /// The first place is never that of a packet that has gone.
     fn trim(&mut self) {
-        while let Some((_, place @ (Place::Acked | Place::Lost))) = self.packets.front() {
-            self.losses.note(matches!(place, Place::Lost));
+        loop {
+            match self.packets.front() {
+                Some((_, Place::Acked)) => self.losses.note(false),
+                Some((_, Place::Lost { congestion: false })) => self.losses.note(true),
+                // Against what we do to the path ourselves, doing more of it is no help.
+                Some((_, Place::Lost { congestion: true })) => {}
+                Some((_, Place::Open(_))) | None => return,
+            }
             self.packets.pop_front();
         }
     }

@@ -122,7 +122,7 @@ impl Session {
                 let Some(id) = self.paths.by_quic(quic).map(|path| path.id) else { return };
                 let Some(mut path) = self.paths.remove(id) else { return };
                 observe::forget(&mut self.observer, now, id, path.in_flight.iter());
-                path.in_flight.give_up(id, now, &mut self.store);
+                path.in_flight.give_up(true, id, now, &mut self.store);
                 self.clocks.path_closed(id);
                 self.events.push_back(Event::Path { id, event: PathEvent::Closed });
             }
@@ -281,6 +281,7 @@ impl Session {
                 }
                 DatagramFrame::Repair { head, shard } => {
                     self.check_redundancy()?;
+                    has_blocks = true;
                     restored = self.groups.on_repair(&head, &shard, micros)?;
                 }
                 DatagramFrame::Timestamp { sent } => {
@@ -425,7 +426,7 @@ impl Session {
                     {
                         observer.packet_lost(now, &SentPacket::new(path.id, pn, packet));
                     }
-                    path.on_lost(pn, now, &mut self.store);
+                    path.on_lost(pn, now, &reading(), &mut self.store);
                 }
             }
         }

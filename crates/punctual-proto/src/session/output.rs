@@ -28,6 +28,9 @@ use crate::{
     observe::{FragmentKind, FragmentSent},
     schedule::SendContext,
     send::{
+        groups::Groups,
+        last_chance::Kind,
+        live::LiveBlock,
         packetize::{self, Contents},
         recovery,
     },
@@ -128,6 +131,16 @@ impl Output {
 
     pub(super) fn views(&self) -> &[PathView] {
         &self.views
+    }
+
+    /// Block data leaves.
+    pub(super) fn note_data(&mut self, now: Instant) {
+        self.last_data = Some(now);
+    }
+
+    /// Whether the path scheduler would rather use all paths than one.
+    pub(super) fn uses_all_paths(&self) -> bool {
+        self.path_scheduler.uses_all()
     }
 
     pub(super) fn choose(&mut self, fragment: &FragmentView, now: Instant) -> PathChoice {
@@ -301,28 +314,41 @@ impl Session {
 
     /// A datagram filled with what should go next.
     fn next_fill(&mut self, now: Instant) -> Option<(Datagram, Bytes)> {
-        let (id, paths) = match self.next_fragment(now) {
-            Next::Send(id, paths) => (id, paths),
-            Next::Wait => return None,
-            // Nothing is there to join the group, either.
-            Next::Nothing => return self.close_group(now, true).then(|| self.next_repair(now))?,
+        let (id, paths, chance, kind) = loop {
+            let (id, paths) = match self.next_fragment(now) {
+                Next::Send(id, paths) => (id, paths),
+                Next::Wait => return None,
+                // Nothing is there to join the group, either.
+                Next::Nothing => return self.close_idle_group(now).then(|| self.next_repair(now))?,
+            };
+            let chance = self.chance(now, paths.iter().next()?)?;
+            let kind = chance.kind(self.store.get(id)?, &self.store.groups);
+            // If a group had to be closed for it, blocks may have ended by it.
+            if !self.make_way(now, kind) {
+                break (id, paths, chance, kind);
+            }
         };
         let mut paths = paths.iter();
         let first = paths.next()?;
         let capacity = self.capacity()?;
-        let member = self.join_group(now, id, first, capacity);
+        let member = self.join_group(id, &chance, kind, capacity);
         let echo = self.paths.get_mut(first).and_then(|path| path.take_echo(now));
         let stamp = self.stamp(now);
         let cx = context(now, &self.output.views);
-        let filled = packetize::fill(&mut self.store, &cx, id, capacity, stamp, echo, member);
+        // What goes without a group takes along nothing that should have one.
+        let company = |block: &LiveBlock, groups: &Groups| {
+            let other = chance.kind(block, groups);
+            other == kind || other == Kind::Plain && kind == Kind::Group
+        };
+        let filled = packetize::fill(&mut self.store, &cx, id, capacity, stamp, echo, member, company);
         debug_assert!(!filled.contents.is_empty(), "a block that may be sent has something to send");
-        self.output.last_data = Some(now);
+        self.output.note_data(now);
         self.steering.keep_quiet_but(None);
         for path in paths {
             self.output.copies.push_back((Datagram::new(path, filled.contents.copy()), filled.payload.clone()));
         }
         if let Some(member) = member {
-            self.add_to_group(now, member, &filled, first);
+            self.add_to_group(&chance, kind, member, &filled);
         }
         Some((Datagram::new(first, filled.contents), filled.payload))
     }

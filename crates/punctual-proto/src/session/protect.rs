@@ -4,19 +4,17 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::{
-    Session,
-    output::{Datagram, context},
-};
+use super::{Session, output::Datagram};
 use crate::{
-    block::{BlockId, Redundancy},
+    block::BlockId,
+    clock::wire,
     frame::DatagramWriter,
     multipath::{PathHealth, PathId, PathView},
-    redundancy::{GroupView, Losses},
+    redundancy::{GroupView, Losses, MAX_REPAIRS},
     send::{
         group::Symbol,
-        groups::{Joining, Membership, Ready, RepairFragment},
-        live::LiveBlock,
+        groups::{Joining, Membership, Ready, RepairFragment, Rest},
+        last_chance::{Chance, Kind, trusted},
         packetize::{Contents, Filled},
     },
 };
@@ -29,82 +27,85 @@ const BURST: f64 = 1.5;
 const RESERVE: u32 = 4;
 /// Where a group got no repair fragments, for want of losses or of room, none is begun for a quarter of a round trip, and at least this long.
 const REST: Duration = Duration::from_millis(5);
-/// A fragment is about this large when the number of a block's is estimated.
-const FRAGMENT: f64 = 1_150.0;
 
 impl Session {
-    /// The datagram's place in a group, if what it carries of block `id` on `path` is to have repair fragments.
-    pub(super) fn join_group(
-        &mut self,
-        now: Instant,
-        id: BlockId,
-        path: PathId,
-        capacity: usize,
-    ) -> Option<Membership> {
-        let joining = self.joining(now, id, path).filter(|_| self.store.groups.has_room(capacity));
-        if self.store.groups.has_open() && joining.is_none_or(|joining| self.store.groups.must_close_for(&joining)) {
-            self.close_group(now, joining.is_some());
-        }
-        joining.map(|joining| self.store.groups.join(now, &joining))
-    }
-
-    fn joining(&mut self, now: Instant, id: BlockId, path: PathId) -> Option<Joining> {
-        let block = self.store.get(id)?;
+    /// What a datagram can hope for that leaves on `path` now.
+    pub(super) fn chance(&self, now: Instant, path: PathId) -> Option<Chance> {
         let views = self.output.views();
         let view = views.iter().find(|view| view.id == path)?;
         let sender = self.paths.get(path)?;
-        let due = block.due();
-        let useful = due.is_none_or(|due| now + view.one_way_delay < due);
-        let wanted = match block.redundancy {
-            Redundancy::None | Redundancy::Retransmit => false,
-            Redundancy::Fec | Redundancy::Both | Redundancy::Duplicate => useful,
-            Redundancy::Auto if self.store.groups.rests(now) => false,
-            Redundancy::Auto => {
-                let answer = || sender.longest_answer(&self.steering.reading(sender.slot), self.config.max_ack_delay);
-                useful && due.is_some_and(|due| !survives_a_loss(now, due, view, answer(), views))
-            }
-        };
-        if !wanted {
+        let answer = sender.longest_answer(&self.steering.reading(sender.slot), self.config.max_ack_delay);
+        Some(Chance::new(now, view, answer, views))
+    }
+
+    /// The datagram's place in a group, if with bytes of block `id` it is of a `kind` that has one.
+    pub(super) fn join_group(
+        &mut self,
+        id: BlockId,
+        chance: &Chance,
+        kind: Kind,
+        capacity: usize,
+    ) -> Option<Membership> {
+        if kind == Kind::Plain || !self.store.groups.has_room(capacity) {
             return None;
         }
-        let spare = due.map_or(view.rtt, |due| due.saturating_duration_since(now + view.one_way_delay));
-        Some(Joining {
-            priority: block.priority,
-            due,
-            resends: block.redundancy.resends(),
-            reached: reached(block, view.loss),
-            close_by: now + spare - spare / RESERVE,
-            duplicate: block.redundancy == Redundancy::Duplicate,
-            rtt: view.rtt,
-        })
+        let joining = joining(self.store.get(id)?, chance, kind);
+        Some(self.store.groups.join(chance.now, &joining))
+    }
+
+    /// Closes the open group if a datagram with bytes of `id` cannot join it. What follows for its blocks may concern `id`.
+    pub(super) fn make_way(&mut self, now: Instant, kind: Kind) -> bool {
+        let must = self.store.groups.is_open_for(kind).is_some_and(|fits| !fits) && kind != Kind::Plain;
+        if must {
+            self.close_group(now);
+        }
+        must
     }
 
     /// The datagram that was given a place is filled.
-    pub(super) fn add_to_group(&mut self, now: Instant, member: Membership, filled: &Filled, path: PathId) {
+    pub(super) fn add_to_group(&mut self, chance: &Chance, kind: Kind, member: Membership, filled: &Filled) {
+        // What came along may be due sooner, or matter more.
+        for piece in filled.contents.iter().skip(1) {
+            if let Some(block) = self.store.get(piece.id) {
+                let joining = joining(block, chance, kind);
+                self.store.groups.join(chance.now, &joining);
+            }
+        }
         let symbol = filled.payload.slice(filled.symbol_at..);
-        if self.store.groups.add(member.symbol, symbol, filled.contents.clone(), path) {
-            self.close_group(now, false);
+        if self.store.groups.add(member.symbol, symbol, filled.contents.clone(), chance.path.id) {
+            self.close_group(chance.now);
         }
     }
 
-    /// Gives the open group its repair fragments if it is time. `idle`: there is nothing that could join it now; otherwise it
-    /// is time. Returns whether there are repair fragments by it.
-    pub(super) fn close_group(&mut self, now: Instant, idle: bool) -> bool {
-        if self.store.groups.close_at(now, true).is_none_or(|at| idle && at > now) {
-            return false;
+    /// Closes the open group if it has waited long enough, there being nothing at hand that could join it.
+    pub(super) fn close_idle_group(&mut self, now: Instant) -> bool {
+        let due = self.store.groups.close_at(now, true).is_some_and(|at| at <= now);
+        if due {
+            self.close_group(now);
         }
-        let Some((group, shard)) = self.store.groups.open() else { return false };
+        due
+    }
+
+    /// Gives the open group its repair fragments.
+    fn close_group(&mut self, now: Instant) {
+        let Some((group, shard)) = self.store.groups.open() else { return };
         let (sources, due, priority) = (group.paths(), group.due, group.priority);
-        let Some(&(majority, _)) = sources.iter().max_by_key(|(_, count)| *count) else { return false };
+        let majority = sources.iter().max_by_key(|(_, count)| *count).map_or(PathId(0), |(path, _)| *path);
         let views = self.output.views();
-        let path = repair_path(views, majority, due.map(|(first, _)| first), now);
-        let Some(view) = views.iter().find(|view| view.id == path).copied() else { return false };
-        let cx = context(now, views);
-        let room = match due {
-            Some(_) => self.store.spare(now, cx.rate, cx.one_way_delay, priority),
+        let first_due = due.map(|(first, _)| first);
+        let path = self.repair_path(majority, first_due, now);
+        let Some(view) = views.iter().find(|view| view.id == path).copied() else {
+            // No path is left that it could take.
+            self.store.close_group(now, 0, majority, Duration::ZERO);
+            return;
+        };
+        // Neither more than can go before what else is there, nor than can get there itself.
+        let room = match first_due {
+            Some(due) => self.store.spare(now, trusted(views), priority).min(view.carries(now, due)),
             None => u64::MAX,
         };
-        let most = usize::try_from(room / shard.max(1) as u64).unwrap_or(usize::MAX);
+        let most = usize::try_from(room / shard.max(1) as u64).unwrap_or(usize::MAX).min(MAX_REPAIRS);
+        let arrived = group.has_arrived();
         let losses: Vec<(PathId, Losses)> = self.paths.iter().map(|path| (path.id, *path.in_flight.losses())).collect();
         let losses: Vec<(PathId, &Losses)> = losses.iter().map(|(id, losses)| (*id, losses)).collect();
         let group_view = GroupView {
@@ -117,41 +118,43 @@ impl Session {
             reached: group.reached,
             rtt: view.rtt,
         };
-        let wanted = if group.has_arrived() { 0 } else { self.store.groups.wanted(&group_view) };
+        let wanted = if arrived { 0 } else { self.store.groups.wanted(&group_view) };
         let repairs = wanted.min(most);
-        if repairs == 0 {
-            self.store.groups.rest_until(now + (view.rtt / 4).max(REST));
+        if repairs == 0 && !arrived {
+            // Clean is a path; full are all.
+            let path = (wanted == 0).then_some(majority);
+            self.store.groups.rest(Rest { until: now + (view.rtt / 4).max(REST), path, priority });
         }
-        let gap = spread(&view, shard, repairs, due.map(|(first, _)| first), now);
+        let gap = spread(&view, shard, repairs, first_due, now);
         self.store.close_group(now, repairs, path, gap);
-        repairs > 0
     }
 
     /// A repair fragment that can go now.
     pub(super) fn next_repair(&mut self, now: Instant) -> Option<(Datagram, Bytes)> {
-        if self.store.groups.close_at(now, false).is_some_and(|at| at <= now) {
+        let close_at = self.store.groups.close_at(now, false);
+        if close_at.is_some_and(|at| at <= now) {
             self.refresh_views(now);
-            self.close_group(now, false);
+            self.close_group(now);
         }
-        self.output.repair_at = None;
+        self.output.repair_at = self.store.groups.close_at(now, false);
         if !self.store.groups.has_waiting() {
             return None;
         }
         self.refresh_views(now);
         let capacity = self.capacity()?;
         for ready in self.store.groups.ready(now) {
-            let choice = match self.store.group_matters(&ready) {
+            let fits = ready.datagram <= capacity;
+            let choice = match fits && self.store.group_matters(&ready) {
                 true => choose(self.output.views(), &ready, now),
                 false => Choice::Forget,
             };
             match choice {
                 Choice::Send(path) => {
                     let Some(repair) = self.store.groups.take(now, &ready) else { continue };
-                    if let Some(datagram) = write(&repair, ready.symbol, path, capacity) {
-                        return Some(datagram);
-                    }
-                    // The MTU has fallen since: it goes for lost.
-                    self.store.on_packet_lost(now, &Contents::repair(ready.symbol), path);
+                    self.output.note_data(now);
+                    self.steering.keep_quiet_but(None);
+                    let stamp = wire(self.stamp(now).micros(now));
+                    return Some(write(&repair, ready.symbol, path, capacity, stamp));
                 }
                 Choice::Wait => {
                     let paced = self.output.views().iter().filter_map(|view| view.ready_at);
@@ -164,43 +167,30 @@ impl Session {
         self.output.repair_at = next.into_iter().chain(self.output.repair_at).min();
         None
     }
-}
 
-/// Whether a fragment that leaves on `path` now could be lost, be found to be lost, and be sent again in time: once its
-/// `answer` is overdue, which is no later than the longest lately or what the queue makes of it, it has to get there by the path
-/// that is fastest.
-fn survives_a_loss(now: Instant, due: Instant, path: &PathView, answer: Duration, paths: &[PathView]) -> bool {
-    let again = trusted(paths).map(|view| view.one_way_delay.max(view.min_one_way_delay + view.backlog)).min();
-    let Some(again) = again else { return false };
-    let noticed = answer.max(path.min_rtt + path.backlog) + GRANULARITY;
-    now + noticed + again + GRANULARITY <= due
-}
-
-/// How likely it was that what the block has to send now would have to be sent: all but certain for new bytes, and for lost ones
-/// as likely as the loss of any of its fragments.
-fn reached(block: &LiveBlock, loss: f64) -> f64 {
-    match block.next_range() {
-        Some((_, true)) => {
-            let fragments = (block.size() as f64 / FRAGMENT).ceil();
-            1.0 - (1.0 - loss.clamp(0.0, 0.99)).powf(fragments)
-        }
-        _ => 1.0,
+    /// The path for a group's repair fragments: not that of most of its sources, if the path scheduler uses others and one of them gets
+    /// them there in time; there the same burst would hit both.
+    fn repair_path(&self, majority: PathId, due: Option<Instant>, now: Instant) -> PathId {
+        let arrival = |view: &PathView| now + view.delay();
+        let others = trusted(self.output.views()).filter(|view| view.id != majority && self.output.uses_all_paths());
+        let in_time = others.filter(|view| due.is_none_or(|due| arrival(view) < due));
+        in_time.min_by_key(|view| (arrival(view), view.id)).map_or(majority, |view| view.id)
     }
 }
 
-/// The paths that are free of doubt, or all, if none is.
-fn trusted(paths: &[PathView]) -> impl Iterator<Item = &PathView> {
-    let any = paths.iter().any(|view| view.health == PathHealth::Active);
-    paths.iter().filter(move |view| !any || view.health == PathHealth::Active)
-}
-
-/// The path for a group's repair fragments: not that of most of its sources, if another gets them there in time; there
-/// the same burst would hit both.
-fn repair_path(paths: &[PathView], majority: PathId, due: Option<Instant>, now: Instant) -> PathId {
-    let arrival = |view: &PathView| now + view.backlog + view.min_one_way_delay.max(view.one_way_delay);
-    let others = trusted(paths).filter(|view| view.id != majority);
-    let in_time = others.filter(|view| due.is_none_or(|due| arrival(view) < due));
-    in_time.min_by_key(|view| (arrival(view), view.id)).map_or(majority, |view| view.id)
+fn joining(block: &crate::send::live::LiveBlock, chance: &Chance, kind: Kind) -> Joining {
+    let (now, path) = (chance.now, &chance.path);
+    let due = block.due();
+    let spare = due.map_or(path.rtt, |due| due.saturating_duration_since(now + path.one_way_delay));
+    Joining {
+        priority: block.priority,
+        due,
+        resends: block.redundancy.resends(),
+        reached: chance.reached(block),
+        close_by: now + spare - spare / RESERVE,
+        duplicate: kind == Kind::Duplicate,
+        rtt: path.rtt,
+    }
 }
 
 /// How far apart repair fragments leave: at once where losses are single; where they come in bursts, as far as a burst lasts, if
@@ -239,11 +229,11 @@ fn choose(paths: &[PathView], repair: &Ready, now: Instant) -> Choice {
     ready.map_or(Choice::Wait, |view| Choice::Send(view.id))
 }
 
-fn write(repair: &RepairFragment, symbol: Symbol, path: PathId, capacity: usize) -> Option<(Datagram, Bytes)> {
+fn write(repair: &RepairFragment, symbol: Symbol, path: PathId, capacity: usize, stamp: u32) -> (Datagram, Bytes) {
     let mut writer = DatagramWriter::new(capacity);
-    if !writer.repair(&repair.head, &repair.shard) {
-        return None;
-    }
+    writer.timestamp(stamp);
+    let fits = writer.repair(&repair.head, &repair.shard);
+    debug_assert!(fits, "it was measured before it was taken");
     let repair = repair.block.map(|block| (repair.shard.len() as u64, block));
-    Some((Datagram { path, contents: Contents::repair(symbol), repair }, writer.finish()))
+    (Datagram { path, contents: Contents::repair(symbol), repair }, writer.finish())
 }

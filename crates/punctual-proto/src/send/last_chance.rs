@@ -1,0 +1,90 @@
+//! Whether what leaves now is on its last chance, and so belongs into a group.
+
+use std::time::{Duration, Instant};
+
+use super::{groups::Groups, live::LiveBlock};
+use crate::{
+    block::Redundancy,
+    multipath::{PathHealth, PathView},
+};
+
+/// Timers and schedulers of real hosts are late by about this much.
+const GRANULARITY: Duration = Duration::from_millis(1);
+/// Of what answers vary by, no more than this part of a round trip counts: the rest is queues.
+const VARIATION: u32 = 4;
+/// A fragment is about this large when the number of a block's is estimated.
+const FRAGMENT: f64 = 1_150.0;
+
+/// How a datagram with bytes of a block is protected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// By being sent again, if at all.
+    Plain,
+    /// By its group.
+    Group,
+    /// By a second one.
+    Duplicate,
+}
+
+/// What a datagram that leaves now on a certain path can hope for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Chance {
+    pub(crate) now: Instant,
+    pub(crate) path: PathView,
+    /// When its answer would be overdue, were the path empty.
+    answer: Duration,
+    /// How long what is sent again would take by the path that is fastest when empty.
+    again: Duration,
+}
+
+impl Chance {
+    /// `answer`: how long one may take on `path` before it is overdue.
+    pub(crate) fn new(now: Instant, path: &PathView, answer: Duration, paths: &[PathView]) -> Self {
+        let variation = answer.saturating_sub(path.rtt).min(path.min_rtt / VARIATION);
+        let again = trusted(paths).map(|view| view.min_one_way_delay).min().unwrap_or_default();
+        Self { now, path: *path, answer: path.min_rtt + variation, again }
+    }
+
+    /// How it is protected, if it carries bytes of `block`.
+    pub(crate) fn kind(&self, block: &LiveBlock, groups: &Groups) -> Kind {
+        let due = block.due();
+        let in_vain = due.is_some_and(|due| self.now + self.path.one_way_delay >= due);
+        match block.redundancy {
+            _ if in_vain => Kind::Plain,
+            Redundancy::None | Redundancy::Retransmit => Kind::Plain,
+            Redundancy::Fec | Redundancy::Both => Kind::Group,
+            Redundancy::Duplicate => Kind::Duplicate,
+            Redundancy::Auto => match due {
+                Some(due) if self.is_last(due) && !groups.rests(self.now, self.path.id, block.priority) => Kind::Group,
+                _ => Kind::Plain,
+            },
+        }
+    }
+
+    /// Whether it could not be lost, be found to be lost, and be sent again by `due`: once its answer is overdue, what is sent again
+    /// has to get there by the path that is fastest.
+    ///
+    /// This is asked of paths as they are when empty. If it is only a queue that takes that chance, there is too much on its way
+    /// already, and more of it would cost more than losses do.
+    fn is_last(&self, due: Instant) -> bool {
+        self.now + self.answer + self.again + GRANULARITY * 2 > due
+    }
+
+    /// How likely it was that what the block has to send now would have to be sent: all but certain for new bytes, and for lost
+    /// ones as likely as the loss of any of its fragments.
+    pub(crate) fn reached(&self, block: &LiveBlock) -> f64 {
+        match block.next_range() {
+            Some((_, true)) => {
+                let fragments = (block.size() as f64 / FRAGMENT).ceil();
+                1.0 - (1.0 - self.path.loss.clamp(0.0, 0.99)).powf(fragments)
+            }
+            _ => 1.0,
+        }
+    }
+}
+
+/// The paths that are free of doubt, or all, if none is.
+pub(crate) fn trusted(paths: &[PathView]) -> impl Iterator<Item = &PathView> + Clone {
+    let any = paths.iter().any(|view| view.health == PathHealth::Active);
+    paths.iter().filter(move |view| !any || view.health == PathHealth::Active)
+}
