@@ -31,17 +31,18 @@ pub(crate) enum Kind {
 pub(crate) struct Chance {
     pub(crate) now: Instant,
     pub(crate) path: PathView,
-    /// When its answer would be overdue, were the path empty.
+    /// When its answer would be overdue, were the path empty: with twice what answers vary by, once for being noticed and once for what
+    /// is sent again.
     answer: Duration,
-    /// How long what is sent again would take by the path that is fastest when empty.
+    /// How long what is sent again takes by the path that is fastest.
     again: Duration,
 }
 
 impl Chance {
     /// `answer`: how long one may take on `path` before it is overdue.
     pub(crate) fn new(now: Instant, path: &PathView, answer: Duration, paths: &[PathView]) -> Self {
-        let variation = answer.saturating_sub(path.rtt).min(path.min_rtt / VARIATION);
-        let again = trusted(paths).map(|view| view.min_one_way_delay).min().unwrap_or_default();
+        let variation = (answer.saturating_sub(path.rtt) + path.rtt_var * 4).min(path.min_rtt / VARIATION);
+        let again = trusted(paths).map(PathView::delay).min().unwrap_or_default();
         Self { now, path: *path, answer: path.min_rtt + variation, again }
     }
 
@@ -64,7 +65,7 @@ impl Chance {
     /// Whether it could not be lost, be found to be lost, and be sent again by `due`: once its answer is overdue, what is sent again
     /// has to get there by the path that is fastest.
     ///
-    /// This is asked of paths as they are when empty. If it is only a queue that takes that chance, there is too much on its way
+    /// The answer is that of an empty path. If it is only a queue that takes the chance, there is too much on its way
     /// already, and more of it would cost more than losses do.
     fn is_last(&self, due: Instant) -> bool {
         self.now + self.answer + self.again + GRANULARITY * 2 > due

@@ -130,7 +130,12 @@ impl Store {
     /// deadline by them. None, if not all can make it as it is of those that could by themselves.
     ///
     /// Until a deadline each path carries what its rate allows, once what waits on it already has gone.
-    pub(crate) fn spare<'a>(&self, now: Instant, paths: impl Iterator<Item = &'a PathView> + Clone, priority: u8) -> u64 {
+    pub(crate) fn spare<'a>(
+        &self,
+        now: Instant,
+        paths: impl Iterator<Item = &'a PathView> + Clone,
+        priority: u8,
+    ) -> u64 {
         let (mut claimed, mut spare) = (0.0_f64, f64::INFINITY);
         for &(due, id) in self.due.iter().take(MAX_CLAIMS) {
             let Some(block) = self.blocks.get(&id) else { continue };
