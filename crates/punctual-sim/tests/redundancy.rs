@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use common::*;
 use punctual_proto::{Block, DropReason, Outcome, Redundancy, SessionStats};
-use punctual_sim::{LinkSpec, Loss};
+use punctual_sim::{LinkSpec, Loss, Schedule};
 
 const WARM_UP: Duration = ms(500);
 
@@ -167,4 +167,48 @@ fn a_path_that_dies_costs_no_more_with_redundancy() {
     pair.world.at(at + ms(2_000), move |world| world.revive_path(path));
     pair.world.run_for(ms(23_000));
     assert!(pair.late().len() <= 1, "{:?}", pair.late());
+}
+
+#[test]
+fn a_loss_is_made_good_at_once_though_its_group_could_wait_for_more() {
+    let block = Block::new(vec![7; 1_000]).deadline(ms(500)).redundancy(Redundancy::Both);
+    let link = LinkSpec::new(20.0, ms(10)).loss(Loss::Bernoulli(0.05));
+    let mut pair = Setup::new(vec![link]).connect(Source::new(block, ms(20), 500));
+    pair.world.run_for(ms(12_000));
+    let source = pair.source();
+    let mut took: Vec<_> =
+        source.sent.iter().filter_map(|(id, at)| Some(pair.sink().received.get(id)?.0 - *at)).collect();
+    took.sort_unstable();
+    assert_eq!(took.len(), 500);
+    assert!(took[494] < ms(120), "{:?}", &took[490..]);
+}
+
+#[test]
+fn a_delay_spike_kills_no_block_that_is_not_sent_again() {
+    let delay = Schedule::fixed(ms(20)).then(ms(3_000), ms(90)).then(ms(6_000), ms(20));
+    let block = Block::new(vec![7; 5_000]).deadline(ms(500));
+    for mode in [Redundancy::None, Redundancy::Fec] {
+        let link = LinkSpec::new(20.0, ms(20)).delay(delay.clone());
+        let mut pair = Setup::new(vec![link]).connect(Source::new(block.clone().redundancy(mode), ms(20), 500));
+        pair.world.run_for(ms(12_000));
+        assert_eq!(pair.late(), [], "{mode}");
+    }
+}
+
+#[test]
+fn a_duplicate_goes_at_once_beside_groups_that_wait() {
+    let mut pair = Setup::new(vec![LinkSpec::new(20.0, ms(20)); 2]).connect(Source::new(
+        Block::new(vec![7; 1_000]).deadline(ms(300)).redundancy(Redundancy::Fec),
+        ms(10),
+        300,
+    ));
+    pair.world.run_for(ms(1_000));
+    let (client, session) = pair.world.client(pair.connection);
+    for _ in 0..50 {
+        let copied = Block::new(vec![8; 1_000]).deadline(ms(300)).redundancy(Redundancy::Duplicate);
+        pair.world.enter(client, |cx| cx.send(session, copied)).expect("room");
+        pair.world.run_for(ms(20));
+    }
+    let stats = pair.world.enter(client, |cx| cx.session(session).expect("it is open").stats());
+    assert!(stats.repair_bytes >= 50 * 1_000, "each has its copy: {}", stats.repair_bytes);
 }

@@ -87,6 +87,8 @@ const REGAIN_GROWTH: f64 = 2.0;
 const FALLEN: f64 = 0.8;
 /// A path on which bursts come through so much faster than its queue seems to be served has no queue.
 const IDLE: f64 = 3.0;
+/// What of it is believed when nothing else is known: answers come bundled, which makes bursts look faster.
+const SPREAD_SHARE: f64 = 0.5;
 /// How long lately is.
 const BEST_MEMORY: Duration = Duration::from_secs(10);
 /// The smallest window, in packets (RFC 9002 has 2; acknowledgements come for every second packet).
@@ -300,7 +302,7 @@ impl Steady {
         // Bursts that come through much faster found the path idle before: it is longer than we think, and there was no queue.
         let idle = |served: f64| {
             let spread = self.bursts.spread(self.delivery.delivered_at());
-            self.round_app_limited && spread.is_some_and(|spread| spread > IDLE * served)
+            spread.is_some_and(|spread| spread > IDLE * served)
         };
         let ours = self.standing.is_ours() && !self.standing.lately_shared();
         if let Some(served) = served.filter(|served| ours && !idle(*served)) {
@@ -332,6 +334,9 @@ impl Steady {
         self.climb = if found { (self.climb + 1).min(PROBE_UP.len() - 1) } else { usize::from(eager) };
         self.probed_from = rate;
         let startup_is_over = self.phase == Phase::Startup && self.startup_is_over();
+        if startup_is_over && stands && self.round_app_limited {
+            self.trust_bursts();
+        }
         self.phase = match self.phase {
             Phase::Startup if startup_is_over && stands => Phase::Drain,
             Phase::Startup if startup_is_over => Phase::Cruise(2),
@@ -349,6 +354,16 @@ impl Steady {
             }
             Phase::Cruise(rounds) => Phase::Cruise((rounds + 1).min(CYCLE)),
         };
+    }
+
+    /// A flow that never had much to send leaves start-up by a queue: that of others, or of a path that has become longer. What
+    /// it delivered says little of what the path can carry, and with room for that alone it would starve.
+    fn trust_bursts(&mut self) {
+        let spread = self.bursts.spread(self.delivery.delivered_at()).map(|spread| spread * SPREAD_SHARE);
+        if let Some(more) = spread.filter(|more| *more > self.rate().unwrap_or_default()) {
+            self.rates.clear();
+            self.rates.push_back((self.round, more));
+        }
     }
 
     /// Keeps the best rate of late.

@@ -112,16 +112,24 @@ impl Stamp {
     }
 }
 
+/// What a datagram says before it comes to blocks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Preface {
+    pub(crate) stamp: Stamp,
+    /// Of the least delayed stamp of the peer's, and of the latest.
+    pub(crate) echo: Option<(TimeEcho, TimeEcho)>,
+    /// Its place in a group, if it has one.
+    pub(crate) member: Option<Membership>,
+}
+
 /// Fills a datagram of at most `capacity` bytes, with bytes of `first` and then, as long as there is room, of
-/// whichever block the scheduler names next; as a fragment of a group, if it is a `member`. Only what is good `company` comes along.
+/// whichever block the scheduler names next. Only what is good `company` comes along.
 pub(crate) fn fill(
     store: &mut Store,
     cx: &SendContext<'_>,
     first: BlockId,
     capacity: usize,
-    stamp: Stamp,
-    echo: Option<(TimeEcho, TimeEcho)>,
-    member: Option<Membership>,
+    Preface { stamp, echo, member }: Preface,
     company: impl Fn(&LiveBlock, &Groups) -> bool,
 ) -> Filled {
     let (mut writer, symbol_at) = match member {

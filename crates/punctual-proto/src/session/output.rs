@@ -31,7 +31,7 @@ use crate::{
         groups::Groups,
         last_chance::Kind,
         live::LiveBlock,
-        packetize::{self, Contents},
+        packetize::{self, Contents, Preface},
         recovery,
     },
 };
@@ -333,14 +333,14 @@ impl Session {
         let capacity = self.capacity()?;
         let member = self.join_group(id, &chance, kind, capacity);
         let echo = self.paths.get_mut(first).and_then(|path| path.take_echo(now));
-        let stamp = self.stamp(now);
+        let preface = Preface { stamp: self.stamp(now), echo, member };
         let cx = context(now, &self.output.views);
         // What goes without a group takes along nothing that should have one.
         let company = |block: &LiveBlock, groups: &Groups| {
             let other = chance.kind(block, groups);
             other == kind || other == Kind::Plain && kind == Kind::Group
         };
-        let filled = packetize::fill(&mut self.store, &cx, id, capacity, stamp, echo, member, company);
+        let filled = packetize::fill(&mut self.store, &cx, id, capacity, preface, company);
         debug_assert!(!filled.contents.is_empty(), "a block that may be sent has something to send");
         self.output.note_data(now);
         self.steering.keep_quiet_but(None);
