@@ -71,9 +71,13 @@ impl PathView {
         self.one_way_delay.max(self.min_one_way_delay + self.backlog)
     }
 
-    /// How many bytes that leave from now on arrive by `due`.
+    /// How many bytes that leave from now on arrive by `due`, as its rate allows and its window.
     pub fn carries(&self, now: Instant, due: Instant) -> u64 {
-        (self.rate * due.saturating_duration_since(now + self.delay()).as_secs_f64()) as u64
+        let time = due.saturating_duration_since(now + self.delay()).as_secs_f64();
+        // What the window has room for now, and what acknowledgements make room for.
+        let room = self.window.saturating_sub(self.in_flight) as f64;
+        let freed = self.window as f64 * time / self.rtt.as_secs_f64().max(1e-6);
+        (self.rate * time).min(room + freed) as u64
     }
 }
 
