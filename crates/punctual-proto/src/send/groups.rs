@@ -184,7 +184,8 @@ impl Groups {
     /// The place of the next datagram in the open group; one is opened if there is none.
     pub(crate) fn join(&mut self, now: Instant, joining: &Joining) -> Membership {
         let keep = match joining.due {
-            Some(due) => due.max(now) + joining.rtt * KEEP_RTTS + KEEP,
+            // The latest moment there is will do for a deadline beyond all bounds.
+            Some(due) => due.max(now).checked_add(joining.rtt * KEEP_RTTS + KEEP).unwrap_or(due),
             None => now + joining.rtt * KEEP_RTTS + KEEP_ENDLESS,
         };
         let open = *self.open.get_or_insert_with(|| {
