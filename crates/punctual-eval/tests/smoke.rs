@@ -78,9 +78,10 @@ fn makes_sense(cell: &Cell, alone: bool) {
     for share in of_bound.chain(all).filter(|share| alone && share.n > 0) {
         assert!(share.max <= 1.0 + 1e-9, "{place}: above the bound, {share:?}");
     }
-    // Not goodput: in two seconds of overload dtp-d may have nothing on time.
-    let arrived = cell.mean("throughput_mbps").filter(|rate| *rate > 0.0).or(cell.mean("bulk_mbps"));
-    assert!(arrived.is_some_and(|rate| rate > 0.0), "{place}: nothing arrived");
+    // Least laxity first thrashes in deep overload: in 60 s one block in a thousand is on time, in two seconds maybe none.
+    let goodput = if cell.contender == "dtp-d" { "throughput_mbps" } else { "goodput_mbps" };
+    let delivered = cell.mean(goodput).or(cell.mean("bulk_mbps"));
+    assert!(delivered.is_some_and(|rate| rate > 0.0), "{place}: nothing was delivered");
 }
 
 /// A test for each experiment, so that they run side by side; and one that none is forgotten.
@@ -109,6 +110,7 @@ smoke! {
     aitrans: "aitrans",
     cellular: "cellular",
     fairness: "fairness",
+    policer: "policer",
 }
 
 #[test]
