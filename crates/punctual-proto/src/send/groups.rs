@@ -127,6 +127,8 @@ pub(crate) struct Groups {
     pause: Duration,
     encoder: fec::Encoder,
     rest: Option<Rest>,
+    /// Bytes of repair fragments that the last group got.
+    last_repairs: u64,
     /// The least one-way delay of a path, as of the last look.
     one_way_delay: Duration,
 }
@@ -147,6 +149,7 @@ impl Groups {
             pause: Duration::ZERO,
             encoder: fec::Encoder::new(),
             rest: None,
+            last_repairs: 0,
             one_way_delay: Duration::ZERO,
         }
     }
@@ -160,6 +163,11 @@ impl Groups {
     pub(crate) fn has_room(&self, size: usize) -> bool {
         // With as many bytes of repairs at most.
         self.held + 2 * (size as u64 + SYMBOL_OVERHEAD) <= self.window / WINDOW_SHARE
+    }
+
+    /// What a group's repair fragments come to, going by the last, bytes.
+    pub(crate) fn usual_repairs(&self) -> u64 {
+        self.last_repairs
     }
 
     /// Whether a group for a block of that priority on `path` would most likely get no repair fragments now.
@@ -265,6 +273,7 @@ impl Groups {
             (n, false) => n,
         };
         let shards = if made == 0 { Vec::new() } else { self.encoder.encode(&group.symbols(), made) };
+        self.last_repairs = shards.iter().take(repairs).map(|shard| shard.len() as u64).sum();
         let cost = shards.iter().map(|shard| shard.len() as u64 + SYMBOL_OVERHEAD).sum::<u64>();
         self.held += cost;
         // The receiver never sees those kept back, but then it was others that it did.

@@ -15,6 +15,7 @@ use crate::{
         group::Symbol,
         groups::{Joining, Membership, Ready, RepairFragment, Rest},
         last_chance::{Chance, Kind, trusted},
+        live::LiveBlock,
         packetize::{Contents, Filled},
     },
 };
@@ -23,7 +24,7 @@ use crate::{
 const GRANULARITY: Duration = Duration::from_millis(1);
 /// Bursts of losses longer than this are worth spreading repair fragments for.
 const BURST: f64 = 1.5;
-/// This share of the time that is left is kept in reserve when a group waits for more.
+/// This share of the time that is left is kept in reserve when a group waits for more, at least.
 const RESERVE: u32 = 4;
 /// Where a group got no repair fragments, for want of losses or of room, none is begun for a quarter of a round trip, and at least this long.
 const REST: Duration = Duration::from_millis(5);
@@ -49,7 +50,7 @@ impl Session {
         if kind == Kind::Plain || !self.store.groups.has_room(capacity) {
             return None;
         }
-        let joining = joining(self.store.get(id)?, chance, kind);
+        let joining = joining(self.store.get(id)?, chance, kind, self.store.groups.usual_repairs());
         Some(self.store.groups.join(chance.now, &joining))
     }
 
@@ -67,7 +68,7 @@ impl Session {
         // What came along may be due sooner, or matter more.
         for piece in filled.contents.iter().skip(1) {
             if let Some(block) = self.store.get(piece.id) {
-                let joining = joining(block, chance, kind);
+                let joining = joining(block, chance, kind, self.store.groups.usual_repairs());
                 self.store.groups.join(chance.now, &joining);
             }
         }
@@ -178,16 +179,20 @@ impl Session {
     }
 }
 
-fn joining(block: &crate::send::live::LiveBlock, chance: &Chance, kind: Kind) -> Joining {
+/// `repairs`: how many bytes of repair fragments the group is likely to get.
+fn joining(block: &LiveBlock, chance: &Chance, kind: Kind, repairs: u64) -> Joining {
     let (now, path) = (chance.now, &chance.path);
     let due = block.due();
     let spare = due.map_or(path.rtt, |due| due.saturating_duration_since(now + path.one_way_delay));
+    // These must get there, too, behind what waits on the path.
+    let sending = path.backlog + Duration::from_secs_f64(repairs as f64 / path.rate.max(1.0));
+    let reserve = (spare / RESERVE).max(sending).min(spare);
     Joining {
         priority: block.priority,
         due,
         resends: block.redundancy.resends(),
         reached: chance.reached(block),
-        close_by: now + spare - spare / RESERVE,
+        close_by: now + (spare - reserve),
         duplicate: kind == Kind::Duplicate,
         rtt: path.rtt,
     }
