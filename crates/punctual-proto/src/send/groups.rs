@@ -180,6 +180,11 @@ impl Groups {
         self.rest = Some(rest);
     }
 
+    /// Whether there is any group, open or on its way.
+    pub(crate) fn has_any(&self) -> bool {
+        !self.groups.is_empty()
+    }
+
     pub(crate) fn set_one_way_delay(&mut self, delay: Duration) {
         self.one_way_delay = delay;
     }

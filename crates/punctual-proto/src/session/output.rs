@@ -454,7 +454,9 @@ impl Session {
     pub(super) fn refresh_views(&mut self, now: Instant) {
         let clocks = &self.clocks;
         self.paths.views(now, &self.steering, |id| clocks.one_way_delays(id), &mut self.output.views);
-        self.store.groups.set_one_way_delay(context(now, &self.output.views).one_way_delay);
+        if self.store.groups.has_any() {
+            self.store.groups.set_one_way_delay(context(now, &self.output.views).one_way_delay);
+        }
     }
 
     /// Tells the controllers whether their path could have carried more than there was.
