@@ -115,7 +115,7 @@ fn results_are_an_object_a_line() {
     for cell in &cells {
         assert_eq!(cell["experiment"], "dtp-bandwidth");
         assert!(["ads", "quic"].contains(&cell["scheduler"].as_str().unwrap()));
-        assert!([2.0, 5.0].contains(&cell["params"]["bandwidth"].as_f64().unwrap()));
+        assert!([3.0, 5.0].contains(&cell["params"]["bandwidth"].as_f64().unwrap()));
         assert_eq!(cell["seeds"], 1);
         assert!((0.0..=1.0).contains(&cell["on_time"].as_f64().unwrap()));
         assert_eq!(cell["on_time_by_priority"].as_array().unwrap().len(), 3);
