@@ -36,7 +36,7 @@ const MIN_QUIET: Duration = Duration::from_millis(2);
 /// So many of the usual pauses between acknowledgements are a silence.
 const SILENT_PAUSES: u32 = 3;
 /// Timers and schedulers of real hosts are late by about this much.
-const GRANULARITY: Duration = Duration::from_millis(1);
+pub(crate) const GRANULARITY: Duration = Duration::from_millis(1);
 /// Bounds on the time between probes of a suspect path.
 const PROBE_INTERVAL: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(200));
 /// After this many unanswered probes they become rarer.
@@ -429,8 +429,13 @@ impl Path {
     }
 
     /// How long an answer may take before it is overdue: longer than any lately, or than can be put down to variation.
-    pub(crate) fn longest_answer(&self, reading: &PathReading, max_ack_delay: Duration) -> Duration {
+    fn longest_answer(&self, reading: &PathReading, max_ack_delay: Duration) -> Duration {
         let (rtt, _, var) = self.rtts(reading);
+        self.longest_answer_at(rtt, var, max_ack_delay)
+    }
+
+    /// The same, for who knows the path's round-trip time and its variation already.
+    pub(crate) fn longest_answer_at(&self, rtt: Duration, var: Duration, max_ack_delay: Duration) -> Duration {
         let longest = self.longest_rtt.0.max(self.longest_rtt.1);
         longest.min(rtt + (var * 4).max(max_ack_delay)).max(rtt) + GRANULARITY
     }

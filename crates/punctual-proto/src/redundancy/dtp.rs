@@ -51,7 +51,7 @@ mod tests {
     const RTT: Duration = Duration::from_millis(50);
 
     fn repairs(dtp: &mut Dtp, now: Instant, losses: &Losses) -> usize {
-        let (sources, losses) = ([(A, 20)], [(A, losses)]);
+        let (sources, losses) = ([(A, 20)], [(A, *losses)]);
         dtp.repairs(&GroupView {
             now,
             sources: &sources,

@@ -101,7 +101,8 @@ impl Losses {
         self.long.note(self.before, lost, 1.0 - 1.0 / MEMORY.0);
         self.short.note(self.before, lost, 1.0 - 1.0 / MEMORY.1);
         self.before = lost;
-        if self.has_changed() {
+        // Nothing lost for long, and nothing now, is no contradiction.
+        if (lost || self.long.lost() >= 1.0) && self.has_changed() {
             self.long = self.short;
         }
     }

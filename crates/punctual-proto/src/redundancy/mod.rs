@@ -35,7 +35,7 @@ pub struct GroupView<'a> {
     /// The path its repair fragments would take.
     pub repair_path: PathId,
     /// What is known of losses on each open path.
-    pub losses: &'a [(PathId, &'a Losses)],
+    pub losses: &'a [(PathId, Losses)],
     /// The priority of its most important block; 0 is the highest.
     pub priority: u8,
     /// The most source fragments any one block has in it.
@@ -59,7 +59,7 @@ impl GroupView<'_> {
 
     /// What is known of losses on a path; nothing, if it is not open.
     pub fn losses_on(&self, path: PathId) -> Losses {
-        self.losses.iter().find(|(id, _)| *id == path).map_or_else(Losses::default, |(_, losses)| **losses)
+        self.losses.iter().find(|(id, _)| *id == path).map_or_else(Losses::default, |(_, losses)| *losses)
     }
 
     /// The share of source fragments to be lost.

@@ -101,7 +101,7 @@ mod tests {
             now: Instant::now(),
             sources: &[(A, m)],
             repair_path,
-            losses: &[(A, losses), (B, &clean)],
+            losses: &[(A, *losses), (B, clean)],
             priority: 0,
             largest_block: m,
             reached: 1.0,
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn the_lowest_priority_bears_more() {
         let losses = seen(10, 1);
-        let known = [(A, &losses)];
+        let known = [(A, losses)];
         let group = |priority, reached| GroupView {
             now: Instant::now(),
             sources: &[(A, 20)],

@@ -37,9 +37,8 @@ struct Source {
     symbol: Bytes,
     /// Bytes of blocks in it.
     len: u64,
+    /// Where it was to go, and once it was lost, where that was.
     path: PathId,
-    /// The path it was lost on, if that is not where it went.
-    lost_on: PathId,
     state: State,
 }
 
@@ -89,12 +88,12 @@ pub(crate) struct Group {
     pub(crate) due: Option<(Instant, Instant)>,
     /// How likely it was that it would come to this.
     pub(crate) reached: f64,
-    /// Until then the receiver surely keeps what it has of the group, and a bit longer if later symbols say so.
+    /// Until then the receiver surely keeps what it has of the group, and a bit longer if later symbols say so; none, if it may
+    /// have had to forget it.
     certain_until: Option<Instant>,
     /// It is a datagram and its copy, whatever losses there are.
     pub(crate) is_duplicate: bool,
-    /// Whether the receiver has surely had room for it, and what all groups before had cost it.
-    pub(crate) is_remembered: bool,
+    /// What it and all groups before had cost the receiver when it was begun.
     pub(crate) cost_before: u64,
     pub(crate) expires: Instant,
     bytes: u64,
@@ -114,7 +113,6 @@ impl Group {
             reached: 0.0,
             certain_until: None,
             is_duplicate,
-            is_remembered: true,
             cost_before,
             expires: now,
             bytes: 0,
@@ -150,9 +148,16 @@ impl Group {
     pub(crate) fn add(&mut self, symbol: Bytes, contents: Contents, path: PathId) {
         self.bytes += symbol.len() as u64;
         self.longest = self.longest.max(symbol.len());
-        self.certain_until.get_or_insert(self.expires);
+        if self.sources.is_empty() {
+            self.certain_until = Some(self.expires);
+        }
         let len = contents.iter().map(Piece::len).sum();
-        self.sources.push(Source { contents, symbol, len, path, lost_on: path, state: State::InFlight });
+        self.sources.push(Source { contents, symbol, len, path, state: State::InFlight });
+    }
+
+    /// The receiver may have had no room for it any more: nothing is inferred of it from now on.
+    pub(crate) fn doubt(&mut self) {
+        self.certain_until = None;
     }
 
     /// What is to be coded.
@@ -248,7 +253,7 @@ impl Group {
         matters: impl Fn(&Contents) -> bool,
     ) -> Verdict {
         if let Some(source) = self.sources.get_mut(usize::from(index)) {
-            source.lost_on = path;
+            source.path = path;
         }
         if let Some(state) = self.state_mut(index).filter(|state| **state == State::InFlight) {
             *state = State::Lost;
@@ -293,7 +298,7 @@ impl Group {
         let m = self.len();
         let acked = self.count(State::Acked);
         if acked >= m {
-            if self.is_remembered && self.certain_until.is_some_and(|until| now <= until) {
+            if self.certain_until.is_some_and(|until| now <= until) {
                 self.phase = Phase::Restored;
                 let lost = self.sources.iter().filter(|source| source.state == State::Lost);
                 verdict.restored = lost.map(|source| source.len).sum();
@@ -328,7 +333,7 @@ impl Group {
 
     fn take_lost(&mut self) -> Vec<(Contents, PathId)> {
         let lost = self.sources.iter_mut().filter(|source| source.state == State::Lost);
-        lost.map(|source| (std::mem::take(&mut source.contents), source.lost_on))
+        lost.map(|source| (std::mem::take(&mut source.contents), source.path))
             .filter(|(contents, _)| !contents.is_empty())
             .collect()
     }

@@ -105,7 +105,6 @@ pub(crate) struct Joining {
 struct Open {
     id: u64,
     close_by: Instant,
-    duplicate: bool,
 }
 
 /// The groups.
@@ -189,9 +188,14 @@ impl Groups {
         self.one_way_delay = delay;
     }
 
-    /// Whether a datagram of that kind can join the open group, if there is one.
-    pub(crate) fn is_open_for(&self, kind: Kind) -> Option<bool> {
-        self.open.map(|open| open.duplicate == (kind == Kind::Duplicate))
+    /// Whether a datagram of that kind is to be in a group, and not in the open one.
+    pub(crate) fn must_close_for(&self, kind: Kind) -> bool {
+        let (duplicate, plain) = (kind == Kind::Duplicate, kind == Kind::Plain);
+        !plain && self.open_group().is_some_and(|group| group.is_duplicate != duplicate)
+    }
+
+    fn open_group(&self) -> Option<&Group> {
+        self.groups.get(&self.open.as_ref()?.id)
     }
 
     /// The place of the next datagram in the open group; one is opened if there is none.
@@ -206,10 +210,9 @@ impl Groups {
             self.next += 1;
             self.cost += GROUP_OVERHEAD;
             self.groups.insert(id, Group::new(now, self.cost, joining.duplicate));
-            Open { id, close_by: joining.close_by, duplicate: joining.duplicate }
+            Open { id, close_by: joining.close_by }
         });
-        let close_by = open.close_by.min(joining.close_by);
-        self.open = Some(Open { close_by, ..open });
+        self.open = Some(Open { close_by: open.close_by.min(joining.close_by), ..open });
         let group = self.groups.get_mut(&open.id).expect("the open group is there");
         group.priority = group.priority.min(joining.priority);
         group.resends &= joining.resends;
@@ -235,7 +238,7 @@ impl Groups {
         self.held += bytes.len() as u64 + SYMBOL_OVERHEAD;
         self.cost += bytes.len() as u64 + SYMBOL_OVERHEAD;
         group.add(bytes, contents, path);
-        group.len() >= MAX_SOURCES || self.open.is_some_and(|open| open.duplicate)
+        group.len() >= MAX_SOURCES || group.is_duplicate
     }
 
     /// When the open group gets its repairs, as things stand. `idle`: nothing else is there that could join it.
@@ -248,16 +251,13 @@ impl Groups {
 
     /// The open group and the bytes one repair fragment of it would take.
     pub(crate) fn open(&self) -> Option<(&Group, usize)> {
-        let group = self.groups.get(&self.open.as_ref()?.id)?;
+        let group = self.open_group()?;
         Some((group, fec::shard_len(group.longest())))
     }
 
     /// How many repair fragments the open group should have.
     pub(crate) fn wanted(&mut self, view: &GroupView<'_>) -> usize {
-        match self.open {
-            Some(open) if open.duplicate => 1,
-            _ => self.policy.repairs(view),
-        }
+        if self.open_group().is_some_and(|group| group.is_duplicate) { 1 } else { self.policy.repairs(view) }
     }
 
     /// Closes the open group with `repairs` repair fragments, to leave by `path` with `gap` between them.
@@ -373,8 +373,9 @@ impl Groups {
     fn on_group(&mut self, now: Instant, id: u64, then: impl FnOnce(&mut Group) -> Verdict) -> Verdict {
         let Some(group) = self.groups.get_mut(&id) else { return Verdict::default() };
         // The receiver forgets the oldest groups first, once all together are too much for it.
-        let costs = self.cost - group.cost_before <= self.window / WINDOW_SHARE;
-        group.is_remembered = costs && self.next - id < MAX_SINCE;
+        if self.cost - group.cost_before > self.window / WINDOW_SHARE || self.next - id >= MAX_SINCE {
+            group.doubt();
+        }
         let verdict = then(group);
         let again = verdict.more.iter().map(|&index| Waiting { group: id, index, not_before: now, path: None });
         // They make good a loss, so they go first.

@@ -5,11 +5,9 @@ use std::time::{Duration, Instant};
 use super::{groups::Groups, live::LiveBlock};
 use crate::{
     block::Redundancy,
-    multipath::{PathHealth, PathView},
+    multipath::{PathHealth, PathView, path::GRANULARITY},
 };
 
-/// Timers and schedulers of real hosts are late by about this much.
-const GRANULARITY: Duration = Duration::from_millis(1);
 /// Of what answers vary by, no more than this part of a round trip counts: the rest is queues.
 const VARIATION: u32 = 4;
 /// A fragment is about this large when the number of a block's is estimated.

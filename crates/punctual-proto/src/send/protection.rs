@@ -9,40 +9,16 @@ use super::{
     packetize::{Contents, Piece},
     store::Store,
 };
-use crate::{
-    multipath::{PathId, PathView},
-    observe::FragmentKind,
-};
+use crate::multipath::{PathId, PathView};
 
 /// So many of the blocks that are due soonest are looked at to see whether there is room for redundancy: what is due later is not in a hurry.
 const MAX_CLAIMS: usize = 1_024;
-
-/// How bytes that had been lost came through after all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Regained {
-    /// They had not been lost.
-    Anyway,
-    /// They were sent again.
-    Resend,
-    /// A copy arrived.
-    Copy,
-}
-
-impl From<FragmentKind> for Regained {
-    fn from(kind: FragmentKind) -> Self {
-        match kind {
-            FragmentKind::Source | FragmentKind::Repair => Self::Anyway,
-            FragmentKind::Resent => Self::Resend,
-            FragmentKind::Copy => Self::Copy,
-        }
-    }
-}
 
 impl Store {
     /// The peer has a packet.
     pub(crate) fn on_packet_acked(&mut self, now: Instant, contents: &Contents) {
         for piece in contents.iter() {
-            self.on_piece_acked(now, piece, piece.kind.into());
+            self.on_piece_acked(now, piece);
         }
         if let Some(symbol) = contents.symbol {
             let (groups, matters) = self.groups_and_matters();
@@ -112,7 +88,7 @@ impl Store {
 
     fn follow(&mut self, now: Instant, verdict: Verdict) {
         for contents in &verdict.recovered {
-            contents.iter().for_each(|piece| self.on_piece_acked(now, piece, piece.kind.into()));
+            contents.iter().for_each(|piece| self.on_piece_acked(now, piece));
         }
         self.tally.restored_bytes += verdict.restored;
         for (contents, path) in &verdict.lost {

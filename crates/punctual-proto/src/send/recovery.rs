@@ -169,7 +169,7 @@ impl InFlight {
         self.tail().next().map(|packet| packet.sent)
     }
 
-    /// When the first packet left, after `judged`, of which nothing has been heard, and whether it belongs to the tail.
+    /// When the first packet left of those sent after `judged` whose fate is open, and whether it belongs to the tail.
     pub(crate) fn first_after(&self, judged: Option<Instant>) -> Option<(Instant, bool)> {
         let late = |sent: &Instant| judged.is_none_or(|judged| *sent > judged);
         let mut open = self.packets.iter().filter_map(|(pn, place)| Some((*pn, place.packet()?.sent)));

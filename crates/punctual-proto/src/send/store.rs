@@ -16,13 +16,13 @@ use super::{
     groups::Groups,
     live::{InfoState, LiveBlock},
     packetize::Piece,
-    protection::Regained,
 };
 use crate::{
     block::{Block, BlockId, BlockUpdate, Channel, Delivery, Delta, DropReason, Outcome, Redundancy},
     config::{Limits, MAX_LIVE},
     error::{BlockError, ProtocolError, SendError},
     multipath::PathId,
+    observe::FragmentKind,
     redundancy::Policy,
     schedule::{BlockScheduler, BlockView, SendContext},
 };
@@ -405,18 +405,19 @@ impl Store {
         self.after_change(id);
     }
 
-    /// The peer has a piece of a block; `how`, if it had been lost.
-    pub(super) fn on_piece_acked(&mut self, now: Instant, piece: &Piece, how: Regained) {
+    /// The peer has a piece of a block.
+    pub(super) fn on_piece_acked(&mut self, now: Instant, piece: &Piece) {
         let Some(block) = self.blocks.get_mut(&piece.id) else { return };
         if piece.with_info {
             block.info = InfoState::Known;
         }
         let before = block.unsent();
         let regained = block.on_acked(piece.range.clone(), now);
-        match how {
-            Regained::Anyway => {}
-            Regained::Resend => self.tally.resend_regained_bytes += regained,
-            Regained::Copy => self.tally.copy_regained_bytes += regained,
+        match piece.kind {
+            // It had not been lost.
+            FragmentKind::Source | FragmentKind::Repair => {}
+            FragmentKind::Resent => self.tally.resend_regained_bytes += regained,
+            FragmentKind::Copy => self.tally.copy_regained_bytes += regained,
         }
         if block.unsent() != before {
             self.after_change(piece.id);

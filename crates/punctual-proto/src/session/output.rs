@@ -319,7 +319,8 @@ impl Session {
                 Next::Send(id, paths) => (id, paths),
                 Next::Wait => return None,
                 // Nothing is there to join the group, either.
-                Next::Nothing => return self.close_idle_group(now).then(|| self.next_repair(now))?,
+                Next::Nothing if self.close_idle_group(now) => return self.next_repair(now),
+                Next::Nothing => return None,
             };
             let chance = self.chance(now, paths.iter().next()?)?;
             let kind = chance.kind(self.store.get(id)?, &self.store.groups);

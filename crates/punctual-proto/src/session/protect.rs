@@ -9,7 +9,7 @@ use crate::{
     block::BlockId,
     clock::wire,
     frame::DatagramWriter,
-    multipath::{PathHealth, PathId, PathView},
+    multipath::{PathHealth, PathId, PathView, path::GRANULARITY},
     redundancy::{GroupView, Losses, MAX_REPAIRS},
     send::{
         group::Symbol,
@@ -20,8 +20,6 @@ use crate::{
     },
 };
 
-/// Timers and schedulers of real hosts are late by about this much.
-const GRANULARITY: Duration = Duration::from_millis(1);
 /// Bursts of losses longer than this are worth spreading repair fragments for.
 const BURST: f64 = 1.5;
 /// This share of the time that is left is kept in reserve when a group waits for more, at least.
@@ -35,7 +33,7 @@ impl Session {
         let views = self.output.views();
         let view = views.iter().find(|view| view.id == path)?;
         let sender = self.paths.get(path)?;
-        let answer = sender.longest_answer(&self.steering.reading(sender.slot), self.config.max_ack_delay);
+        let answer = sender.longest_answer_at(view.rtt, view.rtt_var, self.config.max_ack_delay);
         Some(Chance::new(now, view, answer, views))
     }
 
@@ -54,9 +52,9 @@ impl Session {
         Some(self.store.groups.join(chance.now, &joining))
     }
 
-    /// Closes the open group if a datagram with bytes of `id` cannot join it. What follows for its blocks may concern `id`.
+    /// Closes the open group if a datagram of that kind can neither join it nor go without. What follows may concern any block.
     pub(super) fn make_way(&mut self, now: Instant, kind: Kind) -> bool {
-        let must = self.store.groups.is_open_for(kind).is_some_and(|fits| !fits) && kind != Kind::Plain;
+        let must = self.store.groups.must_close_for(kind);
         if must {
             self.close_group(now);
         }
@@ -108,7 +106,6 @@ impl Session {
         let most = usize::try_from(room / shard.max(1) as u64).unwrap_or(usize::MAX).min(MAX_REPAIRS);
         let arrived = group.has_arrived();
         let losses: Vec<(PathId, Losses)> = self.paths.iter().map(|path| (path.id, *path.in_flight.losses())).collect();
-        let losses: Vec<(PathId, &Losses)> = losses.iter().map(|(id, losses)| (*id, losses)).collect();
         let group_view = GroupView {
             now,
             sources: &sources,
