@@ -17,6 +17,8 @@ struct Sent {
     first_sent: Instant,
     app_limited: bool,
     plain: bool,
+    /// Bytes in flight, its own included.
+    ahead: u64,
 }
 
 /// What an acknowledged packet tells.
@@ -32,6 +34,8 @@ pub(super) struct Sample {
     pub(super) app_limited: bool,
     /// It left while we sent no faster than is delivered.
     pub(super) plain: bool,
+    /// Bytes that were in flight when it had left.
+    pub(super) ahead: u64,
 }
 
 /// Packets under way, and what has been delivered.
@@ -94,6 +98,7 @@ impl Delivery {
             first_sent: self.first_sent,
             app_limited: self.delivered <= self.app_limited_until,
             plain,
+            ahead: self.in_flight,
         });
     }
 
@@ -122,6 +127,7 @@ impl Delivery {
             interval,
             app_limited: packet.app_limited,
             plain: packet.plain,
+            ahead: packet.ahead,
         })
     }
 

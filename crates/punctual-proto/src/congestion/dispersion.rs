@@ -9,6 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use super::answers::Answers;
+
 /// Packets that left no further apart than this left together.
 const TOGETHER: Duration = Duration::from_micros(500);
 /// Packets that make a burst worth looking at: with fewer, the bundling of acknowledgements is most of what is seen.
@@ -22,9 +24,19 @@ const BURST_MEMORY: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone, Default)]
 pub(super) struct Bursts {
     current: Option<Burst>,
-    /// When each was answered, and what it told, bytes per second: counted from when its first packet would have come out of an
-    /// empty path, and from when that was answered.
-    rates: VecDeque<(Instant, f64, f64)>,
+    told: VecDeque<Told>,
+}
+
+/// What a burst told.
+#[derive(Debug, Clone, Copy)]
+struct Told {
+    /// When its first packet left, and its last was answered.
+    sent: Instant,
+    answered: Instant,
+    /// Bytes per second, from when its first packet would have come out of an empty path.
+    rate: f64,
+    /// The same from when that was answered.
+    spread: f64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -66,47 +78,54 @@ impl Bursts {
         if took.is_zero() {
             return;
         }
-        if self.rates.len() == BURSTS {
-            self.rates.pop_front();
+        if self.told.len() == BURSTS {
+            self.told.pop_front();
         }
         let apart = burst.answered.saturating_duration_since(burst.head_answered);
         let bytes = burst.bytes as f64;
         // Answered all at once, it tells only how answers were bundled.
         let spread = if apart.is_zero() { 0.0 } else { bytes / apart.as_secs_f64() };
-        self.rates.push_back((burst.answered, bytes / took.as_secs_f64(), spread));
+        let rate = bytes / took.as_secs_f64();
+        self.told.push_back(Told { sent: burst.head, answered: burst.answered, rate, spread });
+    }
+
+    /// Forgets those that left before `since`: the path has shown what it has served from then on.
+    pub(super) fn forget_before(&mut self, since: Option<Instant>) {
+        self.told.retain(|burst| Some(burst.sent) >= since);
     }
 
     /// What recent bursts tell, bytes per second; `None` if there were too few.
     pub(super) fn rate(&self, now: Instant) -> Option<f64> {
-        self.median(now, |(_, rate, _)| *rate)
+        let since = now.checked_sub(BURST_MEMORY).unwrap_or(now);
+        self.median(BURSTS, |burst| (burst.answered >= since).then_some(burst.rate))
     }
 
     /// The same by how far apart their packets were answered, whatever they waited for before: not what there was room for, but what
     /// the narrowest link does.
     pub(super) fn spread(&self, now: Instant) -> Option<f64> {
-        self.median(now, |(_, _, spread)| *spread)
+        let since = now.checked_sub(BURST_MEMORY).unwrap_or(now);
+        self.median(BURSTS, |burst| (burst.answered >= since).then_some(burst.spread))
     }
 
-    fn median(&self, now: Instant, of: impl Fn(&(Instant, f64, f64)) -> f64) -> Option<f64> {
-        let fresh = |at: Instant| now.saturating_duration_since(at) <= BURST_MEMORY;
-        let mut rates = self.rates.iter().filter(|(at, ..)| fresh(*at)).map(of).collect::<Vec<_>>();
-        if rates.len() < BURSTS {
+    /// The same of the bursts alone that left from `since` on, however few.
+    pub(super) fn spread_since(&self, since: Instant) -> Option<f64> {
+        self.median(1, |burst| (burst.sent >= since).then_some(burst.spread))
+    }
+
+    fn median(&self, least: usize, of: impl Fn(&Told) -> Option<f64>) -> Option<f64> {
+        let mut rates = self.told.iter().filter_map(of).collect::<Vec<_>>();
+        if rates.len() < least {
             return None;
         }
         rates.sort_unstable_by(f64::total_cmp);
-        Some(rates[BURSTS / 2])
+        rates.get(rates.len() / 2).copied()
     }
 }
 
 /// The pace at which a queue is served, while there is one.
-///
-/// Between two answers the narrowest link was busy all the time if the packet of the second was there when that of
-/// the first had gone: if it left at least an empty path's round trip before the first answer came.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Busy {
-    last_answer: Option<Instant>,
-    /// Whether packets answered at this moment found a queue.
-    found_queue: bool,
+    answers: Answers,
     bytes: u64,
     time: Duration,
 }
@@ -114,22 +133,24 @@ pub(super) struct Busy {
 impl Busy {
     /// A packet was acknowledged, `min_rtt` being what an empty path takes.
     pub(super) fn on_ack(&mut self, sent: Instant, now: Instant, bytes: u64, min_rtt: Duration) {
-        let before = self.last_answer.replace(now);
-        if before != Some(now) {
-            self.found_queue = before.is_some_and(|before| sent + min_rtt <= before);
-            if let Some(before) = before.filter(|_| self.found_queue) {
-                self.time += now.saturating_duration_since(before);
-            }
-        }
-        if self.found_queue {
-            self.bytes += bytes;
+        if let Some(answer) = self.answers.on_ack(sent, now, bytes, min_rtt).filter(|answer| answer.busy) {
+            self.bytes += answer.bytes;
+            self.time += answer.time;
         }
     }
 
-    /// What was served since the last call while there was a queue, bytes per second, if it was at least `least` bytes.
+    /// What was served while there was a queue, bytes per second, once it is at least `least` bytes; it then counts anew.
     pub(super) fn take(&mut self, least: u64) -> Option<f64> {
+        if self.bytes < least || self.time.is_zero() {
+            return None;
+        }
         let (bytes, time) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.time));
-        (bytes >= least && !time.is_zero()).then(|| bytes as f64 / time.as_secs_f64())
+        Some(bytes as f64 / time.as_secs_f64())
+    }
+
+    /// There is no queue of ours: what the last one was served at counts for half.
+    pub(super) fn fade(&mut self) {
+        (self.bytes, self.time) = (self.bytes / 2, self.time / 2);
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use noq_proto::congestion::{Bbr3Config, ControllerFactory, CubicConfig, NewRenoConfig};
 
+pub(crate) mod answers;
 #[cfg(test)]
 mod bottleneck;
 mod contest;
@@ -14,6 +15,7 @@ mod standing;
 mod steady;
 pub(crate) mod steering;
 mod trains;
+mod waits;
 
 /// Makes the controllers of a session, given the first congestion window in bytes.
 pub type CongestionFactory = Arc<dyn Fn(u64) -> Arc<dyn ControllerFactory + Send + Sync> + Send + Sync>;

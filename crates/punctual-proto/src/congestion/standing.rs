@@ -75,6 +75,10 @@ pub(super) struct Standing {
     last_round: Option<Duration>,
     marked: bool,
     state: State,
+    /// When the last round ended in which there was none.
+    emptied: Option<Instant>,
+    /// Rounds since.
+    rounds: u32,
     /// Rounds since others filled the queue.
     since_shared: u32,
 }
@@ -88,6 +92,8 @@ impl Default for Standing {
             last_round: None,
             marked: false,
             state: State::Empty,
+            emptied: None,
+            rounds: 0,
             since_shared: u32::MAX,
         }
     }
@@ -149,6 +155,16 @@ impl Standing {
         self.since_shared <= LATELY
     }
 
+    /// From when on there has been a queue in every round.
+    pub(super) fn since(&self) -> Option<Instant> {
+        self.emptied
+    }
+
+    /// Whether it came in the last round.
+    pub(super) fn is_new(&self) -> bool {
+        self.rounds == 1
+    }
+
     /// Whether a queue of our own stands: what it is served at is the path's rate.
     pub(super) fn is_ours(&self) -> bool {
         matches!(self.state, State::Stands { .. })
@@ -156,7 +172,7 @@ impl Standing {
 
     /// Ends a round. `made_room`: no more was under way in it than the empty path holds; `packet_time`: how long one of
     /// our packets takes at our rate.
-    pub(super) fn end_round(&mut self, made_room: bool, packet_time: Duration) {
+    pub(super) fn end_round(&mut self, now: Instant, made_room: bool, packet_time: Duration) {
         let marked = std::mem::take(&mut self.marked);
         let (Some(rtt), Some(shortest)) = (self.rtt(), self.round_shortest.take()) else { return };
         let queue = shortest.saturating_sub(rtt);
@@ -190,6 +206,11 @@ impl Standing {
                 State::Shared { without_us: without_us.min(shortest), look }
             }
         };
+        if self.state == State::Empty {
+            (self.emptied, self.rounds) = (Some(now), 0);
+        } else {
+            self.rounds = self.rounds.saturating_add(1);
+        }
         let shared = matches!(self.state, State::Shared { .. });
         self.since_shared = if shared { 0 } else { self.since_shared.saturating_add(1) };
     }

@@ -34,6 +34,7 @@ use super::{
     losses::Losses,
     standing::{Queue, Standing},
     trains::Trains,
+    waits::Waits,
 };
 
 /// How fast start-up grows: the least that doubles the rate each round (BBR's 2/ln 2).
@@ -132,6 +133,7 @@ pub(super) struct Steady {
     held: u64,
     last_rtt: Duration,
     trains: Trains,
+    waits: Waits,
     bursts: Bursts,
     busy: Busy,
     /// Best delivery rates, bytes per second, with their round: a monotonic queue.
@@ -166,6 +168,7 @@ impl Steady {
             held: 0,
             last_rtt: Duration::ZERO,
             trains: Trains::default(),
+            waits: Waits::default(),
             bursts: Bursts::default(),
             busy: Busy::default(),
             rates: VecDeque::new(),
@@ -278,7 +281,7 @@ impl Steady {
         if before == Queue::Empty {
             self.held = self.round_most;
         }
-        self.standing.end_round(made_room, Duration::from_secs_f64(packet_time));
+        self.standing.end_round(self.delivery.delivered_at(), made_room, Duration::from_secs_f64(packet_time));
         match (self.standing.without_us(), &mut self.contest) {
             (None, contest) if !self.standing.lately_shared() => *contest = None,
             (Some(_), contest @ None) => *contest = Some(Contest::new(self.held)),
@@ -298,29 +301,35 @@ impl Steady {
     }
 
     fn learn_from_dispersion(&mut self) {
-        let served = self.busy.take(BUSY_PACKETS * self.mtu);
-        // Bursts that come through much faster found the path idle before: it is longer than we think, and there was no queue.
-        let idle = |served: f64| {
-            let spread = self.bursts.spread(self.delivery.delivered_at());
-            spread.is_some_and(|spread| spread > IDLE * served)
-        };
         let ours = self.standing.is_ours() && !self.standing.lately_shared();
-        if let Some(served) = served.filter(|served| ours && !idle(*served)) {
+        if !ours {
+            self.busy.fade();
+        }
+        let (since, now) = (self.standing.since(), self.delivery.delivered_at());
+        let spread = since.and_then(|since| self.bursts.spread_since(since));
+        // Who sends bursts will have sent one within a round that tells more.
+        let wait = spread.is_none() && self.standing.is_new() && self.bursts.rate(now).is_some();
+        let served = if ours && !wait { self.busy.take(BUSY_PACKETS * self.mtu) } else { None };
+        // Bursts that come through much faster all the same found the path idle before: it is longer than we think, and there is
+        // no queue.
+        let has_queue = |served: &f64| spread.is_none_or(|spread| spread <= IDLE * served);
+        if let Some(served) = served.filter(has_queue) {
             // What the path served while it had a queue is what it can serve, however little there was to send.
             self.rates.retain(|&(_, rate)| rate <= served);
             self.rates.push_back((self.round, served));
             self.trains.clear();
-        } else if let Some(more) = self.bursts.rate(self.delivery.delivered_at())
+            self.bursts.forget_before(since);
+        } else if let Some(more) = self.bursts.rate(now)
             && self.standing.queue() == Queue::Empty
             && self.phase != Phase::Startup
             && self.round_app_limited
         {
             // A path that is seldom full shows in bursts what it could carry. Not all at once: they are short.
-            let now = self.rate().unwrap_or_default();
+            let rate = self.rate().unwrap_or_default();
             let growth = if self.has_fallen() { REGAIN_GROWTH } else { BURST_GROWTH };
-            if more > now {
+            if more > rate {
                 self.rates.clear();
-                self.rates.push_back((self.round, more.min(now * growth)));
+                self.rates.push_back((self.round, more.min(rate * growth)));
             }
         }
     }
@@ -413,6 +422,9 @@ impl Steady {
         if sample.plain {
             self.losses.on_ack();
         }
+        if let Some(rtt) = self.standing.rtt().filter(|_| self.phase == Phase::Startup) {
+            self.waits.on_ack(sample.ahead, self.last_rtt.saturating_sub(rtt));
+        }
         self.round_app_limited |= sample.app_limited;
         self.learn_rate(&sample);
         if sample.delivered >= self.round_ends {
@@ -495,7 +507,10 @@ impl Controller for Steady {
             };
             metrics.pacing_rate = Some(paced as u64);
             // In start-up what has been delivered is mostly what there was to send; the path would carry more.
-            let bandwidth = if self.phase == Phase::Startup { paced } else { base };
+            let bandwidth = match self.phase {
+                Phase::Startup => paced.min(self.waits.most().unwrap_or(f64::INFINITY)).max(rate),
+                _ => base,
+            };
             metrics.bandwidth_estimate = Some((bandwidth * 8.0) as u64);
         }
         metrics

@@ -14,6 +14,7 @@ use crate::{
     schedule::{BlockView, Entry, SchedulerError, registry},
 };
 
+mod pace;
 pub(crate) mod pacing;
 pub(crate) mod path;
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use noq_proto::PathStatus;
 
-use super::{PathEvent, PathHealth, PathId, PathView, pacing::Pacer};
+use super::{PathEvent, PathHealth, PathId, PathView, pace::Pace, pacing::Pacer};
 use crate::{
     congestion::steering::{PathReading, Slot, Steering},
     endpoint::NetworkPath,
@@ -104,6 +104,8 @@ pub(crate) struct Path {
     /// When the path will have passed on what it was given, at its rate (bytes per second).
     busy_until: Instant,
     rate: f64,
+    /// How fast answers come while there is a queue.
+    pace: Pace,
     /// RTT until an ACK has measured one.
     initial_rtt: Duration,
     last_heard: Option<Instant>,
@@ -160,6 +162,7 @@ impl Path {
             pacer: Pacer::new(now, pacing, reading.mtu),
             busy_until: now,
             rate: rate(reading, initial_rtt),
+            pace: Pace::default(),
             initial_rtt,
             last_heard: None,
             last_answer: None,
@@ -240,11 +243,9 @@ impl Path {
         reading: &PathReading,
         store: &mut Store,
     ) -> Option<PathEvent> {
-        if !self.in_flight.on_acked(pn, sent, now, store) {
-            return None;
-        }
+        let bytes = self.in_flight.on_acked(pn, sent, now, store)?;
+        self.pace.on_acked(sent, now, bytes.into(), self.rtts(reading).1);
         self.note_answer(now, now.saturating_duration_since(sent), reading);
-        self.note_queue(sent, now, reading);
         if self.suspect_since.is_some_and(|since| sent >= since) {
             self.suspect_since = None;
             self.next_probe = None;
@@ -266,6 +267,9 @@ impl Path {
         let rtt = self.rtts(reading).0;
         self.rate = rate(reading, rtt);
         self.pacer.set_rate(now, pacing_rate(reading, rtt), reading.mtu);
+        if self.last_heard == Some(now) {
+            self.note_queue(now, reading);
+        }
     }
 
     /// A path that was being opened is ready for data.
@@ -330,12 +334,14 @@ impl Path {
         self.longest_silence.0.max(self.longest_silence.1).mul_f64(1.25)
     }
 
-    /// Learns from an acknowledgement how long the queue is: the packet stood in it for what its round trip exceeded the
-    /// least, and what left after it stands behind it. That is longer than thought if the path has become slower.
-    fn note_queue(&mut self, sent: Instant, now: Instant, reading: &PathReading) {
-        let queued = now.saturating_duration_since(sent).saturating_sub(self.rtts(reading).1);
-        let behind = Duration::from_secs_f64(reading.in_flight as f64 / self.rate);
-        self.busy_until = self.busy_until.max(sent + queued + behind);
+    /// Learns from acknowledgements how long the queue is: all that is in flight but for what the empty path holds, at the pace at which
+    /// it is served. That is longer than thought if the path has become slower, which that pace tells first.
+    fn note_queue(&mut self, now: Instant, reading: &PathReading) {
+        let min_rtt = self.rtts(reading).1;
+        self.pace.end_acks(min_rtt);
+        let pace = self.pace.get().map_or(self.rate, |pace| pace.clamp(1.0, self.rate));
+        let through = Duration::from_secs_f64(reading.in_flight as f64 / pace);
+        self.busy_until = self.busy_until.max(now + through.saturating_sub(min_rtt));
     }
 
     /// Whether QUIC may send data on it as things stand.
@@ -436,8 +442,10 @@ impl Path {
 
     /// The same, for who knows the path's round-trip time and its variation already.
     pub(crate) fn longest_answer_at(&self, rtt: Duration, var: Duration, max_ack_delay: Duration) -> Duration {
-        let longest = self.longest_rtt.0.max(self.longest_rtt.1);
-        longest.min(rtt + (var * 4).max(max_ack_delay)).max(rtt) + GRANULARITY
+        let (longest, unusual) = (self.longest_rtt.0.max(self.longest_rtt.1), rtt + (var * 4).max(max_ack_delay));
+        // What is usual, a path must have shown first: a full packet takes longer than those of the handshake.
+        let usual = if self.longest_rtt.1.is_zero() { unusual } else { longest.min(unusual) };
+        usual.max(rtt) + GRANULARITY
     }
 
     /// When the answer to a packet sent then is overdue. If later ones have been answered, that is all there is to it; in the tail,

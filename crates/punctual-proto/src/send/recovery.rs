@@ -82,13 +82,13 @@ impl InFlight {
         }
     }
 
-    /// The peer has the packet. Returns whether it was one of ours.
-    pub(crate) fn on_acked(&mut self, pn: u64, sent: Instant, now: Instant, store: &mut Store) -> bool {
+    /// The peer has the packet. Returns its bytes, if it was one of ours.
+    pub(crate) fn on_acked(&mut self, pn: u64, sent: Instant, now: Instant, store: &mut Store) -> Option<u16> {
         // Packet numbers of different QUIC spaces may coincide during the handshake; the time tells them apart.
-        let Some(packet) = self.remove(pn, Place::Acked, |packet| packet.sent == sent) else { return false };
+        let packet = self.remove(pn, Place::Acked, |packet| packet.sent == sent)?;
         store.on_packet_acked(now, &packet.contents);
         self.largest_acked = self.largest_acked.max(Some(pn));
-        true
+        Some(packet.bytes)
     }
 
     /// QUIC gave the packet up. `congestion`: it found a long queue.
