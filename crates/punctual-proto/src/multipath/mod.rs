@@ -17,6 +17,7 @@ use crate::{
 mod pace;
 pub(crate) mod pacing;
 pub(crate) mod path;
+pub(crate) mod sent;
 
 /// Names a path within a session, at this end. The first path is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

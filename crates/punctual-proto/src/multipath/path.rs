@@ -15,12 +15,11 @@ use std::time::{Duration, Instant};
 
 use noq_proto::PathStatus;
 
-use super::{PathEvent, PathHealth, PathId, PathView, pace::Pace, pacing::Pacer};
+use super::{PathEvent, PathHealth, PathId, PathView, pace::Pace, pacing::Pacer, sent::SentBytes};
 use crate::{
     congestion::steering::{PathReading, Slot, Steering},
     endpoint::NetworkPath,
     frame::TimeEcho,
-    observe::FragmentKind,
     send::{
         recovery::{InFlight, Packet},
         store::Store,
@@ -53,26 +52,6 @@ const PACING_GAIN: f64 = 1.25;
 const LONG_QUEUE: Duration = Duration::from_millis(50);
 /// Packets QUIC never reports on again are given up after so many round trips, and no sooner than after a second.
 const FORGOTTEN_RTTS: u32 = 8;
-
-/// Payload bytes by why they left.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct SentBytes {
-    pub(crate) source: u64,
-    pub(crate) resent: u64,
-    pub(crate) copied: u64,
-    pub(crate) repair: u64,
-}
-
-impl SentBytes {
-    pub(crate) fn count(&mut self, kind: FragmentKind, bytes: u64) {
-        *match kind {
-            FragmentKind::Source => &mut self.source,
-            FragmentKind::Resent => &mut self.resent,
-            FragmentKind::Copy => &mut self.copied,
-            FragmentKind::Repair => &mut self.repair,
-        } += bytes;
-    }
-}
 
 /// A path of a session.
 #[derive(Debug)]

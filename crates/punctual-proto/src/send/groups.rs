@@ -200,6 +200,13 @@ impl Groups {
 
     /// The place of the next datagram in the open group; one is opened if there is none.
     pub(crate) fn join(&mut self, now: Instant, joining: &Joining) -> Membership {
+        let id = self.take_in(now, joining);
+        let group = &self.groups[&id];
+        Membership { symbol: Symbol { group: id, index: group.len() as u8 }, life: life(group.expires, now) }
+    }
+
+    /// Makes the open group fit for such a block, and returns its number.
+    pub(crate) fn take_in(&mut self, now: Instant, joining: &Joining) -> u64 {
         let keep = match joining.due {
             // The latest moment there is will do for a deadline beyond all bounds.
             Some(due) => due.max(now).checked_add(joining.rtt * KEEP_RTTS + KEEP).unwrap_or(due),
@@ -228,8 +235,7 @@ impl Groups {
             self.pause = if self.pause.is_zero() { pause } else { (self.pause * 3 + pause) / 4 };
         }
         self.last_joined = Some(now);
-        let life = life(group.expires, now);
-        Membership { symbol: Symbol { group: open.id, index: group.len() as u8 }, life }
+        open.id
     }
 
     /// The datagram for which [`join`](Self::join) gave a place is filled. Returns whether the group is full.

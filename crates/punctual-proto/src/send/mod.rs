@@ -1,6 +1,7 @@
 //! The sender's stations, in the order in which a block passes them: the [`store`] of live blocks with its
 //! [`graph`] of dependencies, [`packetize`], redundancy in [`groups`], and [`recovery`] of what the network lost.
 
+mod credit;
 pub(crate) mod graph;
 pub(crate) mod group;
 pub(crate) mod groups;
@@ -10,3 +11,4 @@ pub(crate) mod packetize;
 mod protection;
 pub(crate) mod recovery;
 pub(crate) mod store;
+pub(crate) mod tally;

@@ -12,10 +12,12 @@ use std::{
 use rangemap::RangeSet;
 
 use super::{
+    credit::Credit,
     graph::Graph,
     groups::Groups,
     live::{InfoState, LiveBlock},
     packetize::Piece,
+    tally::Tally,
 };
 use crate::{
     block::{Block, BlockId, BlockUpdate, Channel, Delivery, Delta, DropReason, Outcome, Redundancy},
@@ -41,26 +43,6 @@ pub(crate) enum Notice {
     Updated { id: BlockId, deadline: Option<Duration>, priority: u8 },
 }
 
-/// What the peer lets us open, and what we have opened; totals since the session began.
-#[derive(Debug, Clone, Copy, Default)]
-struct Credit {
-    granted_bytes: u64,
-    granted_blocks: u64,
-    opened_bytes: u64,
-    opened_blocks: u64,
-}
-
-impl Credit {
-    fn allows(&self, size: u64) -> bool {
-        self.opened_bytes.saturating_add(size) <= self.granted_bytes && self.opened_blocks < self.granted_blocks
-    }
-
-    fn open(&mut self, size: u64) {
-        self.opened_bytes += size;
-        self.opened_blocks += 1;
-    }
-}
-
 /// A channel that was sent on.
 #[derive(Debug, Clone, Copy)]
 struct ChannelState {
@@ -68,23 +50,6 @@ struct ChannelState {
     next: u64,
     /// How many channels there were before it.
     rank: u64,
-}
-
-/// Counters of ended blocks.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Tally {
-    pub(crate) accepted: u64,
-    pub(crate) on_time: u64,
-    pub(crate) late: u64,
-    pub(crate) dropped: u64,
-    /// Bytes lost that came through: because their group was restored, because they were sent again, as a copy.
-    pub(crate) restored_bytes: u64,
-    pub(crate) resend_regained_bytes: u64,
-    pub(crate) copy_regained_bytes: u64,
-    /// Bytes lost that never did.
-    pub(crate) never_regained_bytes: u64,
-    /// Bytes of blocks that ended without having been of use, as far as they had been sent.
-    pub(crate) wasted_bytes: u64,
 }
 
 /// The live blocks.

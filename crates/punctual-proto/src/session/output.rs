@@ -22,8 +22,7 @@ use crate::{
     endpoint::{BASE_PACKET, DATAGRAM_QUEUE, LocalId, NetworkPath, Transmit},
     frame::DatagramWriter,
     multipath::{
-        FragmentView, PathChoice, PathHealth, PathId, PathScheduler, PathSet, PathView,
-        path::{Path, SentBytes},
+        FragmentView, PathChoice, PathHealth, PathId, PathScheduler, PathSet, PathView, path::Path, sent::SentBytes,
     },
     observe::{FragmentKind, FragmentSent},
     schedule::SendContext,

@@ -67,7 +67,7 @@ impl Session {
         for piece in filled.contents.iter().skip(1) {
             if let Some(block) = self.store.get(piece.id) {
                 let joining = joining(block, chance, kind, self.store.groups.usual_repairs());
-                self.store.groups.join(chance.now, &joining);
+                self.store.groups.take_in(chance.now, &joining);
             }
         }
         let symbol = filled.payload.slice(filled.symbol_at..);
@@ -216,7 +216,7 @@ enum Choice {
 }
 
 fn choose(paths: &[PathView], repair: &Ready, now: Instant) -> Choice {
-    let in_time = |view: &&PathView| repair.due.is_none_or(|due| now + view.one_way_delay < due);
+    let in_time = |view: &&PathView| repair.due.is_none_or(|due| now + view.delay() < due);
     let useful = || paths.iter().filter(in_time);
     if useful().next().is_none() {
         return Choice::Forget;
@@ -227,7 +227,7 @@ fn choose(paths: &[PathView], repair: &Ready, now: Instant) -> Choice {
         Some(view) if view.ready_at.is_some() => return Choice::Wait,
         _ => {}
     }
-    let ready = useful().filter(|view| view.ready).min_by_key(|view| (view.one_way_delay + view.backlog, view.id));
+    let ready = useful().filter(|view| view.ready).min_by_key(|view| (view.delay(), view.id));
     ready.map_or(Choice::Wait, |view| Choice::Send(view.id))
 }
 
