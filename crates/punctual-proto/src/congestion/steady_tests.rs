@@ -1,8 +1,16 @@
 //! Tests of [`Steady`] in virtual time: alone, beside its kind, and on paths that change, lose, drop and mark.
 
-use std::time::Duration;
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
-use super::super::bottleneck::{Bottleneck, Path};
+use noq_proto::congestion::Controller;
+
+use super::{
+    super::bottleneck::{Bottleneck, Path},
+    Steady,
+};
 
 /// What UDP payload a path of [`Path::PLAIN`]'s rate carries, bytes per second.
 const RATE: f64 = Path::PLAIN.rate;
@@ -107,4 +115,41 @@ fn marks_keep_the_queue_shorter_than_delay_alone_does() {
     };
     let (with, without) = (waits(Some(0.002)), waits(None));
     assert!(with < without, "{with} {without}");
+}
+
+/// Four packets every 50 ms, less than the path carries, which then falls to a fifth: bursts of before must not be believed any more.
+#[test]
+fn a_path_that_falls_under_a_flow_with_little_to_send_is_known_at_once() {
+    let (start, rtt, mtu) = (Instant::now(), Duration::from_millis(60), 1_200);
+    let mut steady = Steady::new(12_000, mtu, start);
+    let (mut free, mut pn, mut in_flight) = (Duration::ZERO, 0, 0);
+    let mut answers = VecDeque::new();
+    let answer =
+        |steady: &mut Steady, in_flight: &mut u64, answers: &mut VecDeque<(Duration, Duration, u64)>, until| {
+            while let Some((at, sent, pn)) = answers.front().copied().filter(|(at, ..)| *at <= until) {
+                answers.pop_front();
+                *in_flight -= u64::from(mtu);
+                steady.acked(start + at, start + sent, u64::from(mtu), pn, true);
+                steady.on_end_acks(start + at, *in_flight, true, Some(pn));
+            }
+        };
+    let mut told = Vec::new();
+    for burst in 0..120 {
+        let now = Duration::from_millis(50) * burst;
+        let rate = if burst < 80 { 250e3 } else { 50e3 };
+        answer(&mut steady, &mut in_flight, &mut answers, now);
+        for _ in 0..4 {
+            if in_flight + u64::from(mtu) <= steady.window() {
+                steady.on_packet_sent(start + now, mtu, pn);
+                in_flight += u64::from(mtu);
+                free = free.max(now) + Duration::from_secs_f64(f64::from(mtu) / rate);
+                answers.push_back((free + rtt, now, pn));
+                pn += 1;
+            }
+        }
+        told.push(steady.metrics().bandwidth_estimate.unwrap_or_default() as f64 / 8.0);
+    }
+    assert!(told[79] > 150e3, "{}", told[79]);
+    // Twelve bursts are ten round trips. It believes in four packets a round trip at least.
+    assert!(told[92..].iter().all(|told| *told < 100e3), "{:?}", &told[80..]);
 }
