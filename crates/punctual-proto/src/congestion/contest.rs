@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// How fast the window grows, packets a round on a path without a queue; it is multiplied by the square of
 /// how much longer the queue makes the round trip, for the window that it takes to have a share grows with the queue, and rounds
 /// become rare.
-const GROWTH: f64 = 0.7;
+const GROWTH: f64 = 0.4;
 /// What is left of the window when the queue overflows (RFC 9438, 4.6).
 const CUT: f64 = 0.7;
 /// Rounds after a cut for which what is lost was sent before it.
@@ -40,8 +40,8 @@ pub(super) struct Round {
     pub(super) usual_loss: f64,
     /// The bytes that deliver what is delivered, on the path without us.
     pub(super) held: f64,
-    /// How much longer the queue makes the round trip.
-    pub(super) stretch: f64,
+    /// The latest round trip.
+    pub(super) rtt: Duration,
     pub(super) mtu: u64,
 }
 
@@ -50,7 +50,9 @@ pub(super) struct Round {
 pub(super) struct Contest {
     /// Bytes.
     window: f64,
-    /// The longest round trip of late.
+    /// The shortest round trip there has been. (The path's own is forgotten while the queue never empties.)
+    shortest: Duration,
+    /// The longest of late.
     longest: Duration,
     /// Bytes acknowledged in the round, and lost while the queue was long.
     acked: u64,
@@ -61,9 +63,9 @@ pub(super) struct Contest {
 }
 
 impl Contest {
-    /// Begins with so many bytes.
-    pub(super) fn new(window: u64) -> Self {
-        Self { window: window as f64, longest: Duration::ZERO, acked: 0, lost: 0, deaf: 0, overflowed: None }
+    /// Begins with so many bytes, on a path whose shortest round trip is this.
+    pub(super) fn new(window: u64, shortest: Duration) -> Self {
+        Self { window: window as f64, shortest, longest: Duration::ZERO, acked: 0, lost: 0, deaf: 0, overflowed: None }
     }
 
     /// Bytes.
@@ -72,6 +74,7 @@ impl Contest {
     }
 
     pub(super) fn on_ack(&mut self, rtt: Duration, bytes: u64) {
+        self.shortest = self.shortest.min(rtt);
         self.longest = self.longest.max(rtt);
         self.acked += bytes;
     }
@@ -92,7 +95,8 @@ impl Contest {
             self.deaf = DEAF;
             self.overflowed = Some(round.now);
         } else if round.used {
-            self.window += GROWTH * round.stretch * round.stretch * round.mtu as f64;
+            let stretch = round.rtt.as_secs_f64() / self.shortest.as_secs_f64().max(1e-6);
+            self.window += GROWTH * stretch * stretch * round.mtu as f64;
         }
         let of_late = |at: Instant| round.now.saturating_duration_since(at) < OVERFLOW_MEMORY;
         let cap = if self.overflowed.is_some_and(of_late) { CAP } else { TIMID_CAP };
@@ -111,25 +115,34 @@ mod tests {
     const FULL: Duration = Duration::from_millis(120);
 
     fn round(now: Instant) -> Round {
-        Round { now, used: true, usual_loss: 0.0, held: 1e6, stretch: 1.0, mtu: MTU }
+        Round { now, used: true, usual_loss: 0.0, held: 1e6, rtt: EMPTY, mtu: MTU }
     }
 
     #[test]
     fn it_grows_and_is_cut_once_an_overflow() {
-        let (now, mut contest) = (Instant::now(), Contest::new(100_000));
+        let (now, mut contest) = (Instant::now(), Contest::new(100_000, EMPTY));
         contest.end_round(&round(now));
-        assert_eq!(contest.window(), 100_700);
+        assert_eq!(contest.window(), 100_400);
         for _ in 0..DEAF {
             contest.on_ack(FULL, 100_000);
             contest.on_lost(FULL, EMPTY, 5_000);
             contest.end_round(&round(now));
         }
-        assert_eq!(contest.window(), 71_190, "the second loss was sent before the cut");
+        assert_eq!(contest.window(), 70_680, "the second loss was sent before the cut");
+    }
+
+    #[test]
+    fn it_grows_faster_the_longer_the_queue_is() {
+        let (now, mut contest) = (Instant::now(), Contest::new(100_000, FULL));
+        contest.on_ack(EMPTY, MTU);
+        // Three times the shortest round trip there has been.
+        contest.end_round(&Round { rtt: FULL, ..round(now) });
+        assert_eq!(contest.window(), 103_600);
     }
 
     #[test]
     fn losses_in_a_short_queue_or_as_usual_cut_nothing() {
-        let (now, mut contest) = (Instant::now(), Contest::new(100_000));
+        let (now, mut contest) = (Instant::now(), Contest::new(100_000, EMPTY));
         contest.on_ack(FULL, 90_000);
         contest.on_lost(EMPTY + Duration::from_millis(30), EMPTY, 10_000);
         contest.end_round(&round(now));
@@ -142,7 +155,7 @@ mod tests {
 
     #[test]
     fn it_is_timid_until_the_queue_overflows() {
-        let (now, mut contest) = (Instant::now(), Contest::new(200_000));
+        let (now, mut contest) = (Instant::now(), Contest::new(200_000, EMPTY));
         let held = Round { held: 100_000.0, ..round(now) };
         contest.end_round(&held);
         assert_eq!(contest.window(), 110_000);

@@ -23,7 +23,7 @@ const LATELY: u32 = 100;
 /// has not shrunk below this share of what it was is somebody else's.
 const STUBBORN_SHARE: f64 = 0.7;
 /// Rounds from one look at what is there without us to the next,
-const LOOK_EVERY: u32 = 24;
+const LOOK_EVERY: u32 = 14;
 /// at least, though the queue falls: others of our kind may be looking, and if all do at once it is empty;
 const LOOK_SOONEST: u32 = 8;
 /// such a fall being by this share of it in a round;

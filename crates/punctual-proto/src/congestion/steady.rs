@@ -284,16 +284,15 @@ impl Steady {
         self.standing.end_round(self.delivery.delivered_at(), made_room, Duration::from_secs_f64(packet_time));
         match (self.standing.without_us(), &mut self.contest) {
             (None, contest) if !self.standing.lately_shared() => *contest = None,
-            (Some(_), contest @ None) => *contest = Some(Contest::new(self.held)),
+            (Some(_), contest @ None) => {
+                *contest = Some(Contest::new(self.held, self.standing.rtt().unwrap_or(self.last_rtt)))
+            }
             (Some(without_us), Some(contest)) if before != Queue::Stands => contest.end_round(&Round {
                 now: self.delivery.delivered_at(),
                 used: self.round_most as f64 >= USED * contest.window() as f64,
                 usual_loss: self.losses.by_itself(),
                 held: self.rates.front().map_or(0.0, |&(_, rate)| rate) * without_us.as_secs_f64(),
-                stretch: self
-                    .standing
-                    .rtt()
-                    .map_or(1.0, |rtt| self.last_rtt.as_secs_f64() / rtt.as_secs_f64().max(1e-6)),
+                rtt: self.last_rtt,
                 mtu: self.mtu,
             }),
             _ => {}
