@@ -1,7 +1,7 @@
 //! Fragments to bytes.
 //!
-//! Nothing here is sized by what a peer claims: the contiguous head of a block grows as bytes arrive, and what arrives
-//! ahead of a gap waits as it came.
+//! The contiguous head of a block grows as bytes arrive, and what arrives ahead of a gap waits as it came. There is room for all of it
+//! from the start only if the caller says so, who knows what the peer was granted.
 
 use std::collections::BTreeMap;
 
@@ -25,6 +25,12 @@ pub(crate) struct Reassembly {
 }
 
 impl Reassembly {
+    /// Makes room for all of a block of `size` bytes, which then need not be moved as it grows.
+    pub(crate) fn expect(&mut self, size: u64) {
+        let more = size.saturating_sub(self.head.len() as u64);
+        self.head.reserve(usize::try_from(more).unwrap_or(0));
+    }
+
     /// Takes a fragment in. Returns how many of its bytes were new.
     ///
     /// # Errors
