@@ -1,6 +1,7 @@
 //! The sender's stations, in the order in which a block passes them: the [`store`] of live blocks with its
 //! [`graph`] of dependencies, [`packetize`], redundancy in [`groups`], and [`recovery`] of what the network lost.
 
+mod filling;
 pub(crate) mod graph;
 pub(crate) mod group;
 pub(crate) mod groups;
