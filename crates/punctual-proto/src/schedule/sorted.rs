@@ -1,8 +1,8 @@
 //! Blocks in an order that depends on nothing but themselves.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
-use super::{BlockScheduler, BlockView, SendContext};
+use super::{BlockScheduler, BlockView, SendContext, by_id::ById};
 use crate::block::BlockId;
 
 /// Sends the block with the least key, ties by id.
@@ -10,12 +10,12 @@ pub(super) struct Sorted<K> {
     name: &'static str,
     key: fn(&BlockView) -> K,
     order: BTreeSet<(K, BlockId)>,
-    keys: HashMap<BlockId, K>,
+    keys: ById<K>,
 }
 
 impl<K: Ord + Copy> Sorted<K> {
     pub(super) fn new(name: &'static str, key: fn(&BlockView) -> K) -> Self {
-        Self { name, key, order: BTreeSet::new(), keys: HashMap::new() }
+        Self { name, key, order: BTreeSet::new(), keys: ById::default() }
     }
 }
 
