@@ -322,8 +322,8 @@ impl Path {
             }
         };
         self.last_answer = Some((now, rtt));
-        if let Some(pause) = self.last_heard.map(|heard| now.saturating_duration_since(heard)).filter(|p| !p.is_zero())
-        {
+        if let Some(heard) = self.last_heard.filter(|&heard| heard < now) {
+            let pause = now - heard;
             self.pause = (self.pause * 7 + pause.min(self.rtts(reading).0)) / 8;
         }
         self.last_heard = Some(now);
@@ -336,6 +336,10 @@ impl Path {
 
     /// A datagram came from it.
     pub(crate) fn on_received(&mut self, now: Instant) {
+        if now == self.last_received {
+            // As all but the first of what comes together.
+            return;
+        }
         if now.saturating_duration_since(self.silences_since) > SILENCE_MEMORY {
             self.longest_silence = (Duration::ZERO, self.longest_silence.0);
             self.silences_since = now;

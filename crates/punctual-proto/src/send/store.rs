@@ -639,9 +639,10 @@ impl Store {
     /// Shows the scheduler a block as it is now, or takes it away.
     fn refresh(&mut self, id: BlockId) {
         let competes = self.is_sendable(id) && !self.without_credit.contains(&id);
-        match self.view(id).filter(|_| competes) {
-            Some(view) => self.scheduler.insert(&view),
-            None => self.scheduler.remove(id),
+        if competes && let Some(view) = self.view(id) {
+            self.scheduler.insert(&view);
+        } else {
+            self.scheduler.remove(id);
         }
     }
 
