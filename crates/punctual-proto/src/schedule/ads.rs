@@ -59,12 +59,11 @@ use slab::Slab;
 use super::lanes::SLOPE_ERROR;
 use super::{
     BlockScheduler, BlockView, Parameter, SchedulerFactory, SendContext,
-    by_id::ById,
     heap::{Entry, Heap, NOWHERE},
     lanes::{Lanes, Line},
     of,
 };
-use crate::block::BlockId;
+use crate::{block::BlockId, by_id::ById};
 
 /// The weight of the priority against that of the deadline. Default: DTP, section V.
 pub(super) const ALPHA: Parameter = Parameter {

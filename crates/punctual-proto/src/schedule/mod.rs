@@ -168,7 +168,6 @@ pub use registry::{Entry, Parameter, SchedulerError};
 
 mod admission;
 mod ads;
-mod by_id;
 mod edf;
 mod fcfs;
 mod heap;

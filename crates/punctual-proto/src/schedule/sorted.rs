@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{BlockScheduler, BlockView, SendContext, by_id::ById};
-use crate::block::BlockId;
+use super::{BlockScheduler, BlockView, SendContext};
+use crate::{block::BlockId, by_id::ById};
 
 /// Sends the block with the least key, ties by id.
 pub(super) struct Sorted<K> {

@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     block::{Block, BlockId, BlockUpdate, Channel, Delivery, Delta, DropReason, Outcome, Redundancy},
+    by_id::ById,
     config::{Limits, MAX_LIVE},
     error::{BlockError, ProtocolError, SendError},
     multipath::PathId,
@@ -90,7 +91,7 @@ pub(crate) struct Tally {
 /// The live blocks.
 pub(crate) struct Store {
     limits: Limits,
-    pub(super) blocks: BTreeMap<BlockId, LiveBlock>,
+    pub(super) blocks: ById<LiveBlock>,
     pub(crate) groups: Groups,
     /// How blocks are protected that do not say it themselves, and those of some channels.
     redundancy: Redundancy,
@@ -133,7 +134,7 @@ impl Store {
     ) -> Self {
         Self {
             limits,
-            blocks: BTreeMap::new(),
+            blocks: ById::default(),
             groups: Groups::new(policy),
             redundancy,
             channel_redundancy: BTreeMap::new(),
@@ -513,6 +514,7 @@ impl Store {
                 unfit.push(id);
             }
         }
+        unfit.sort_unstable();
         for id in unfit {
             self.drop_block(id, DropReason::Refused);
         }
@@ -559,7 +561,10 @@ impl Store {
 
     /// Ends every live block because the session is over.
     pub(crate) fn close(&mut self) {
-        while let Some((&id, block)) = self.blocks.first_key_value() {
+        let mut ids: Vec<_> = self.blocks.keys().copied().collect();
+        ids.sort_unstable();
+        for id in ids {
+            let Some(block) = self.blocks.get(&id) else { continue };
             let (reason, good_bytes) = (block.dying.unwrap_or(DropReason::SessionClosed), block.good_bytes);
             self.end(id, Outcome::Dropped { reason, good_bytes });
         }

@@ -8,11 +8,11 @@ use std::{
 use crate::block::BlockId;
 
 /// Blocks of this end by their ids. These are counted up here, so that no one can make them collide.
-pub(super) type ById<V> = HashMap<BlockId, V, BuildHasherDefault<IdHasher>>;
+pub(crate) type ById<V> = HashMap<BlockId, V, BuildHasherDefault<IdHasher>>;
 
 /// Spreads consecutive numbers (Knuth, The Art of Computer Programming, volume 3, section 6.4: by the golden ratio).
 #[derive(Debug, Default)]
-pub(super) struct IdHasher(u64);
+pub(crate) struct IdHasher(u64);
 
 impl Hasher for IdHasher {
     fn write(&mut self, bytes: &[u8]) {
