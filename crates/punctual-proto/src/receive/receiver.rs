@@ -171,7 +171,6 @@ impl Receiver {
             return Err(ProtocolError::FragmentRange);
         }
         self.open(info.size)?;
-        // There is credit for all of it, so that what is reserved is no more than the window.
         block.bytes.expect(info.size);
         let (limits, max_places) = (self.limits, self.max_places());
         block.info = Some(info);
