@@ -43,6 +43,7 @@ pub mod redundancy;
 pub mod schedule;
 
 mod block;
+mod by_id;
 mod config;
 mod endpoint;
 mod error;

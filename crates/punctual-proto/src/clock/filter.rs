@@ -1,6 +1,6 @@
 //! The offset and the drift of a clock: a Kalman filter of two states.
 
-use super::{Micros, clamp};
+use super::{Micros, clamp, float};
 
 /// Standard deviation of the skew before anything is known, µs/µs. Crystals are specified to ±100 ppm at worst, two
 /// of them to ±200: that is two deviations.
@@ -49,12 +49,12 @@ impl Filter {
 
     /// The offset at `ours`.
     pub(super) fn offset_at(&self, ours: Micros) -> f64 {
-        self.offset + self.skew * (i128::from(ours) - i128::from(self.at)) as f64
+        self.offset + self.skew * float(i128::from(ours) - i128::from(self.at))
     }
 
     /// Our time at which ours plus the offset is `peer`.
     pub(super) fn invert(&self, peer: i128) -> Micros {
-        let since = ((peer - i128::from(self.at)) as f64 - self.offset) / (1.0 + self.skew);
+        let since = (float(peer - i128::from(self.at)) - self.offset) / (1.0 + self.skew);
         clamp(i128::from(self.at).saturating_add(since.round() as i128))
     }
 

@@ -22,7 +22,7 @@ use std::{
     any::Any,
     sync::{
         Arc, Mutex, MutexGuard,
-        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
@@ -32,7 +32,7 @@ use noq_proto::{
     congestion::{Controller, ControllerFactory, ControllerMetrics},
 };
 
-/// Index of a path's controller in the shared state.
+/// Names a path's controller within its session; no two have the same.
 pub(crate) type Slot = usize;
 
 /// A window so large that noq's pacer gives up pacing: it does so beyond 32 bits. (A large rate would not do: after
@@ -115,10 +115,10 @@ pub(crate) struct RttReading {
     pub(crate) var: Duration,
 }
 
-/// State shared by a session and the controllers noq holds for it.
+/// State shared by a session and the controllers noq holds for it, as are their [`Panel`]s.
 ///
 /// The lock and the atomics are what noq's controller trait forces; nothing is ever contended, as both sides run in the
-/// same call. What noq asks several times for each packet needs no lock.
+/// same call. What happens several times for each packet needs no lock, and no atomic instruction but loads and stores.
 #[derive(Debug)]
 pub(crate) struct Steering {
     gate: AtomicUsize,
@@ -126,26 +126,12 @@ pub(crate) struct Steering {
     hands_off: AtomicBool,
     /// The path for ACKs and the control stream, if the session merely receives; else [`NOT_QUIET`].
     quiet_but: AtomicUsize,
-    shared: Mutex<Shared>,
+    next_slot: AtomicUsize,
+    log: Mutex<Vec<Fate>>,
 }
 
 /// The session sends, and noq chooses the path of ACKs.
 const NOT_QUIET: usize = usize::MAX;
-
-#[derive(Debug)]
-struct Shared {
-    paths: Vec<SlotState>,
-    /// Slots of paths that are gone, to be used again.
-    free: Vec<Slot>,
-    log: Vec<Fate>,
-}
-
-#[derive(Debug)]
-struct SlotState {
-    reading: PathReading,
-    app_limited: bool,
-    window_limited: bool,
-}
 
 impl Steering {
     pub(crate) fn new() -> Arc<Self> {
@@ -153,13 +139,14 @@ impl Steering {
             gate: AtomicUsize::new(Gate::OPEN),
             hands_off: AtomicBool::new(false),
             quiet_but: AtomicUsize::new(NOT_QUIET),
-            shared: Mutex::new(Shared { paths: Vec::new(), free: Vec::new(), log: Vec::new() }),
+            next_slot: AtomicUsize::new(0),
+            log: Mutex::new(Vec::new()),
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shared> {
-        // A poisoned lock means that a panic is on its way already; the state itself is always whole.
-        self.shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn log(&self) -> MutexGuard<'_, Vec<Fate>> {
+        // A poisoned lock means that a panic is on its way already; the log itself is always whole.
+        self.log.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Opens and closes paths for what noq is asked next.
@@ -181,49 +168,102 @@ impl Steering {
         self.quiet_but.store(slot.unwrap_or(NOT_QUIET), Relaxed);
     }
 
-    /// What the controller in `slot` says.
-    pub(crate) fn reading(&self, slot: Slot) -> PathReading {
-        self.lock().paths[slot].reading
-    }
-
-    /// Tells the controller in `slot` whether the path could have carried more than there was to send, and whether
-    /// its window stood in the way of sending.
-    pub(crate) fn set_limited(&self, slot: Slot, app_limited: bool, window_limited: bool) {
-        let mut shared = self.lock();
-        let path = &mut shared.paths[slot];
-        path.app_limited = app_limited;
-        path.window_limited |= window_limited;
-    }
-
     /// Moves what has happened since the last call into `log`, which is cleared first.
     pub(crate) fn take_log(&self, log: &mut Vec<Fate>) {
         log.clear();
-        std::mem::swap(&mut self.lock().log, log);
-    }
-
-    /// Slots in use, and slots there are.
-    #[cfg(test)]
-    pub(crate) fn slots(&self) -> (usize, usize) {
-        let shared = self.lock();
-        (shared.paths.len() - shared.free.len(), shared.paths.len())
-    }
-
-    /// The slot of the controller that noq holds for a path.
-    pub(crate) fn slot_of(controller: &dyn Controller) -> Option<Slot> {
-        controller.clone_box().into_any().downcast::<Steered>().ok().map(|steered| steered.lease.slot)
+        std::mem::swap(&mut *self.log(), log);
     }
 }
 
-/// A slot that is in use, for as long as there is a controller in it: noq alone knows when it has forgotten the last.
+/// Where a path's controller and its session tell each other how things stand.
 #[derive(Debug)]
-struct Lease {
-    slot: Slot,
-    steering: Arc<Steering>,
+pub(crate) struct Panel {
+    pub(crate) slot: Slot,
+    window: AtomicU64,
+    in_flight: AtomicU64,
+    /// [`NONE`] if there is none, as below.
+    pacing_rate: AtomicU64,
+    /// The bits of the number.
+    bandwidth: AtomicU64,
+    /// Nanoseconds.
+    smoothed_rtt: AtomicU64,
+    min_rtt: AtomicU64,
+    rtt_var: AtomicU64,
+    mtu: AtomicU16,
+    app_limited: AtomicBool,
+    window_limited: AtomicBool,
 }
 
-impl Drop for Lease {
-    fn drop(&mut self) {
-        self.steering.lock().free.push(self.slot);
+/// No value: no rate or time is as large, and no number has these bits.
+const NONE: u64 = u64::MAX;
+
+impl Panel {
+    fn new(slot: Slot, window: u64, mtu: u16) -> Self {
+        Self {
+            slot,
+            window: AtomicU64::new(window),
+            in_flight: AtomicU64::new(0),
+            pacing_rate: AtomicU64::new(NONE),
+            bandwidth: AtomicU64::new(NONE),
+            smoothed_rtt: AtomicU64::new(NONE),
+            min_rtt: AtomicU64::new(NONE),
+            rtt_var: AtomicU64::new(NONE),
+            mtu: AtomicU16::new(mtu),
+            app_limited: AtomicBool::new(true),
+            window_limited: AtomicBool::new(false),
+        }
+    }
+
+    /// That of a controller which noq holds for a path.
+    pub(crate) fn of(controller: &dyn Controller) -> Option<Arc<Self>> {
+        controller.clone_box().into_any().downcast::<Steered>().ok().map(|steered| steered.panel)
+    }
+
+    /// What the controller says.
+    pub(crate) fn reading(&self) -> PathReading {
+        let some = |value: &AtomicU64| Some(value.load(Relaxed)).filter(|&value| value != NONE);
+        PathReading {
+            window: self.window.load(Relaxed),
+            in_flight: self.in_flight.load(Relaxed),
+            pacing_rate: some(&self.pacing_rate),
+            bandwidth: some(&self.bandwidth).map(f64::from_bits),
+            rtt: self.rtt(),
+            mtu: self.mtu.load(Relaxed),
+        }
+    }
+
+    /// Tells the controller whether the path could have carried more than there was to send, and whether its window stood in the
+    /// way of sending.
+    pub(crate) fn set_limited(&self, app_limited: bool, window_limited: bool) {
+        self.app_limited.store(app_limited, Relaxed);
+        if window_limited {
+            self.window_limited.store(true, Relaxed);
+        }
+    }
+
+    fn rtt(&self) -> Option<RttReading> {
+        let smoothed = self.smoothed_rtt.load(Relaxed);
+        let time = |value: &AtomicU64| Duration::from_nanos(value.load(Relaxed));
+        (smoothed != NONE).then(|| RttReading {
+            smoothed: Duration::from_nanos(smoothed),
+            min: time(&self.min_rtt),
+            var: time(&self.rtt_var),
+        })
+    }
+
+    fn set_rtt(&self, rtt: RttReading) {
+        for (value, time) in [(&self.smoothed_rtt, rtt.smoothed), (&self.min_rtt, rtt.min), (&self.rtt_var, rtt.var)] {
+            // Not after 584 years.
+            value.store(time.as_nanos() as u64, Relaxed);
+        }
+    }
+
+    fn add_in_flight(&self, bytes: u16) {
+        self.in_flight.store(self.in_flight.load(Relaxed) + u64::from(bytes), Relaxed);
+    }
+
+    fn sub_in_flight(&self, bytes: u64) {
+        self.in_flight.store(self.in_flight.load(Relaxed).saturating_sub(bytes), Relaxed);
     }
 }
 
@@ -242,32 +282,9 @@ impl SteeredFactory {
 impl ControllerFactory for SteeredFactory {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
         let inner = self.inner.clone().build(now, current_mtu);
-        let mut shared = self.steering.lock();
-        let state = SlotState {
-            reading: PathReading {
-                window: inner.window(),
-                in_flight: 0,
-                pacing_rate: None,
-                bandwidth: None,
-                rtt: None,
-                mtu: current_mtu,
-            },
-            app_limited: true,
-            window_limited: false,
-        };
-        let slot = match shared.free.pop() {
-            Some(slot) => {
-                shared.paths[slot] = state;
-                slot
-            }
-            None => {
-                shared.paths.push(state);
-                shared.paths.len() - 1
-            }
-        };
-        drop(shared);
-        let lease = Arc::new(Lease { slot, steering: self.steering.clone() });
-        Box::new(Steered { inner, answer: None, lease })
+        let slot = self.steering.next_slot.fetch_add(1, Relaxed);
+        let panel = Arc::new(Panel::new(slot, inner.window(), current_mtu));
+        Box::new(Steered { inner, answer: None, acked: Vec::new(), panel, steering: self.steering.clone() })
     }
 }
 
@@ -277,42 +294,35 @@ struct Steered {
     inner: Box<dyn Controller>,
     /// The least round trip of the packets being acknowledged.
     answer: Option<Duration>,
-    lease: Arc<Lease>,
+    /// These packets: they go into the log together.
+    acked: Vec<Fate>,
+    panel: Arc<Panel>,
+    steering: Arc<Steering>,
 }
 
 impl Steered {
-    /// Runs `f` on the slot's reading, after bringing it up to date with the inner controller.
-    fn publish(&self, f: impl FnOnce(&mut PathReading)) {
-        let window = self.inner.window();
+    /// Brings the panel up to date with the inner controller.
+    fn publish(&self) {
         let metrics = self.inner.metrics();
-        self.note(|reading, _| {
-            reading.window = window;
-            reading.pacing_rate = metrics.pacing_rate;
-            reading.bandwidth = metrics.bandwidth_estimate.map(|bits| bits as f64 / 8.0);
-            f(reading);
-        });
-    }
-
-    /// Runs `f` on the slot's reading and the log; for what comes once a packet and does not change the controller's mind, or
-    /// is followed by what [`publish`](Self::publish)es.
-    fn note(&self, f: impl FnOnce(&mut PathReading, &mut Vec<Fate>)) {
-        let mut shared = self.lease.steering.lock();
-        let Shared { paths, log, .. } = &mut *shared;
-        f(&mut paths[self.lease.slot].reading, log);
+        let bandwidth = metrics.bandwidth_estimate.map(|bits| bits as f64 / 8.0);
+        self.panel.window.store(self.inner.window(), Relaxed);
+        self.panel.pacing_rate.store(metrics.pacing_rate.unwrap_or(NONE), Relaxed);
+        self.panel.bandwidth.store(bandwidth.map_or(NONE, f64::to_bits), Relaxed);
     }
 
     fn gate(&self) -> Gate {
-        self.lease.steering.gate()
+        self.steering.gate()
     }
 
     /// Windows and pacing are noq's own.
     fn hands_off(&self) -> bool {
-        self.lease.steering.hands_off.load(Relaxed)
+        self.steering.hands_off.load(Relaxed)
     }
 
     /// Whether there was too little to send on the path, as far as noq knows or as the session knows better.
-    fn app_limited(&self, ours: bool, noq_says: bool) -> bool {
-        if self.hands_off() || self.gate() == Gate::Open { noq_says } else { ours }
+    fn app_limited(&self, noq_says: bool) -> bool {
+        let noq_knows = self.hands_off() || self.gate() == Gate::Open;
+        if noq_knows { noq_says } else { self.panel.app_limited.load(Relaxed) }
     }
 }
 
@@ -323,55 +333,47 @@ impl Controller for Steered {
 
     fn on_packet_sent(&mut self, now: Instant, bytes: u16, pn: u64) {
         self.inner.on_packet_sent(now, bytes, pn);
-        let slot = self.lease.slot;
-        self.note(|reading, log| {
-            reading.in_flight += u64::from(bytes);
-            let probe = bytes > reading.mtu;
-            log.push(Fate::Sent { slot, pn, bytes, at: now, probe });
-        });
+        self.panel.add_in_flight(bytes);
+        let probe = bytes > self.panel.mtu.load(Relaxed);
+        self.steering.log().push(Fate::Sent { slot: self.panel.slot, pn, bytes, at: now, probe });
     }
 
     fn on_cwnd_limited(&mut self) {
         // A closed gate looks like a full window to noq.
         let gate = self.gate();
-        if self.hands_off() && (gate == Gate::Open || gate == Gate::Only(self.lease.slot)) {
+        if self.hands_off() && (gate == Gate::Open || gate == Gate::Only(self.panel.slot)) {
             self.inner.on_cwnd_limited();
         }
     }
 
     fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, pn: u64, app_limited: bool, rtt: &RttEstimator) {
-        let (window_limited, ours) = {
-            let path = &mut self.lease.steering.lock().paths[self.lease.slot];
-            (std::mem::take(&mut path.window_limited), path.app_limited)
-        };
-        if window_limited {
+        let panel = &self.panel;
+        if panel.window_limited.load(Relaxed) {
+            panel.window_limited.store(false, Relaxed);
             self.inner.on_cwnd_limited();
         }
-        self.inner.on_ack(now, sent, bytes, pn, self.app_limited(ours, app_limited), rtt);
-        let slot = self.lease.slot;
+        self.inner.on_ack(now, sent, bytes, pn, self.app_limited(app_limited), rtt);
         // Of packets acknowledged together only the latest, with the least time, tells the round trip.
         self.answer = Some(self.answer.unwrap_or(Duration::MAX).min(now.saturating_duration_since(sent)));
         // `on_end_acks` follows.
-        self.note(|reading, log| {
-            reading.in_flight = reading.in_flight.saturating_sub(bytes);
-            let var = reading.rtt.map_or(rtt.get() / 2, |before| before.var);
-            reading.rtt = Some(RttReading { smoothed: rtt.get(), min: rtt.min(), var });
-            log.push(Fate::Acked { slot, pn, sent });
-        });
+        let panel = &self.panel;
+        panel.sub_in_flight(bytes);
+        let var = panel.rtt().map_or(rtt.get() / 2, |before| before.var);
+        panel.set_rtt(RttReading { smoothed: rtt.get(), min: rtt.min(), var });
+        self.acked.push(Fate::Acked { slot: panel.slot, pn, sent });
     }
 
     fn on_end_acks(&mut self, now: Instant, in_flight: u64, app_limited: bool, largest_packet_num_acked: Option<u64>) {
-        let ours = self.lease.steering.lock().paths[self.lease.slot].app_limited;
-        let app_limited = self.app_limited(ours, app_limited);
+        let app_limited = self.app_limited(app_limited);
         self.inner.on_end_acks(now, in_flight, app_limited, largest_packet_num_acked);
+        self.steering.log().append(&mut self.acked);
+        self.publish();
         // noq's own count is the authority: packets it forgets in silence (lost MTU probes, discarded keys) end here.
-        let answer = self.answer.take();
-        self.publish(|reading| {
-            reading.in_flight = in_flight;
-            if let (Some(rtt), Some(answer)) = (&mut reading.rtt, answer) {
-                rtt.var = (rtt.var * 3 + rtt.smoothed.abs_diff(answer)) / 4;
-            }
-        });
+        self.panel.in_flight.store(in_flight, Relaxed);
+        if let (Some(mut rtt), Some(answer)) = (self.panel.rtt(), self.answer.take()) {
+            rtt.var = (rtt.var * 3 + rtt.smoothed.abs_diff(answer)) / 4;
+            self.panel.set_rtt(rtt);
+        }
     }
 
     fn on_congestion_event(
@@ -384,27 +386,25 @@ impl Controller for Steered {
         largest_lost_pn: u64,
     ) {
         self.inner.on_congestion_event(now, sent, is_persistent_congestion, is_ecn, lost_bytes, largest_lost_pn);
-        self.publish(|_| ());
+        self.publish();
     }
 
     fn on_packet_lost(&mut self, lost_bytes: u16, pn: u64, now: Instant) {
         self.inner.on_packet_lost(lost_bytes, pn, now);
-        let slot = self.lease.slot;
         // `on_congestion_event` follows.
-        self.note(|reading, log| {
-            reading.in_flight = reading.in_flight.saturating_sub(u64::from(lost_bytes));
-            log.push(Fate::Lost { slot, pn });
-        });
+        self.panel.sub_in_flight(lost_bytes.into());
+        self.steering.log().push(Fate::Lost { slot: self.panel.slot, pn });
     }
 
     fn on_spurious_congestion_event(&mut self) {
         self.inner.on_spurious_congestion_event();
-        self.publish(|_| ());
+        self.publish();
     }
 
     fn on_mtu_update(&mut self, new_mtu: u16) {
         self.inner.on_mtu_update(new_mtu);
-        self.publish(|reading| reading.mtu = new_mtu);
+        self.panel.mtu.store(new_mtu, Relaxed);
+        self.publish();
     }
 
     fn on_ack_frequency_update(&mut self, ack_eliciting_threshold: u64, requested_max_ack_delay: Duration) {
@@ -414,7 +414,7 @@ impl Controller for Steered {
     fn window(&self) -> u64 {
         let open = match self.gate() {
             Gate::Open => return self.inner.window(),
-            Gate::Only(slot) => slot == self.lease.slot,
+            Gate::Only(slot) => slot == self.panel.slot,
             Gate::Probes => false,
         };
         match (open, self.hands_off()) {
@@ -428,13 +428,12 @@ impl Controller for Steered {
     fn metrics(&self) -> ControllerMetrics {
         let mut metrics = self.inner.metrics();
         if !self.hands_off() {
-            let steering = &self.lease.steering;
             metrics.send_quantum = None;
-            metrics.pacing_rate = match (steering.quiet_but.load(Relaxed), self.gate()) {
+            metrics.pacing_rate = match (self.steering.quiet_but.load(Relaxed), self.gate()) {
                 (NOT_QUIET, _) | (_, Gate::Open) => None,
-                (slot, _) if slot == self.lease.slot => None,
-                (_, Gate::Only(slot)) if slot != self.lease.slot => Some(SILENCED),
-                (_, Gate::Only(_) | Gate::Probes) => Some(trickle(steering.lock().paths[self.lease.slot].reading.mtu)),
+                (slot, _) if slot == self.panel.slot => None,
+                (_, Gate::Only(slot)) if slot != self.panel.slot => Some(SILENCED),
+                (_, Gate::Only(_) | Gate::Probes) => Some(trickle(self.panel.mtu.load(Relaxed))),
             };
             if metrics.pacing_rate.is_none() {
                 metrics.congestion_window = UNPACED;
@@ -444,7 +443,13 @@ impl Controller for Steered {
     }
 
     fn clone_box(&self) -> Box<dyn Controller> {
-        Box::new(Self { inner: self.inner.clone_box(), answer: self.answer, lease: self.lease.clone() })
+        Box::new(Self {
+            inner: self.inner.clone_box(),
+            answer: self.answer,
+            acked: self.acked.clone(),
+            panel: self.panel.clone(),
+            steering: self.steering.clone(),
+        })
     }
 
     fn initial_window(&self) -> u64 {

@@ -41,7 +41,12 @@ pub(crate) fn try_get(input: &mut impl Buf) -> Option<u64> {
     if input.remaining() < len {
         return None;
     }
-    Some(MAX >> (62 - (8 * len - 2)) & input.get_uint(len))
+    Some(match len {
+        1 => input.get_u8().into(),
+        2 => (input.get_u16() & 0x3fff).into(),
+        4 => (input.get_u32() & 0x3fff_ffff).into(),
+        _ => input.get_u64() & MAX,
+    })
 }
 
 /// Reads an integer that must be there.

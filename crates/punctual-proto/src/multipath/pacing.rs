@@ -46,6 +46,9 @@ impl Pacer {
 
     /// When a packet may leave: `None` is now.
     pub(crate) fn ready_at(&self, now: Instant) -> Option<Instant> {
+        if self.tokens >= 0.0 {
+            return None;
+        }
         let elapsed = now.saturating_duration_since(self.last).as_secs_f64();
         let missing = -(self.tokens + elapsed * self.rate);
         // A whole microsecond more than needed, so that rounding never wakes us in vain.
@@ -60,6 +63,10 @@ impl Pacer {
     }
 
     fn refill(&mut self, now: Instant) {
+        if now == self.last {
+            // As all but the first of what leaves together.
+            return;
+        }
         let elapsed = now.saturating_duration_since(self.last).as_secs_f64();
         self.last = self.last.max(now);
         let paused = now.saturating_duration_since(self.last_sent) >= PAUSE;

@@ -11,13 +11,16 @@
 //!   suspicion count as evidence, for an acknowledgement of older ones may have come round by another path from before the
 //!   path died.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use noq_proto::PathStatus;
 
 use super::{PathEvent, PathHealth, PathId, PathView, pace::Pace, pacing::Pacer, sent::SentBytes};
 use crate::{
-    congestion::steering::{PathReading, Slot, Steering},
+    congestion::steering::{Panel, PathReading, Slot},
     endpoint::NetworkPath,
     frame::TimeEcho,
     send::{
@@ -61,7 +64,7 @@ pub(crate) struct Path {
     pub(crate) quic: noq_proto::PathId,
     /// Its number on the wire.
     number: u64,
-    pub(crate) slot: Slot,
+    panel: Arc<Panel>,
     pub(crate) network: NetworkPath,
     pub(crate) health: PathHealth,
     pub(crate) in_flight: InFlight,
@@ -115,18 +118,18 @@ impl Path {
     pub(crate) fn new(
         id: PathId,
         quic: noq_proto::PathId,
-        slot: Slot,
+        panel: Arc<Panel>,
         network: NetworkPath,
         now: Instant,
         initial_rtt: Duration,
-        reading: &PathReading,
     ) -> Self {
+        let reading = &panel.reading();
         let pacing = pacing_rate(reading, initial_rtt);
         Self {
             id,
             quic,
             number: path_number(quic),
-            slot,
+            panel,
             network,
             health: PathHealth::Opening,
             in_flight: InFlight::default(),
@@ -158,6 +161,21 @@ impl Path {
             last_echo: None,
             echoes: 0,
         }
+    }
+
+    /// Names its controller.
+    pub(crate) fn slot(&self) -> Slot {
+        self.panel.slot
+    }
+
+    /// What its controller says.
+    pub(crate) fn reading(&self) -> PathReading {
+        self.panel.reading()
+    }
+
+    /// Tells its controller whether the path could have carried more than there was to send, and whether its window stood in the way.
+    pub(crate) fn set_limited(&self, app_limited: bool, window_limited: bool) {
+        self.panel.set_limited(app_limited, window_limited);
     }
 
     /// The path as schedulers see it. `trusted`: whether it may carry data as things stand.
@@ -260,8 +278,9 @@ impl Path {
 
     /// The peer's end of the path has moved: it is to be trusted again on evidence only, and nothing will be heard of the
     /// packets that are in flight. Returns what to tell the application.
-    pub(crate) fn on_moved(&mut self, now: Instant, slot: Slot, reading: &PathReading, store: &mut Store) -> PathEvent {
-        self.slot = slot;
+    pub(crate) fn on_moved(&mut self, now: Instant, panel: Arc<Panel>, store: &mut Store) -> PathEvent {
+        let reading = &panel.reading();
+        self.panel = panel;
         self.suspect(now, store);
         self.in_flight.give_up(true, self.id, now, store);
         self.in_flight = InFlight::default();
@@ -282,8 +301,8 @@ impl Path {
             }
         };
         self.last_answer = Some((now, rtt));
-        if let Some(pause) = self.last_heard.map(|heard| now.saturating_duration_since(heard)).filter(|p| !p.is_zero())
-        {
+        if let Some(heard) = self.last_heard.filter(|&heard| heard < now) {
+            let pause = now - heard;
             self.pause = (self.pause * 7 + pause.min(self.rtts(reading).0)) / 8;
         }
         self.last_heard = Some(now);
@@ -296,6 +315,10 @@ impl Path {
 
     /// A datagram came from it.
     pub(crate) fn on_received(&mut self, now: Instant) {
+        if now == self.last_received {
+            // As all but the first of what comes together.
+            return;
+        }
         if now.saturating_duration_since(self.silences_since) > SILENCE_MEMORY {
             self.longest_silence = (Duration::ZERO, self.longest_silence.0);
             self.silences_since = now;
@@ -565,7 +588,7 @@ impl Paths {
     }
 
     pub(crate) fn in_slot(&mut self, slot: Slot) -> Option<&mut Path> {
-        self.list.iter_mut().find(|path| path.slot == slot)
+        self.list.iter_mut().find(|path| path.slot() == slot)
     }
 
     /// The path a datagram from `network` came on.
@@ -595,7 +618,6 @@ impl Paths {
     pub(crate) fn views(
         &self,
         now: Instant,
-        steering: &Steering,
         delays: impl Fn(PathId) -> (Option<Duration>, Option<Duration>),
         views: &mut Vec<PathView>,
     ) {
@@ -603,7 +625,7 @@ impl Paths {
         let best = self.list.iter().map(Path::doubt).min();
         for path in &self.list {
             let trusted = path.health != PathHealth::Opening && Some(path.doubt()) == best;
-            views.push(path.view(now, &steering.reading(path.slot), delays(path.id), trusted));
+            views.push(path.view(now, &path.reading(), delays(path.id), trusted));
         }
     }
 
@@ -611,22 +633,22 @@ impl Paths {
     ///
     /// An answer is safest on the path that was heard last, and tells the peer most there: if each path's ACKs return on it,
     /// the death of one path takes no other's with it. Only a clearly faster path, heard lately, is preferred.
-    pub(crate) fn choose_control(&mut self, steering: &Steering) -> Option<Slot> {
+    pub(crate) fn choose_control(&mut self) -> Option<Slot> {
         if let [only] = &self.list[..]
             && only.health != PathHealth::Opening
         {
             self.control = Some(only.id);
-            return Some(only.slot);
+            return Some(only.slot());
         }
         let open = || self.list.iter().filter(|path| path.health != PathHealth::Opening);
         let newest = open().map(|path| path.last_received).max()?;
-        let rtt = |path: &Path| path.rtts(&steering.reading(path.slot)).0;
+        let rtt = |path: &Path| path.rtts(&path.reading()).0;
         let silence = |path: &Path| path.usual_silence().clamp(CONTROL_SILENCE.0, CONTROL_SILENCE.1);
         let heard = || open().filter(|path| newest.saturating_duration_since(path.last_received) <= silence(path));
         let fastest = heard().filter(|path| !path.peer_distrusts).map(rtt).min();
         let fast = |path: &&Path| fastest.is_none_or(|best| rtt(path) <= best.mul_f64(CONTROL_RTT_RATIO));
         let chosen = heard().filter(fast).max_by_key(|path| (!path.peer_distrusts, path.last_received))?;
-        let (id, slot) = (chosen.id, chosen.slot);
+        let (id, slot) = (chosen.id, chosen.slot());
         self.control = Some(id);
         Some(slot)
     }

@@ -1,6 +1,6 @@
 //! Fragments to bytes.
 //!
-//! Nothing here is sized by what a peer claims: the contiguous head of a block grows as bytes arrive, and what arrives
+//! Nothing here is sized by what a peer claims alone: the contiguous head of a block grows as bytes arrive, and what arrives
 //! ahead of a gap waits as it came.
 
 use std::collections::BTreeMap;
@@ -11,6 +11,8 @@ use crate::error::ProtocolError;
 
 /// What holding a fragment costs besides its bytes (map node, reference to its packet), for accounting.
 const ISLAND_OVERHEAD: u64 = 128;
+/// Where a block's size is known, there is room for up to so many times what has arrived: the less is moved as it grows.
+const FORESIGHT: usize = 8;
 /// Fragments shorter than this are copied, so that they do not keep a whole packet alive.
 const SMALL: usize = 512;
 
@@ -19,12 +21,19 @@ const SMALL: usize = 512;
 pub(crate) struct Reassembly {
     /// Everything up to the first gap.
     head: BytesMut,
+    /// How long it will be, if that is known; else 0.
+    expected: usize,
     /// What lies beyond it, by offset; never overlapping, never touching `head`.
     islands: BTreeMap<u64, Bytes>,
     island_bytes: u64,
 }
 
 impl Reassembly {
+    /// The block will be of `size` bytes.
+    pub(crate) fn expect(&mut self, size: u64) {
+        self.expected = usize::try_from(size).unwrap_or(0);
+    }
+
     /// Takes a fragment in. Returns how many of its bytes were new.
     ///
     /// # Errors
@@ -32,7 +41,7 @@ impl Reassembly {
     pub(crate) fn insert(&mut self, offset: u64, data: Bytes) -> Result<u64, ProtocolError> {
         if offset == self.head.len() as u64 && self.islands.is_empty() {
             // In order, as nearly all of them.
-            self.head.extend_from_slice(&data);
+            self.extend(&data);
             return Ok(data.len() as u64);
         }
         let before = self.received();
@@ -95,9 +104,18 @@ impl Reassembly {
         self.head.freeze()
     }
 
+    fn extend(&mut self, bytes: &[u8]) {
+        let len = self.head.len() + bytes.len();
+        if len > self.head.capacity() {
+            let room = len.max(self.expected.min(len.saturating_mul(FORESIGHT)));
+            self.head.reserve(room - self.head.len());
+        }
+        self.head.extend_from_slice(bytes);
+    }
+
     fn add(&mut self, at: u64, fresh: Bytes) {
         if at == self.head.len() as u64 {
-            self.head.extend_from_slice(&fresh);
+            self.extend(&fresh);
         } else {
             self.island_bytes += fresh.len() as u64;
             let own = if fresh.len() < SMALL { Bytes::copy_from_slice(&fresh) } else { fresh };
@@ -110,7 +128,7 @@ impl Reassembly {
         while let Some(island) = self.islands.first_entry().filter(|island| *island.key() == self.head.len() as u64) {
             let bytes = island.remove();
             self.island_bytes -= bytes.len() as u64;
-            self.head.extend_from_slice(&bytes);
+            self.extend(&bytes);
         }
     }
 }
@@ -141,6 +159,16 @@ mod tests {
             prop_assert!(r.insert(0, whole.clone()).is_ok());
             prop_assert!(r.is_complete(2_000));
             prop_assert_eq!(r.into_bytes(), whole);
+        }
+    }
+
+    #[test]
+    fn a_claim_by_itself_takes_no_memory() {
+        let mut r = Reassembly::default();
+        r.expect(16 << 20);
+        for at in (0..2_000).step_by(100) {
+            r.insert(at as u64, whole().slice(at..at + 100)).unwrap();
+            assert!(r.head.capacity() <= r.head.len() * FORESIGHT, "{} for {}", r.head.capacity(), r.head.len());
         }
     }
 

@@ -171,6 +171,7 @@ impl Receiver {
             return Err(ProtocolError::FragmentRange);
         }
         self.open(info.size)?;
+        block.bytes.expect(info.size);
         let (limits, max_places) = (self.limits, self.max_places());
         block.info = Some(info);
         self.keep(id, block);

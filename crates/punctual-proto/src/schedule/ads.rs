@@ -51,10 +51,7 @@
 //! a decision. Small blocks with distant deadlines never need one. After a sweep a remain_time is wrong by no more than
 //! the two tolerances.
 
-use std::{
-    collections::HashMap,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use slab::Slab;
 
@@ -66,7 +63,7 @@ use super::{
     lanes::{Lanes, Line},
     of,
 };
-use crate::block::BlockId;
+use crate::{block::BlockId, by_id::ById};
 
 /// The weight of the priority against that of the deadline. Default: DTP, section V.
 pub(super) const ALPHA: Parameter = Parameter {
@@ -122,7 +119,7 @@ pub(super) struct Ads {
     /// The largest priority number of a block with a deadline since there were none.
     p_max: u8,
     blocks: Slab<Judged>,
-    slots: HashMap<BlockId, u32>,
+    slots: ById<u32>,
     lanes: Lanes,
     /// When each block enters its next phase.
     ahead: Moments,
@@ -169,7 +166,7 @@ impl Ads {
             rate: f64::INFINITY,
             p_max: 0,
             blocks: Slab::new(),
-            slots: HashMap::new(),
+            slots: ById::default(),
             lanes: Lanes::default(),
             ahead: Moments::default(),
             behind: Moments::default(),

@@ -91,6 +91,9 @@ impl Lanes {
     /// Sets the line of a slot. `common` says that many slots are likely to have the same slope.
     pub(super) fn set(&mut self, slot: u32, id: BlockId, line: Line, common: bool) {
         let mut lane = self.lane_of[slot as usize];
+        if lane != NOWHERE && self.lines[slot as usize] == line {
+            return;
+        }
         let [exact, rounded] = [(line.slope.to_bits(), true), (line.slope.to_bits() & SLOPE_MASK, false)];
         if lane == NOWHERE || ![exact, rounded].contains(&self.lanes[lane as usize].key) {
             self.remove(slot);

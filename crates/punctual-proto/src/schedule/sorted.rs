@@ -1,21 +1,21 @@
 //! Blocks in an order that depends on nothing but themselves.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use super::{BlockScheduler, BlockView, SendContext};
-use crate::block::BlockId;
+use crate::{block::BlockId, by_id::ById};
 
 /// Sends the block with the least key, ties by id.
 pub(super) struct Sorted<K> {
     name: &'static str,
     key: fn(&BlockView) -> K,
     order: BTreeSet<(K, BlockId)>,
-    keys: HashMap<BlockId, K>,
+    keys: ById<K>,
 }
 
 impl<K: Ord + Copy> Sorted<K> {
     pub(super) fn new(name: &'static str, key: fn(&BlockView) -> K) -> Self {
-        Self { name, key, order: BTreeSet::new(), keys: HashMap::new() }
+        Self { name, key, order: BTreeSet::new(), keys: ById::default() }
     }
 }
 

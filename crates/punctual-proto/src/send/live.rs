@@ -8,6 +8,7 @@ use std::{
 use bytes::Bytes;
 use rangemap::RangeSet;
 
+use super::filling::Filling;
 use crate::{
     block::{BlockId, Channel, DropReason, Redundancy},
     multipath::PathId,
@@ -53,7 +54,7 @@ pub(crate) struct LiveBlock {
     /// Bytes that were lost at some time, and of which it is not known yet whether they came through after all.
     missed: RangeSet<u64>,
     /// Bytes the peer's QUIC has acknowledged.
-    acked: RangeSet<u64>,
+    acked: Filling,
     /// How many of these were acknowledged while they could still be of use.
     pub(crate) good_bytes: u64,
     /// What was lost of it can no longer arrive in time: it waits for its deadline, unless the peer has it after all.
@@ -89,7 +90,7 @@ impl LiveBlock {
             lost_bytes: 0,
             lost_on: None,
             missed: RangeSet::new(),
-            acked: RangeSet::new(),
+            acked: Filling::default(),
             good_bytes: 0,
             hopeless: false,
             dying: None,
@@ -157,7 +158,7 @@ impl LiveBlock {
         if range.is_empty() {
             return 0;
         }
-        let news = self.acked.gaps(&range).map(|gap| len(&gap)).sum::<u64>();
+        let news = self.acked.gaps(range.clone()).map(|gap| len(&gap)).sum::<u64>();
         if self.due().is_none_or(|due| now <= due) {
             self.good_bytes += news;
         }
@@ -174,7 +175,7 @@ impl LiveBlock {
 
     /// Whether any of `range` is not known to have arrived.
     pub(crate) fn lacks(&self, range: &Range<u64>) -> bool {
-        self.acked.gaps(range).next().is_some()
+        !range.is_empty() && self.acked.gaps(range.clone()).next().is_some()
     }
 
     /// Bytes that were lost, and of which nothing was heard since.
@@ -184,8 +185,11 @@ impl LiveBlock {
 
     /// `range` was lost on `path`. Returns whether that makes any byte due again.
     pub(crate) fn on_lost(&mut self, range: Range<u64>, path: PathId) -> bool {
+        if range.is_empty() {
+            return false;
+        }
         let mut any = false;
-        for missing in self.acked.gaps(&range) {
+        for missing in self.acked.gaps(range) {
             self.lost_bytes += self.lost.gaps(&missing).map(|gap| len(&gap)).sum::<u64>();
             self.lost.insert(missing.clone());
             self.missed.insert(missing);

@@ -2,6 +2,7 @@
 //! [`graph`] of dependencies, [`packetize`], redundancy in [`groups`], and [`recovery`] of what the network lost.
 
 mod credit;
+mod filling;
 pub(crate) mod graph;
 pub(crate) mod group;
 pub(crate) mod groups;

@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     block::{Block, BlockId, BlockUpdate, Channel, Delivery, Delta, DropReason, Outcome, Redundancy},
+    by_id::ById,
     config::{Limits, MAX_LIVE},
     error::{BlockError, ProtocolError, SendError},
     multipath::PathId,
@@ -55,7 +56,7 @@ struct ChannelState {
 /// The live blocks.
 pub(crate) struct Store {
     limits: Limits,
-    pub(super) blocks: BTreeMap<BlockId, LiveBlock>,
+    pub(super) blocks: ById<LiveBlock>,
     pub(crate) groups: Groups,
     /// How blocks are protected that do not say it themselves, and those of some channels.
     redundancy: Redundancy,
@@ -98,7 +99,7 @@ impl Store {
     ) -> Self {
         Self {
             limits,
-            blocks: BTreeMap::new(),
+            blocks: ById::default(),
             groups: Groups::new(policy),
             redundancy,
             channel_redundancy: BTreeMap::new(),
@@ -478,6 +479,7 @@ impl Store {
                 unfit.push(id);
             }
         }
+        unfit.sort_unstable();
         for id in unfit {
             self.drop_block(id, DropReason::Refused);
         }
@@ -524,7 +526,10 @@ impl Store {
 
     /// Ends every live block because the session is over.
     pub(crate) fn close(&mut self) {
-        while let Some((&id, block)) = self.blocks.first_key_value() {
+        let mut ids: Vec<_> = self.blocks.keys().copied().collect();
+        ids.sort_unstable();
+        for id in ids {
+            let Some(block) = self.blocks.get(&id) else { continue };
             let (reason, good_bytes) = (block.dying.unwrap_or(DropReason::SessionClosed), block.good_bytes);
             self.end(id, Outcome::Dropped { reason, good_bytes });
         }
@@ -604,9 +609,10 @@ impl Store {
     /// Shows the scheduler a block as it is now, or takes it away.
     fn refresh(&mut self, id: BlockId) {
         let competes = self.is_sendable(id) && !self.without_credit.contains(&id);
-        match self.view(id).filter(|_| competes) {
-            Some(view) => self.scheduler.insert(&view),
-            None => self.scheduler.remove(id),
+        if competes && let Some(view) = self.view(id) {
+            self.scheduler.insert(&view);
+        } else {
+            self.scheduler.remove(id);
         }
     }
 

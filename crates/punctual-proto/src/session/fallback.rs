@@ -71,7 +71,7 @@ impl Session {
             }
             let slot = match self.fragment_view(id).map(|fragment| self.output.choose(&fragment, now)) {
                 Some(PathChoice::Send(paths)) => {
-                    paths.iter().next().and_then(|path| self.paths.get(path)).map(|path| path.slot)
+                    paths.iter().next().and_then(|path| self.paths.get(path)).map(|path| path.slot())
                 }
                 _ => None,
             };

@@ -148,7 +148,7 @@ impl Session {
         let rtt = self.conn.rtt(quic);
         let Some(path) = self.paths.by_quic(quic) else { return };
         let id = path.id;
-        path.on_validated(now, rtt, &self.steering.reading(path.slot));
+        path.on_validated(now, rtt, &path.reading());
         self.events.push_back(Event::Path { id, event: PathEvent::Opened });
     }
 
@@ -263,7 +263,7 @@ impl Session {
     }
 
     pub(super) fn shortest_rtt(&self) -> Duration {
-        self.paths.iter().map(|path| path.rtts(&self.steering.reading(path.slot)).1).min().unwrap_or_default()
+        self.paths.iter().map(|path| path.rtts(&path.reading()).1).min().unwrap_or_default()
     }
 
     /// Takes in one datagram's frames, and those of others that it helps to restore.
@@ -387,16 +387,11 @@ impl Session {
     pub(super) fn take_fates(&mut self, now: Instant) {
         let mut log = std::mem::take(&mut self.log);
         self.steering.take_log(&mut log);
-        // Most come one after the other on one path.
-        let (mut latest, mut judged) = (None, false);
+        let mut judged = false;
         for fate in log.drain(..) {
             judged |= !matches!(fate, Fate::Sent { .. });
             let (Fate::Sent { slot, .. } | Fate::Acked { slot, .. } | Fate::Lost { slot, .. }) = fate;
             let Some(path) = self.paths.in_slot(slot) else { continue };
-            let mut reading = || match latest {
-                Some((known, reading)) if known == slot => reading,
-                _ => latest.insert((slot, self.steering.reading(slot))).1,
-            };
             match fate {
                 Fate::Sent { pn, bytes, at, probe, .. } => {
                     if let Some(observer) = self.observer.as_mut().filter(|_| !probe) {
@@ -415,7 +410,7 @@ impl Session {
                     {
                         observer.packet_acked(now, &SentPacket::new(path.id, pn, packet));
                     }
-                    if let Some(event) = path.on_acked(pn, sent, now, &reading(), &mut self.store) {
+                    if let Some(event) = path.on_acked(pn, sent, now, &path.reading(), &mut self.store) {
                         tracing::debug!(path = %path.id, "recovered");
                         self.events.push_back(Event::Path { id: path.id, event });
                     }
@@ -426,14 +421,14 @@ impl Session {
                     {
                         observer.packet_lost(now, &SentPacket::new(path.id, pn, packet));
                     }
-                    path.on_lost(pn, now, &reading(), &mut self.store);
+                    path.on_lost(pn, now, &path.reading(), &mut self.store);
                 }
             }
         }
         self.log = log;
         if judged {
             for path in self.paths.iter_mut() {
-                path.follow(now, &self.steering.reading(path.slot));
+                path.follow(now, &path.reading());
             }
             if self.observer.is_some() {
                 self.show_paths(now);

@@ -28,7 +28,7 @@ use crate::{
     block::{Block, BlockId, BlockUpdate, Channel, Delta, ReceivedBlock, Redundancy},
     clock::{Clocks, Micros, Unwrapper},
     config::SessionConfig,
-    congestion::steering::{Fate, Gate, Steering},
+    congestion::steering::{Fate, Gate, Panel, Steering},
     endpoint::{LocalId, NetworkPath},
     error::{BlockError, CloseReason, PathError, ProtocolError, SendError},
     event::{Event, PathEvent},
@@ -392,9 +392,9 @@ impl Session {
     /// State and totals of every open path, in the order of their ids.
     pub fn path_stats(&mut self, now: Instant) -> Vec<PathStats> {
         let conn = &mut self.conn;
-        let (steering, clocks) = (&self.steering, &self.clocks);
+        let clocks = &self.clocks;
         let stats = |path: &Path| {
-            let reading = steering.reading(path.slot);
+            let reading = path.reading();
             let view = path.view(now, &reading, clocks.one_way_delays(path.id), true);
             let quic = conn.path_stats(path.quic).unwrap_or_default();
             PathStats {
@@ -462,11 +462,8 @@ impl Session {
         if self.phase != Phase::Open {
             return [quic, self.store.next_timeout()].into_iter().flatten().min();
         }
-        let paths = self
-            .paths
-            .iter()
-            .filter_map(|path| path.next_timeout(&self.steering.reading(path.slot), self.config.max_ack_delay))
-            .min();
+        let paths =
+            self.paths.iter().filter_map(|path| path.next_timeout(&path.reading(), self.config.max_ack_delay)).min();
         // A datagram that QUIC holds back has an alarm of QUIC's own; the next one has to wait for it.
         let wake = self.output.wake_at().into_iter().chain(self.output.repair_at);
         let next = self.paths.iter().filter_map(Path::echo_due).chain(wake).min();
@@ -491,7 +488,7 @@ impl Session {
 
     fn look_after_paths(&mut self, now: Instant) {
         for path in self.paths.iter_mut() {
-            let reading = self.steering.reading(path.slot);
+            let reading = path.reading();
             match path.on_timeout(now, &reading, self.config.max_ack_delay, &mut self.store) {
                 Alarm::None => {}
                 Alarm::Suspected(event) => {
@@ -543,9 +540,8 @@ impl Session {
         health: PathHealth,
         rtt: Duration,
     ) -> Option<&mut Path> {
-        let slot = self.conn.congestion_state(quic).and_then(Steering::slot_of)?;
-        let reading = self.steering.reading(slot);
-        let mut path = Path::new(id, quic, slot, network, now, rtt, &reading);
+        let panel = self.conn.congestion_state(quic).and_then(Panel::of)?;
+        let mut path = Path::new(id, quic, panel, network, now, rtt);
         path.health = health;
         Some(self.paths.add(path))
     }
@@ -558,10 +554,10 @@ impl Session {
             let local = tuple.local_ip().and_then(LocalId::from_ip).unwrap_or(path.network.local);
             let moved = path.network.remote != tuple.remote();
             path.network = NetworkPath { local, remote: tuple.remote() };
-            if moved && let Some(slot) = self.conn.congestion_state(path.quic).and_then(Steering::slot_of) {
+            if moved && let Some(panel) = self.conn.congestion_state(path.quic).and_then(Panel::of) {
                 tracing::debug!(path = %path.id, to = %path.network.remote, "moved");
                 observe::forget(&mut self.observer, now, path.id, path.in_flight.iter());
-                let event = path.on_moved(now, slot, &self.steering.reading(slot), &mut self.store);
+                let event = path.on_moved(now, panel, &mut self.store);
                 self.events.push_back(Event::Path { id: path.id, event });
             }
         }

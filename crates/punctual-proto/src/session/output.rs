@@ -190,7 +190,7 @@ impl Session {
     /// What QUIC has to send of its own: on the control path as far as it can choose, probes where they belong.
     fn poll_own(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
         let sending = self.output.last_data.is_some_and(|last| now.saturating_duration_since(last) < SENDER_MEMORY);
-        let control = self.paths.choose_control(&self.steering);
+        let control = self.paths.choose_control();
         self.paths.set_statuses(&mut self.conn);
         let quiet_but = control.filter(|_| !sending);
         self.steering.keep_quiet_but(quiet_but);
@@ -198,7 +198,7 @@ impl Session {
             self.steering.set_gate(Gate::Only(slot));
             if let Some(transmit) = self.poll_quic(now, buf) {
                 let stray =
-                    self.paths.on_network(transmit.path).filter(|path| quiet_but.is_some_and(|s| s != path.slot));
+                    self.paths.on_network(transmit.path).filter(|path| quiet_but.is_some_and(|s| s != path.slot()));
                 if let Some(path) = stray {
                     // Its bucket was full; a ping keeps it quiet from now on.
                     let _ = self.conn.ping_path(path.quic);
@@ -225,7 +225,7 @@ impl Session {
                 return None;
             }
             let queued = self.output.queued.as_ref()?;
-            let Some(slot) = self.paths.get(queued.path).filter(|path| path.is_available()).map(|path| path.slot)
+            let Some(slot) = self.paths.get(queued.path).filter(|path| path.is_available()).map(|path| path.slot())
             else {
                 // The path was lost under it: let QUIC send it wherever it can.
                 self.steering.set_gate(Gate::Open);
@@ -291,13 +291,12 @@ impl Session {
 
     /// A datagram that tells the peer when its own arrived.
     fn next_echo(&mut self, now: Instant) -> Option<(Datagram, Bytes)> {
-        let micros = self.micros(now);
         let path = self.paths.iter_mut().find(|path| path.owes_echo(now))?;
-        let echo = path.take_echo(now)?;
+        let (id, echo) = (path.id, path.take_echo(now)?);
         let mut writer = DatagramWriter::new(ECHO_SIZE);
-        writer.timestamp(wire(micros));
+        writer.timestamp(wire(self.micros(now)));
         packetize::add_echo(&mut writer, echo);
-        Some((Datagram::new(path.id, Contents::default()), writer.finish()))
+        Some((Datagram::new(id, Contents::default()), writer.finish()))
     }
 
     /// A copy of a datagram that left on another path; it goes if it can go now, or not at all.
@@ -453,7 +452,7 @@ impl Session {
 
     pub(super) fn refresh_views(&mut self, now: Instant) {
         let clocks = &self.clocks;
-        self.paths.views(now, &self.steering, |id| clocks.one_way_delays(id), &mut self.output.views);
+        self.paths.views(now, |id| clocks.one_way_delays(id), &mut self.output.views);
         if self.store.groups.has_any() {
             self.store.groups.set_one_way_delay(context(now, &self.output.views).one_way_delay);
         }
@@ -463,7 +462,7 @@ impl Session {
     fn note_limits(&self, ran_dry: bool) {
         for (path, view) in self.paths.iter().zip(&self.output.views) {
             let window_full = !ran_dry && !view.ready && view.ready_at.is_none();
-            self.steering.set_limited(path.slot, ran_dry || view.ready, window_full);
+            path.set_limited(ran_dry || view.ready, window_full);
         }
     }
 

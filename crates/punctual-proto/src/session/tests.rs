@@ -256,21 +256,3 @@ fn a_server_follows_a_client_that_moves() {
     let moved = pair.session(SERVER).path_stats(now)[0];
     assert_eq!((moved.network.remote, moved.health), (pair.client[0], PathHealth::Active));
 }
-
-#[test]
-fn controllers_give_their_slots_back() {
-    let mut pair = Pair::connected();
-    for _ in 0..5 {
-        let (now, path) = (pair.now, pair.path(1));
-        let id = pair.session(CLIENT).open_path(now, path).unwrap();
-        pair.run(ms(500));
-        let now = pair.now;
-        pair.session(CLIENT).close_path(now, id).unwrap();
-        pair.run(ms(2_000));
-    }
-    for end in [CLIENT, SERVER] {
-        let (taken, in_all) = pair.session(end).steering.slots();
-        assert_eq!(taken, 1);
-        assert!(in_all <= 3, "{in_all} slots for two paths at a time");
-    }
-}
