@@ -4,7 +4,10 @@
 //! [--rounds 3]`
 //!
 //! Both ends run in one thread, so that the figures are those of one CPU. The window is the same for both, and fixed: it is
-//! small enough for the sockets' buffers, so that nothing is lost. `--only punctual` and `--only raw` are for a profiler.
+//! small enough for the sockets' buffers, so that nothing is lost.
+//!
+//! Nothing is lost, so redundancy has nothing to do. What it costs all the same is the difference between `auto`, blocks that all have a
+//! deadline, and `retransmit`, the same blocks without redundancy. `--only` and one of the names is for a profiler.
 
 use std::{
     any::Any,
@@ -16,7 +19,7 @@ use noq_proto::{
     RttEstimator,
     congestion::{Controller, ControllerFactory},
 };
-use punctual::{Block, Config, Endpoint, Identity, Outcome, yardstick::Yardstick};
+use punctual::{Block, Config, Endpoint, Identity, Outcome, Redundancy, yardstick::Yardstick};
 use serde_json::json;
 
 /// A congestion window that stays as it is.
@@ -121,48 +124,76 @@ fn cpu_time() -> Duration {
     Duration::ZERO
 }
 
+/// What is measured by turns, so that what else the machine does hits all alike.
+const CONTENDERS: [(&str, Contender); 4] = [
+    ("raw", Contender::Raw),
+    ("punctual", Contender::Blocks(None)),
+    ("auto", Contender::Blocks(Some(Redundancy::Auto))),
+    ("retransmit", Contender::Blocks(Some(Redundancy::Retransmit))),
+];
+
+#[derive(Debug, Clone, Copy)]
+enum Contender {
+    /// QUIC datagrams without Punctual.
+    Raw,
+    /// Blocks; with a deadline, if they have a mode of redundancy.
+    Blocks(Option<Redundancy>),
+}
+
+/// Further away than any run takes.
+const DEADLINE: Duration = Duration::from_secs(3_600);
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let options = Options::from_args()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    // By turns, so that what else the machine does hits both alike.
-    let (mut library, mut raw) = (Vec::new(), Vec::new());
+    let mut runs: [Vec<Figures>; CONTENDERS.len()] = Default::default();
     for _ in 0..options.rounds {
-        if options.only.as_deref() != Some("punctual") {
-            raw.push(runtime.block_on(run_raw(&options)));
-        }
-        if options.only.as_deref() != Some("raw") {
-            library.push(runtime.block_on(run_library(&options))?);
+        for ((name, contender), runs) in CONTENDERS.iter().zip(&mut runs) {
+            if options.only.as_deref().is_none_or(|only| only == *name) {
+                runs.push(match contender {
+                    Contender::Raw => runtime.block_on(run_raw(&options)),
+                    Contender::Blocks(mode) => runtime.block_on(run_library(&options, *mode))?,
+                });
+            }
         }
     }
-    let best = |runs: &[Figures]| runs.iter().copied().max_by(|a, b| a.mbps().total_cmp(&b.mbps()));
-    let (library, raw) = (best(&library), best(&raw));
+    let best = runs.map(|runs| runs.iter().copied().max_by(|a, b| a.mbps().total_cmp(&b.mbps())));
+    let [raw, library, auto, retransmit] = best;
     let ratio = library.zip(raw).map(|(library, raw)| library.mbps() / raw.mbps());
     // The steadier of the two on a machine that does other things, too.
-    let cpu_ratio = library.zip(raw).map(|(library, raw)| raw.cpu_per_gigabyte() / library.cpu_per_gigabyte());
+    let by_cpu = |of: Option<Figures>, to: Option<Figures>| {
+        of.zip(to).map(|(of, to)| to.cpu_per_gigabyte() / of.cpu_per_gigabyte())
+    };
+    let (cpu_ratio, idle_ratio) = (by_cpu(library, raw), by_cpu(auto, retransmit));
     if options.json {
-        let out = json!({
+        let mut out = json!({
             "block_bytes": options.block,
             "window_bytes": options.window,
             "total_bytes": options.bytes,
-            "punctual": library.map(|f| f.json()),
-            "raw": raw.map(|f| f.json()),
             "ratio": ratio,
             "cpu_ratio": cpu_ratio,
+            "idle_redundancy_cpu_ratio": idle_ratio,
         });
+        for ((name, _), figures) in CONTENDERS.iter().zip(best) {
+            out[name] = figures.map(|figures| figures.json()).into();
+        }
         println!("{out}");
         return Ok(());
     }
-    for (name, figures) in [("raw datagrams", raw), ("punctual", library)] {
+    for ((name, _), figures) in CONTENDERS.iter().zip(best) {
         let Some(figures) = figures else { continue };
         println!(
-            "{name:14} {:7.0} Mbit/s  {:5.2} CPU s/GB  {} packets lost",
+            "{name:10} {:7.0} Mbit/s  {:5.2} CPU s/GB  {} packets lost",
             figures.mbps(),
             figures.cpu_per_gigabyte(),
             figures.lost
         );
     }
     if let Some((goodput, cpu)) = ratio.zip(cpu_ratio) {
-        println!("{:14} {goodput:7.2} of the goodput, {cpu:.2} by CPU time", "ratio");
+        println!("punctual to raw: {goodput:.2} of the goodput, {cpu:.2} by CPU time");
+    }
+    if let Some(ratio) = idle_ratio {
+        println!("auto to retransmit: {ratio:.2} by CPU time");
     }
     Ok(())
 }
@@ -185,7 +216,7 @@ async fn run_raw(options: &Options) -> Figures {
     Figures { bytes: options.bytes, elapsed: start.elapsed(), cpu: cpu_time() - cpu, lost: yardstick.lost() }
 }
 
-async fn run_library(options: &Options) -> Result<Figures, Box<dyn std::error::Error>> {
+async fn run_library(options: &Options, mode: Option<Redundancy>) -> Result<Figures, Box<dyn std::error::Error>> {
     let identity = Identity::self_signed(["localhost"])?;
     let fingerprint = identity.fingerprint();
     let server = Endpoint::server(identity).bind("127.0.0.1".parse()?).config(config(options)).build()?;
@@ -195,11 +226,15 @@ async fn run_library(options: &Options) -> Result<Figures, Box<dyn std::error::E
     let (sender, receiver) = (sender?, receiver.ok_or("the server is closed")?);
 
     let data = bytes::Bytes::from(vec![0x5a; options.block]);
+    let block = || match mode {
+        Some(mode) => Block::new(data.clone()).deadline(DEADLINE).redundancy(mode),
+        None => Block::new(data.clone()),
+    };
     let transfer = async |bytes: u64| {
         let blocks = bytes.div_ceil(options.block as u64);
         let send = async {
             for _ in 0..blocks {
-                sender.send(Block::new(data.clone())).await.map_err(|error| error.to_string())?;
+                sender.send(block()).await.map_err(|error| error.to_string())?;
             }
             Ok::<_, String>(())
         };

@@ -7,10 +7,12 @@
 
 use std::time::{Duration, Instant};
 
-/// How fast the window grows, packets a round on a path without a queue; it is multiplied by the square of
-/// how much longer the queue makes the round trip, for the window that it takes to have a share grows with the queue, and rounds
-/// become rare.
-const GROWTH: f64 = 0.4;
+/// How fast the window grows: this times its packets to the power of 2/3, packets a second. A CUBIC flow that is cut when it has W
+/// packets is back after ∛(0.75 W) seconds (RFC 9438, 4.2), so that it grows by 0.33 W^⅔ packets a second. Ours is cut more often,
+/// and makes room to look.
+const GROWTH: f64 = 0.9;
+/// The least it grows, packets a round (Reno).
+const LEAST_GROWTH: f64 = 1.0;
 /// What is left of the window when the queue overflows (RFC 9438, 4.6).
 const CUT: f64 = 0.7;
 /// Rounds after a cut for which what is lost was sent before it.
@@ -50,9 +52,7 @@ pub(super) struct Round {
 pub(super) struct Contest {
     /// Bytes.
     window: f64,
-    /// The shortest round trip there has been. (The path's own is forgotten while the queue never empties.)
-    shortest: Duration,
-    /// The longest of late.
+    /// The longest round trip of late.
     longest: Duration,
     /// Bytes acknowledged in the round, and lost while the queue was long.
     acked: u64,
@@ -63,9 +63,9 @@ pub(super) struct Contest {
 }
 
 impl Contest {
-    /// Begins with so many bytes, on a path whose shortest round trip is this.
-    pub(super) fn new(window: u64, shortest: Duration) -> Self {
-        Self { window: window as f64, shortest, longest: Duration::ZERO, acked: 0, lost: 0, deaf: 0, overflowed: None }
+    /// Begins with so many bytes.
+    pub(super) fn new(window: u64) -> Self {
+        Self { window: window as f64, longest: Duration::ZERO, acked: 0, lost: 0, deaf: 0, overflowed: None }
     }
 
     /// Bytes.
@@ -74,7 +74,6 @@ impl Contest {
     }
 
     pub(super) fn on_ack(&mut self, rtt: Duration, bytes: u64) {
-        self.shortest = self.shortest.min(rtt);
         self.longest = self.longest.max(rtt);
         self.acked += bytes;
     }
@@ -95,8 +94,9 @@ impl Contest {
             self.deaf = DEAF;
             self.overflowed = Some(round.now);
         } else if round.used {
-            let stretch = round.rtt.as_secs_f64() / self.shortest.as_secs_f64().max(1e-6);
-            self.window += GROWTH * stretch * stretch * round.mtu as f64;
+            let packets = self.window / round.mtu as f64;
+            let growth = GROWTH * packets.powf(2.0 / 3.0) * round.rtt.as_secs_f64();
+            self.window += growth.max(LEAST_GROWTH) * round.mtu as f64;
         }
         let of_late = |at: Instant| round.now.saturating_duration_since(at) < OVERFLOW_MEMORY;
         let cap = if self.overflowed.is_some_and(of_late) { CAP } else { TIMID_CAP };
@@ -115,34 +115,33 @@ mod tests {
     const FULL: Duration = Duration::from_millis(120);
 
     fn round(now: Instant) -> Round {
-        Round { now, used: true, usual_loss: 0.0, held: 1e6, rtt: EMPTY, mtu: MTU }
+        Round { now, used: true, usual_loss: 0.0, held: 1e7, rtt: EMPTY, mtu: MTU }
     }
 
     #[test]
     fn it_grows_and_is_cut_once_an_overflow() {
-        let (now, mut contest) = (Instant::now(), Contest::new(100_000, EMPTY));
+        let (now, mut contest) = (Instant::now(), Contest::new(100_000));
         contest.end_round(&round(now));
-        assert_eq!(contest.window(), 100_400);
+        assert_eq!(contest.window(), 101_000);
         for _ in 0..DEAF {
             contest.on_ack(FULL, 100_000);
             contest.on_lost(FULL, EMPTY, 5_000);
             contest.end_round(&round(now));
         }
-        assert_eq!(contest.window(), 70_680, "the second loss was sent before the cut");
+        assert_eq!(contest.window(), 71_700, "the second loss was sent before the cut");
     }
 
     #[test]
-    fn it_grows_faster_the_longer_the_queue_is() {
-        let (now, mut contest) = (Instant::now(), Contest::new(100_000, FULL));
-        contest.on_ack(EMPTY, MTU);
-        // Three times the shortest round trip there has been.
+    fn it_grows_by_the_time_that_passes() {
+        let (now, mut contest) = (Instant::now(), Contest::new(1_000_000));
+        // 0.9 · 1000^⅔ packets a second, and a round of 120 ms.
         contest.end_round(&Round { rtt: FULL, ..round(now) });
-        assert_eq!(contest.window(), 103_600);
+        assert_eq!(contest.window(), 1_010_800);
     }
 
     #[test]
     fn losses_in_a_short_queue_or_as_usual_cut_nothing() {
-        let (now, mut contest) = (Instant::now(), Contest::new(100_000, EMPTY));
+        let (now, mut contest) = (Instant::now(), Contest::new(100_000));
         contest.on_ack(FULL, 90_000);
         contest.on_lost(EMPTY + Duration::from_millis(30), EMPTY, 10_000);
         contest.end_round(&round(now));
@@ -155,7 +154,7 @@ mod tests {
 
     #[test]
     fn it_is_timid_until_the_queue_overflows() {
-        let (now, mut contest) = (Instant::now(), Contest::new(200_000, EMPTY));
+        let (now, mut contest) = (Instant::now(), Contest::new(200_000));
         let held = Round { held: 100_000.0, ..round(now) };
         contest.end_round(&held);
         assert_eq!(contest.window(), 110_000);

@@ -284,9 +284,7 @@ impl Steady {
         self.standing.end_round(self.delivery.delivered_at(), made_room, Duration::from_secs_f64(packet_time));
         match (self.standing.without_us(), &mut self.contest) {
             (None, contest) if !self.standing.lately_shared() => *contest = None,
-            (Some(_), contest @ None) => {
-                *contest = Some(Contest::new(self.held, self.standing.rtt().unwrap_or(self.last_rtt)))
-            }
+            (Some(_), contest @ None) => *contest = Some(Contest::new(self.held)),
             (Some(without_us), Some(contest)) if before != Queue::Stands => contest.end_round(&Round {
                 now: self.delivery.delivered_at(),
                 used: self.round_most as f64 >= USED * contest.window() as f64,
