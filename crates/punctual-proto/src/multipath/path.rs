@@ -51,8 +51,8 @@ const ECHO_INTERVAL: Duration = Duration::from_millis(100);
 const EAGER_ECHOES: u32 = 4;
 /// Send up to this much faster than window / RTT, so that the window and not the pacer is the limit (RFC 9002, 7.7).
 const PACING_GAIN: f64 = 1.25;
-/// What is lost while the queue is longer than this, and than the empty path, is lost to congestion.
-const LONG_QUEUE: Duration = Duration::from_millis(50);
+/// What is lost while the queue is longer than this, and than half of the empty path, is lost to congestion.
+const LONG_QUEUE: Duration = Duration::from_millis(30);
 /// Packets QUIC never reports on again are given up after so many round trips, and no sooner than after a second.
 const FORGOTTEN_RTTS: u32 = 8;
 
@@ -255,7 +255,7 @@ impl Path {
     /// QUIC gave a packet up.
     pub(crate) fn on_lost(&mut self, pn: u64, now: Instant, reading: &PathReading, store: &mut Store) {
         let (rtt, min, _) = self.rtts(reading);
-        let congestion = rtt.saturating_sub(min) > min.max(LONG_QUEUE);
+        let congestion = rtt.saturating_sub(min) > (min / 2).max(LONG_QUEUE);
         self.in_flight.on_lost(pn, congestion, self.id, now, store);
     }
 
