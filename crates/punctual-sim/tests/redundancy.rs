@@ -158,6 +158,21 @@ fn where_there_is_too_much_already_there_is_no_redundancy() {
     assert!(with.on_time() + 0.02 >= without.on_time(), "{} {}", with.on_time(), without.on_time());
 }
 
+/// The first blocks overflow the queue; nothing is ever lost again.
+#[test]
+fn what_a_full_queue_dropped_asks_for_no_repairs() {
+    let overhead = |queue| {
+        let link = LinkSpec::new(4.0, ms(20)).queue(queue);
+        let block = Block::new(vec![7; 36_000]).deadline(ms(125)).priority(0);
+        let run = run(vec![link], Source::new(block, ms(100), 200), 1);
+        let lost = run.stats.never_regained_bytes + run.stats.resend_regained_bytes;
+        (lost > 0, run.overhead())
+    };
+    let ((no, roomy), (yes, full)) = (overhead(1_000_000), overhead(29_000));
+    assert!(!no && yes, "only the short queue has overflowed");
+    assert!(full <= roomy + 0.02, "{full} {roomy}");
+}
+
 #[test]
 fn a_path_that_dies_costs_no_more_with_redundancy() {
     let mut pair = Setup::new(vec![dmtp_link(); 2]).connect(source(200, Redundancy::Both));
