@@ -17,6 +17,7 @@ use crate::{
 mod pace;
 pub(crate) mod pacing;
 pub(crate) mod path;
+pub(crate) mod paths;
 pub(crate) mod sent;
 
 /// Names a path within a session, at this end. The first path is 0.

@@ -56,6 +56,11 @@ const LONG_QUEUE: Duration = Duration::from_millis(30);
 /// Packets QUIC never reports on again are given up after so many round trips, and no sooner than after a second.
 const FORGOTTEN_RTTS: u32 = 8;
 
+/// How much longer than another the control path may have been silent: bounds; in between, what is usual on it.
+pub(super) const CONTROL_SILENCE: (Duration, Duration) = (Duration::from_millis(3), Duration::from_millis(50));
+/// How long a generation of observed silences lasts.
+const SILENCE_MEMORY: Duration = Duration::from_secs(1);
+
 /// A path of a session.
 #[derive(Debug)]
 pub(crate) struct Path {
@@ -74,11 +79,11 @@ pub(crate) struct Path {
     /// Cost of a byte, in the application's own unit.
     pub(crate) cost: f64,
     /// What QUIC and the peer were told of the path.
-    status: PathStatus,
+    pub(super) status: PathStatus,
     /// The peer has said that it would rather not have the path used.
     pub(crate) peer_distrusts: bool,
     /// When a datagram last came from it.
-    last_received: Instant,
+    pub(super) last_received: Instant,
     /// The longest silence between two datagrams lately, in two generations, and when this one began.
     longest_silence: (Duration, Duration),
     silences_since: Instant,
@@ -90,7 +95,6 @@ pub(crate) struct Path {
     pace: Pace,
     /// RTT until an ACK has measured one.
     initial_rtt: Duration,
-    last_heard: Option<Instant>,
     /// When packets were last acknowledged, and the least of their round trips.
     last_answer: Option<(Instant, Duration)>,
     /// The longest round trip lately, in two generations: this one and the one before.
@@ -146,7 +150,6 @@ impl Path {
             rate: rate(reading, initial_rtt),
             pace: Pace::default(),
             initial_rtt,
-            last_heard: None,
             last_answer: None,
             longest_rtt: (Duration::ZERO, Duration::ZERO),
             generation_since: now,
@@ -264,7 +267,7 @@ impl Path {
         let rtt = self.rtts(reading).0;
         self.rate = rate(reading, rtt);
         self.pacer.set_rate(now, pacing_rate(reading, rtt), reading.mtu);
-        if self.last_heard == Some(now) {
+        if self.last_heard() == Some(now) {
             self.note_queue(now, reading);
         }
     }
@@ -288,24 +291,26 @@ impl Path {
         PathEvent::Suspected { silent: now.saturating_duration_since(self.last_received) }
     }
 
+    /// When packets were last acknowledged.
+    fn last_heard(&self) -> Option<Instant> {
+        self.last_answer.map(|(at, _)| at)
+    }
+
     /// Learns from an acknowledgement how long answers take, and how far apart they come.
     fn note_answer(&mut self, now: Instant, rtt: Duration, reading: &PathReading) {
         // Of packets acknowledged together only the latest tells how long its answer took; the others may have been
         // answered before, in an ACK that was lost.
         let rtt = match self.last_answer {
             Some((at, least)) if at == now => rtt.min(least),
-            _ => {
-                let settled = self.last_answer.map_or(Duration::ZERO, |(_, least)| least);
+            Some((before, settled)) => {
                 self.longest_rtt.0 = self.longest_rtt.0.max(settled);
+                let pause = now.saturating_duration_since(before);
+                self.pause = (self.pause * 7 + pause.min(self.rtts(reading).0)) / 8;
                 rtt
             }
+            None => rtt,
         };
         self.last_answer = Some((now, rtt));
-        if let Some(heard) = self.last_heard.filter(|&heard| heard < now) {
-            let pause = now - heard;
-            self.pause = (self.pause * 7 + pause.min(self.rtts(reading).0)) / 8;
-        }
-        self.last_heard = Some(now);
         self.doubtful = false;
         if now.saturating_duration_since(self.generation_since) > self.rtts(reading).0 * RECENT_RTTS {
             self.longest_rtt = (Duration::ZERO, self.longest_rtt.0);
@@ -332,7 +337,7 @@ impl Path {
     }
 
     /// A silence that means nothing yet: a little more than the longest lately.
-    fn usual_silence(&self) -> Duration {
+    pub(super) fn usual_silence(&self) -> Duration {
         self.longest_silence.0.max(self.longest_silence.1).mul_f64(1.25)
     }
 
@@ -352,7 +357,7 @@ impl Path {
     }
 
     /// How much is to be said against the path: 0 nothing, 1 an overdue answer, 2 suspicion, 3 that it is not open yet.
-    fn doubt(&self) -> u8 {
+    pub(super) fn doubt(&self) -> u8 {
         match self.health {
             PathHealth::Active => u8::from(self.doubtful),
             PathHealth::Suspect => 2,
@@ -455,7 +460,7 @@ impl Path {
     fn overdue_at(&self, sent: Instant, tail: bool, reading: &PathReading, max_ack_delay: Duration) -> Instant {
         let quiet = self.pause.max(MIN_QUIET);
         let answer = sent + self.longest_answer(reading, max_ack_delay);
-        self.last_heard.filter(|_| tail).map_or(answer, |heard| answer.max(heard + quiet))
+        self.last_heard().filter(|_| tail).map_or(answer, |heard| answer.max(heard + quiet))
     }
 
     fn suspect(&mut self, now: Instant, store: &mut Store) {
@@ -473,7 +478,7 @@ impl Path {
     fn silent_at(&self, sent: Instant, reading: &PathReading, max_ack_delay: Duration) -> Instant {
         let quiet = (self.rtts(reading).0 / 2).max(self.pause * SILENT_PAUSES);
         let answer = sent + self.patience(reading, max_ack_delay);
-        self.last_heard.map_or(answer, |heard| answer.max(heard + quiet))
+        self.last_heard().map_or(answer, |heard| answer.max(heard + quiet))
     }
 
     /// How long the answer to a packet may take, with nothing after it answered, before the path is suspect.
@@ -549,121 +554,4 @@ fn pacing_rate(reading: &PathReading, rtt: Duration) -> f64 {
 /// The number of a path, as it goes on the wire. noq shows it only as text.
 pub(crate) fn path_number(id: noq_proto::PathId) -> u64 {
     id.to_string().parse().unwrap_or(u64::MAX)
-}
-
-/// The paths of a session, in the order of their ids.
-#[derive(Debug, Default)]
-pub(crate) struct Paths {
-    list: Vec<Path>,
-    /// Where ACKs and the control stream go.
-    control: Option<PathId>,
-}
-
-/// How much longer than another the control path may have been silent: bounds; in between, what is usual on it.
-const CONTROL_SILENCE: (Duration, Duration) = (Duration::from_millis(3), Duration::from_millis(50));
-/// How long a generation of observed silences lasts.
-const SILENCE_MEMORY: Duration = Duration::from_secs(1);
-/// A path is clearly slower than another if its RTT is larger by more than this factor.
-const CONTROL_RTT_RATIO: f64 = 1.25;
-
-impl Paths {
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Path> {
-        self.list.iter()
-    }
-
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Path> {
-        self.list.iter_mut()
-    }
-
-    pub(crate) fn get_mut(&mut self, id: PathId) -> Option<&mut Path> {
-        self.list.iter_mut().find(|path| path.id == id)
-    }
-
-    pub(crate) fn get(&self, id: PathId) -> Option<&Path> {
-        self.list.iter().find(|path| path.id == id)
-    }
-
-    pub(crate) fn by_quic(&mut self, quic: noq_proto::PathId) -> Option<&mut Path> {
-        self.list.iter_mut().find(|path| path.quic == quic)
-    }
-
-    pub(crate) fn in_slot(&mut self, slot: Slot) -> Option<&mut Path> {
-        self.list.iter_mut().find(|path| path.slot() == slot)
-    }
-
-    /// The path a datagram from `network` came on.
-    pub(crate) fn on_network(&mut self, network: NetworkPath) -> Option<&mut Path> {
-        self.list.iter_mut().find(|path| path.network == network)
-    }
-
-    pub(crate) fn add(&mut self, path: Path) -> &mut Path {
-        let at = self.list.partition_point(|other| other.id < path.id);
-        self.list.insert(at, path);
-        &mut self.list[at]
-    }
-
-    pub(crate) fn remove(&mut self, id: PathId) -> Option<Path> {
-        let at = self.list.iter().position(|path| path.id == id)?;
-        Some(self.list.remove(at))
-    }
-
-    /// Whether there is no choice.
-    pub(crate) fn is_single(&self) -> bool {
-        self.list.len() == 1
-    }
-
-    /// Fills `views`, with what each path can do now.
-    ///
-    /// Only those least doubted carry data. If all are suspect, all hope rests on these.
-    pub(crate) fn views(
-        &self,
-        now: Instant,
-        delays: impl Fn(PathId) -> (Option<Duration>, Option<Duration>),
-        views: &mut Vec<PathView>,
-    ) {
-        views.clear();
-        let best = self.list.iter().map(Path::doubt).min();
-        for path in &self.list {
-            let trusted = path.health != PathHealth::Opening && Some(path.doubt()) == best;
-            views.push(path.view(now, &path.reading(), delays(path.id), trusted));
-        }
-    }
-
-    /// Chooses the path on which ACKs and the control stream should leave now.
-    ///
-    /// An answer is safest on the path that was heard last, and tells the peer most there: if each path's ACKs return on it,
-    /// the death of one path takes no other's with it. Only a clearly faster path, heard lately, is preferred.
-    pub(crate) fn choose_control(&mut self) -> Option<Slot> {
-        if let [only] = &self.list[..]
-            && only.health != PathHealth::Opening
-        {
-            self.control = Some(only.id);
-            return Some(only.slot());
-        }
-        let open = || self.list.iter().filter(|path| path.health != PathHealth::Opening);
-        let newest = open().map(|path| path.last_received).max()?;
-        let rtt = |path: &Path| path.rtts(&path.reading()).0;
-        let silence = |path: &Path| path.usual_silence().clamp(CONTROL_SILENCE.0, CONTROL_SILENCE.1);
-        let heard = || open().filter(|path| newest.saturating_duration_since(path.last_received) <= silence(path));
-        let fastest = heard().filter(|path| !path.peer_distrusts).map(rtt).min();
-        let fast = |path: &&Path| fastest.is_none_or(|best| rtt(path) <= best.mul_f64(CONTROL_RTT_RATIO));
-        let chosen = heard().filter(fast).max_by_key(|path| (!path.peer_distrusts, path.last_received))?;
-        let (id, slot) = (chosen.id, chosen.slot());
-        self.control = Some(id);
-        Some(slot)
-    }
-
-    /// Tells QUIC, and with it the peer, which paths its own frames may take (RFC 10069, path status).
-    ///
-    /// Doubted paths are backups as long as there is a better one; but never the control path, on which the peer was heard.
-    pub(crate) fn set_statuses(&mut self, conn: &mut noq_proto::Connection) {
-        let best = self.list.iter().map(Path::doubt).min();
-        for path in &mut self.list {
-            let available = Some(path.doubt()) == best || Some(path.id) == self.control;
-            let status = if available { PathStatus::Available } else { PathStatus::Backup };
-            if path.status != status && conn.set_path_status(path.quic, status).is_ok() {
-                path.status = status;
-            }
-        }
-    }
 }

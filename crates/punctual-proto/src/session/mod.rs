@@ -35,7 +35,8 @@ use crate::{
     frame::ControlFrame,
     multipath::{
         PathHealth, PathId,
-        path::{Alarm, Path, Paths},
+        path::{Alarm, Path},
+        paths::Paths,
     },
     observe::{self, Observer},
     receive::{decode::Groups, receiver::Receiver},

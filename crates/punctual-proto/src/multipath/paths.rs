@@ -1,0 +1,124 @@
+//! The paths of a session together: which may carry data now, and which ACKs and control.
+
+use std::time::{Duration, Instant};
+
+use noq_proto::PathStatus;
+
+use super::{
+    PathHealth, PathId, PathView,
+    path::{CONTROL_SILENCE, Path},
+};
+use crate::{congestion::steering::Slot, endpoint::NetworkPath};
+
+/// A path is clearly slower than another if its RTT is larger by more than this factor.
+const CONTROL_RTT_RATIO: f64 = 1.25;
+
+/// The paths of a session, in the order of their ids.
+#[derive(Debug, Default)]
+pub(crate) struct Paths {
+    list: Vec<Path>,
+    /// Where ACKs and the control stream go.
+    control: Option<PathId>,
+}
+
+impl Paths {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Path> {
+        self.list.iter()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Path> {
+        self.list.iter_mut()
+    }
+
+    pub(crate) fn get_mut(&mut self, id: PathId) -> Option<&mut Path> {
+        self.list.iter_mut().find(|path| path.id == id)
+    }
+
+    pub(crate) fn get(&self, id: PathId) -> Option<&Path> {
+        self.list.iter().find(|path| path.id == id)
+    }
+
+    pub(crate) fn by_quic(&mut self, quic: noq_proto::PathId) -> Option<&mut Path> {
+        self.list.iter_mut().find(|path| path.quic == quic)
+    }
+
+    pub(crate) fn in_slot(&mut self, slot: Slot) -> Option<&mut Path> {
+        self.list.iter_mut().find(|path| path.slot() == slot)
+    }
+
+    /// The path a datagram from `network` came on.
+    pub(crate) fn on_network(&mut self, network: NetworkPath) -> Option<&mut Path> {
+        self.list.iter_mut().find(|path| path.network == network)
+    }
+
+    pub(crate) fn add(&mut self, path: Path) -> &mut Path {
+        let at = self.list.partition_point(|other| other.id < path.id);
+        self.list.insert(at, path);
+        &mut self.list[at]
+    }
+
+    pub(crate) fn remove(&mut self, id: PathId) -> Option<Path> {
+        let at = self.list.iter().position(|path| path.id == id)?;
+        Some(self.list.remove(at))
+    }
+
+    /// Whether there is no choice.
+    pub(crate) fn is_single(&self) -> bool {
+        self.list.len() == 1
+    }
+
+    /// Fills `views`, with what each path can do now.
+    ///
+    /// Only those least doubted carry data. If all are suspect, all hope rests on these.
+    pub(crate) fn views(
+        &self,
+        now: Instant,
+        delays: impl Fn(PathId) -> (Option<Duration>, Option<Duration>),
+        views: &mut Vec<PathView>,
+    ) {
+        views.clear();
+        let best = self.list.iter().map(Path::doubt).min();
+        for path in &self.list {
+            let trusted = path.health != PathHealth::Opening && Some(path.doubt()) == best;
+            views.push(path.view(now, &path.reading(), delays(path.id), trusted));
+        }
+    }
+
+    /// Chooses the path on which ACKs and the control stream should leave now.
+    ///
+    /// An answer is safest on the path that was heard last, and tells the peer most there: if each path's ACKs return on it,
+    /// the death of one path takes no other's with it. Only a clearly faster path, heard lately, is preferred.
+    pub(crate) fn choose_control(&mut self) -> Option<Slot> {
+        if let [only] = &self.list[..]
+            && only.health != PathHealth::Opening
+        {
+            self.control = Some(only.id);
+            return Some(only.slot());
+        }
+        let open = || self.list.iter().filter(|path| path.health != PathHealth::Opening);
+        let newest = open().map(|path| path.last_received).max()?;
+        let rtt = |path: &Path| path.rtts(&path.reading()).0;
+        let silence = |path: &Path| path.usual_silence().clamp(CONTROL_SILENCE.0, CONTROL_SILENCE.1);
+        let heard = || open().filter(|path| newest.saturating_duration_since(path.last_received) <= silence(path));
+        let fastest = heard().filter(|path| !path.peer_distrusts).map(rtt).min();
+        let fast = |path: &&Path| fastest.is_none_or(|best| rtt(path) <= best.mul_f64(CONTROL_RTT_RATIO));
+        let chosen = heard().filter(fast).max_by_key(|path| (!path.peer_distrusts, path.last_received))?;
+        let (id, slot) = (chosen.id, chosen.slot());
+        self.control = Some(id);
+        Some(slot)
+    }
+
+    /// Tells QUIC, and with it the peer, which paths its own frames may take (RFC 10069, path status).
+    ///
+    /// Doubted paths are backups as long as there is a better one; but never the control path, on which the peer was heard.
+    pub(crate) fn set_statuses(&mut self, conn: &mut noq_proto::Connection) {
+        let best = self.list.iter().map(Path::doubt).min();
+        for path in &mut self.list {
+            let available = Some(path.doubt()) == best || Some(path.id) == self.control;
+            let status = if available { PathStatus::Available } else { PathStatus::Backup };
+            if path.status != status && conn.set_path_status(path.quic, status).is_ok() {
+                path.status = status;
+            }
+        }
+    }
+}
