@@ -28,7 +28,7 @@ use std::{error::Error, fmt, sync::Arc};
 use noq_proto::congestion::ControllerFactory;
 use punctual_proto::{
     Redundancy,
-    congestion::{self, CongestionFactory},
+    congestion::{self, Congestion, CongestionFactory, DriverFactory},
     multipath::{self, PathScheduler, PathSchedulerFactory},
     redundancy::{self, Policy, PolicyFactory},
     schedule::{self, BlockScheduler, SchedulerError, SchedulerFactory},
@@ -47,7 +47,7 @@ pub struct Registry(Arc<Parts>);
 struct Parts {
     schedulers: Names<SchedulerFactory>,
     path_schedulers: Names<PathSchedulerFactory>,
-    controllers: Names<CongestionFactory>,
+    controllers: Names<Congestion>,
     redundancy_policies: Names<PolicyFactory>,
     workloads: Names<Make>,
     experiments: Names<String>,
@@ -128,8 +128,21 @@ impl Registry {
         make: impl Fn(u64) -> F + Send + Sync + 'static,
     ) -> Result<Self, NameError> {
         let factory: CongestionFactory = Arc::new(move |window| Arc::new(make(window)));
+        self.add_controller(name, Congestion::Acks(factory))
+    }
+
+    /// Adds a controller that goes by what the receiver reports; `make` makes that of a path, given its number among the session's and
+    /// the first window in bytes. Plain QUIC cannot have it.
+    ///
+    /// # Errors
+    /// As for [`scheduler`](Self::scheduler).
+    pub fn driver(self, name: &str, make: DriverFactory) -> Result<Self, NameError> {
+        self.add_controller(name, Congestion::Reports(make))
+    }
+
+    fn add_controller(self, name: &str, controller: Congestion) -> Result<Self, NameError> {
         let built_in = congestion::NAMES.contains(&name);
-        self.add("controller", name, built_in, factory, |parts| &mut parts.controllers)
+        self.add("controller", name, built_in, controller, |parts| &mut parts.controllers)
     }
 
     /// Adds a policy of redundancy, which says how many repair fragments a group gets; `make` makes one for each session.
@@ -205,11 +218,23 @@ impl Registry {
     }
 
     /// The controller of that name, own or built in.
-    pub(crate) fn find_controller(&self, name: &str) -> Result<CongestionFactory, UnknownName> {
+    pub(crate) fn find_controller(&self, name: &str) -> Result<Congestion, UnknownName> {
         let own = &self.0.controllers;
         find(own, name)
             .or_else(|| congestion::by_name(name))
             .ok_or_else(|| unknown("controller", name, congestion::NAMES, own))
+    }
+
+    /// The same for plain QUIC, which has no reports to go by.
+    pub(crate) fn find_quic_controller(&self, name: &str) -> Result<CongestionFactory, UnknownName> {
+        match self.find_controller(name)? {
+            Congestion::Acks(factory) => Ok(factory),
+            Congestion::Reports(_) => {
+                let quic: Vec<&str> =
+                    congestion::NAMES.iter().copied().filter(|name| congestion::quic(name).is_some()).collect();
+                Err(unknown("controller of plain QUIC", name, &quic, &Names::<Congestion>::new()))
+            }
+        }
     }
 
     /// The policy of redundancy of that name, own or built in.

@@ -180,6 +180,11 @@ impl Clocks {
         Some(self.filter.invert(i128::from(peer) - origin))
     }
 
+    /// The peer's clock minus ours, microseconds, as of the latest time heard of.
+    pub(crate) fn offset(&self) -> Option<f64> {
+        Some(self.known_origin()? as f64 + self.filter.offset_at(self.now))
+    }
+
     /// The delay towards the peer on a path: lately, queueing included (smoothed over about 100 ms of what was echoed last), and
     /// when the path is idle, as of its latest route.
     pub(crate) fn one_way_delays(&self, path: PathId) -> (Option<Duration>, Option<Duration>) {

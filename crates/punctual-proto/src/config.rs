@@ -7,7 +7,7 @@ use noq_proto::rustls;
 
 use crate::{
     block::Redundancy,
-    congestion::{self, CongestionFactory},
+    congestion::{self, Congestion},
     multipath::{self, PathSchedulerFactory},
     observe::ObserverFactory,
     redundancy::{self, PolicyFactory},
@@ -79,7 +79,7 @@ pub struct SessionConfig {
     /// Which path it takes.
     pub path_scheduler: PathSchedulerFactory,
     /// How fast each path is driven.
-    pub congestion: CongestionFactory,
+    pub congestion: Congestion,
     /// How blocks are protected against loss that do not say it themselves, nor their channel.
     pub redundancy: Redundancy,
     /// How many repair fragments there are, where there are any.
@@ -93,7 +93,7 @@ pub struct SessionConfig {
     pub keep_alive: Duration,
     /// A session none of whose paths has carried anything for this long is dead. Default 30 s.
     pub idle_timeout: Duration,
-    /// First congestion window of a path, packets of 1,200 bytes. Default 32, as deployed QUIC has it; paced.
+    /// First congestion window of a path, packets of 1,200 bytes. Default 10 (RFC 9002, 7.2).
     pub initial_window_packets: u32,
     /// Whether to search for a larger MTU than 1,200 bytes.
     pub mtu_discovery: bool,
@@ -108,14 +108,14 @@ impl Default for SessionConfig {
         Self {
             scheduler: schedule::default_factory(),
             path_scheduler: multipath::default_factory(),
-            congestion: congestion::default_factory(),
+            congestion: congestion::default_congestion(),
             redundancy: Redundancy::default(),
             redundancy_policy: redundancy::default_factory(),
             limits: Limits::default(),
             max_ack_delay: Duration::from_millis(2),
             keep_alive: Duration::from_secs(5),
             idle_timeout: Duration::from_secs(30),
-            initial_window_packets: 32,
+            initial_window_packets: 10,
             mtu_discovery: true,
             qlog: None,
             observer: None,

@@ -211,7 +211,7 @@ impl Endpoint {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 let Some(id) = self.by_handle.get(handle.0).copied().flatten() else { return };
                 if let Some(entry) = self.sessions.get_mut(&id) {
-                    entry.session.handle_datagram(now, path, event);
+                    entry.session.handle_datagram(now, path, ecn, event);
                     self.stir(id);
                 }
             }
@@ -428,7 +428,7 @@ impl std::fmt::Debug for Endpoint {
 /// QUIC's settings for a session.
 fn transport_config(config: &SessionConfig, steering: &Arc<Steering>) -> TransportConfig {
     let window = u64::from(config.initial_window_packets) * BASE_PACKET;
-    let controllers = SteeredFactory::new((config.congestion)(window), steering.clone());
+    let controllers = SteeredFactory::new((config.congestion.quic())(window), steering.clone());
     let mut ack_frequency = AckFrequencyConfig::default();
     ack_frequency.ack_eliciting_threshold(VarInt::from_u32(ACK_THRESHOLD)).max_ack_delay(Some(config.max_ack_delay));
     let mut transport = TransportConfig::default();

@@ -36,7 +36,7 @@ impl Flow {
                 config.multiplexer = *multiplexer;
                 if let Some(name) = congestion {
                     let unknown = |error: UnknownName| CarryError::Setting(error.to_string());
-                    config.congestion = stage.registry.find_controller(name).map_err(unknown)?;
+                    config.congestion = stage.registry.find_quic_controller(name).map_err(unknown)?;
                 }
                 Self::Quic(quic::Pair::add(world, config, *multipath, plan))
             }

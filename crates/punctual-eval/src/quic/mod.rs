@@ -120,7 +120,7 @@ impl Config {
     pub fn new(seed: u64) -> Self {
         Self {
             seed,
-            congestion: congestion::by_name("cubic").expect("the registry has noq's own controllers"),
+            congestion: congestion::quic("cubic").expect("the registry has noq's own controllers"),
             initial_window: 12_000,
             multiplexer: Multiplexer::default(),
             queue: None,

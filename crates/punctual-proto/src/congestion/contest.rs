@@ -27,7 +27,7 @@ const TIMID_CAP: f64 = 1.1;
 /// Losses count from this part of the longest queue of late: with less of it, they are the path's own (a delay-based
 /// discriminator).
 const LONG: f64 = 0.6;
-/// What of the longest round trip is remembered from round to round.
+/// What of the longest queue is remembered from round to round.
 const FADE: f64 = 0.99;
 /// The smallest window, packets.
 const LEAST: u64 = 4;
@@ -52,7 +52,7 @@ pub(super) struct Round {
 pub(super) struct Contest {
     /// Bytes.
     window: f64,
-    /// The longest round trip of late.
+    /// The longest queue of late.
     longest: Duration,
     /// Bytes acknowledged in the round, and lost while the queue was long.
     acked: u64,
@@ -73,14 +73,15 @@ impl Contest {
         self.window as u64
     }
 
-    pub(super) fn on_ack(&mut self, rtt: Duration, bytes: u64) {
-        self.longest = self.longest.max(rtt);
+    /// Packets arrived; the shortest queue that one of them found.
+    pub(super) fn on_ack(&mut self, queue: Duration, bytes: u64) {
+        self.longest = self.longest.max(queue);
         self.acked += bytes;
     }
 
-    /// A packet was lost when the round trip was `rtt`; without us it is `without_us`.
-    pub(super) fn on_lost(&mut self, rtt: Duration, without_us: Duration, bytes: u64) {
-        if rtt >= without_us + self.longest.saturating_sub(without_us).mul_f64(LONG) {
+    /// A packet was lost when the queue was so long; without us it is `without_us`.
+    pub(super) fn on_lost(&mut self, queue: Duration, without_us: Duration, bytes: u64) {
+        if queue >= without_us + self.longest.saturating_sub(without_us).mul_f64(LONG) {
             self.lost += bytes;
         }
     }

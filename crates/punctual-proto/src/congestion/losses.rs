@@ -23,12 +23,10 @@ pub(super) struct Losses {
 }
 
 impl Losses {
-    pub(super) fn on_ack(&mut self) {
-        self.acked += 1;
-    }
-
-    pub(super) fn on_lost(&mut self) {
-        self.lost += 1;
+    /// So many packets arrived in a round, and so many were lost.
+    pub(super) fn end_round(&mut self, arrived: u64, lost: u64) {
+        self.acked += arrived;
+        self.lost += lost;
     }
 
     /// The share that the path loses by itself, as far as is known.
@@ -66,7 +64,7 @@ mod tests {
     fn judged(losses: &mut Losses, lost: impl Fn(u64) -> u64, samples: u64) -> usize {
         let judge = |sample| {
             for packet in 0..100 {
-                if packet < lost(sample) { losses.on_lost() } else { losses.on_ack() }
+                if packet < lost(sample) { losses.end_round(0, 1) } else { losses.end_round(1, 0) }
             }
             losses.judge()
         };
@@ -92,9 +90,9 @@ mod tests {
     #[test]
     fn a_few_packets_say_nothing() {
         let mut losses = Losses::default();
-        (0..SAMPLE_PACKETS - 1).for_each(|_| losses.on_lost());
+        losses.end_round(0, SAMPLE_PACKETS - 1);
         assert!(!losses.judge());
-        losses.on_lost();
+        losses.end_round(0, 1);
         assert!(losses.judge());
     }
 }

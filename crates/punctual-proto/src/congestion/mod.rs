@@ -1,32 +1,139 @@
-//! How fast each path is driven: our own controller and noq's, by name, behind our steering decorator.
+//! How fast each path is driven: our own controller, by what the receiver reports, or QUIC's, by its acknowledgements.
 
-use std::sync::Arc;
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use noq_proto::congestion::{Bbr3Config, ControllerFactory, CubicConfig, NewRenoConfig};
 
-pub(crate) mod answers;
-#[cfg(test)]
-mod bottleneck;
 mod contest;
-mod delivery;
-mod dispersion;
 mod losses;
+pub(crate) mod pacing;
 mod standing;
 mod steady;
 pub(crate) mod steering;
-mod trains;
-mod waits;
 
-/// Makes the controllers of a session, given the first congestion window in bytes.
+pub use crate::path::Report;
+use crate::rate::Rate;
+
+/// Makes QUIC's controllers of a session, given the first congestion window in bytes.
 pub type CongestionFactory = Arc<dyn Fn(u64) -> Arc<dyn ControllerFactory + Send + Sync> + Send + Sync>;
+
+/// Makes the controller of a path that opens, given its number among those of the session in the order of opening, and the first
+/// congestion window in bytes.
+pub type DriverFactory = Arc<dyn Fn(usize, u64) -> Box<dyn Driver> + Send + Sync>;
+
+/// What drives a session's paths.
+#[derive(Clone)]
+pub enum Congestion {
+    /// Controllers that go by what the receiver reports of arrivals: ours. Towards peers that do not speak Punctual, and report
+    /// nothing, QUIC's CUBIC takes their place.
+    Reports(DriverFactory),
+    /// Controllers of QUIC's, that go by its acknowledgements.
+    Acks(CongestionFactory),
+}
+
+impl fmt::Debug for Congestion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Reports(_) => "Reports",
+            Self::Acks(_) => "Acks",
+        })
+    }
+}
+
+impl Congestion {
+    /// The controllers QUIC is given.
+    pub(crate) fn quic(&self) -> CongestionFactory {
+        match self {
+            Self::Reports(_) => quic("cubic").expect("the registry has noq's own controllers"),
+            Self::Acks(factory) => factory.clone(),
+        }
+    }
+
+    /// The controller of the session's `index`-th path, if it is not QUIC's.
+    pub(crate) fn driver(&self, index: usize, initial_window: u64) -> Option<Box<dyn Driver>> {
+        match self {
+            Self::Reports(factory) => Some(factory(index, initial_window)),
+            Self::Acks(_) => None,
+        }
+    }
+}
+
+/// What a controller is shown of its path.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PathState {
+    /// The round trip when nothing of ours waits.
+    pub base: Duration,
+    /// Smoothed round trip.
+    pub rtt: Duration,
+    /// What packets vary by when nothing of ours is in their way.
+    pub jitter: Duration,
+    /// Bytes in flight.
+    pub in_flight: u64,
+    /// Largest UDP payload.
+    pub mtu: u16,
+}
+
+/// Drives a path by what its receiver reports.
+pub trait Driver: Send + fmt::Debug {
+    /// A packet left; `in_flight` includes it.
+    fn on_sent(&mut self, now: Instant, bytes: u64, in_flight: u64) {
+        let _ = (now, bytes, in_flight);
+    }
+
+    /// There was nothing more to be sent.
+    fn on_dry(&mut self) {}
+
+    /// A packet was lost; its neighbours found this queue.
+    fn on_lost(&mut self, now: Instant, bytes: u64, queue: Duration) {
+        let _ = (now, bytes, queue);
+    }
+
+    /// The receiver has reported arrivals. If the path turns out to have become longer, by how much.
+    fn on_report(&mut self, report: &Report, path: &PathState) -> Option<Duration> {
+        let _ = (report, path);
+        None
+    }
+
+    /// What the path carries: the forecast that schedulers go by.
+    fn rate(&self, now: Instant, path: &PathState) -> Rate;
+
+    /// How fast packets may leave.
+    fn pace(&self, now: Instant, path: &PathState) -> Rate;
+
+    /// How many bytes may leave at once after a pause, if not as many as usual.
+    fn burst(&self, path: &PathState) -> Option<u64> {
+        let _ = path;
+        None
+    }
+
+    /// How many bytes may be in flight.
+    fn window(&self, path: &PathState) -> u64;
+
+    /// How long what was sent will keep the path busy, if the controller knows better than the model.
+    fn backlog(&self, now: Instant) -> Option<Duration> {
+        let _ = now;
+        None
+    }
+}
 
 /// The controllers that can be chosen by name, the default first.
 pub const NAMES: &[&str] = &["steady", "cubic", "new-reno", "bbr3"];
 
-/// The controller of that name, if there is one.
-pub fn by_name(name: &str) -> Option<CongestionFactory> {
+/// The controllers of that name, if there are any.
+pub fn by_name(name: &str) -> Option<Congestion> {
+    match name {
+        "steady" => Some(Congestion::Reports(Arc::new(|_, window| Box::new(steady::Steady::new(window))))),
+        _ => quic(name).map(Congestion::Acks),
+    }
+}
+
+/// QUIC's controllers of that name, if there are any.
+pub fn quic(name: &str) -> Option<CongestionFactory> {
     Some(match name {
-        "steady" => Arc::new(|initial_window| Arc::new(steady::SteadyConfig { initial_window })),
         "cubic" => Arc::new(|window| {
             let mut config = CubicConfig::default();
             config.initial_window(window);
@@ -47,6 +154,6 @@ pub fn by_name(name: &str) -> Option<CongestionFactory> {
 }
 
 /// The default: our own.
-pub fn default_factory() -> CongestionFactory {
+pub fn default_congestion() -> Congestion {
     by_name(NAMES[0]).expect("the default is in the registry")
 }

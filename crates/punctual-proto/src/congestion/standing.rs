@@ -1,27 +1,20 @@
 //! Whether a queue stands on the path, and whose it is.
 //!
-//! The shortest round trip of a whole round tells the least queue there was in it, if that of the empty path is known. A
-//! queue of our own goes as soon as we send less. One that stays although we had no more under way than the empty path
-//! holds is not ours: somebody fills it, and will take all of the path if we go on making room ([`State::Shared`]); or the
-//! path itself has become longer, which its shortest round trip being forgotten will tell.
+//! The shortest queue that any packet of a round found is one that stood all the time. A queue of our own goes as soon as we send less.
+//! One that stays although we had no more under way than the empty path holds is not ours. If it does not even vary, it is no queue: the
+//! route has become longer. Else somebody fills it, and will take all of the path if we go on making room ([`State::Shared`]).
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// How long the shortest round trip is believed (BBR).
-const MEMORY: Duration = Duration::from_secs(10);
-/// A queue stands if the shortest round trip of a round exceeds the path's by this,
-const FLOOR: Duration = Duration::from_millis(4);
-/// or by one part in so many of it, or by so many of our packets' time, whichever is most. (Where several of our kind share a slow
-/// path, each with two packets more than its share holds, there are that many at all times.)
-const SHARE: u32 = 16;
-const PACKETS: f64 = 4.0;
-/// A queue that after so many rounds of making room
+/// A queue that after this many rounds of making room
 const STUBBORN_ROUNDS: u32 = 5;
-/// (or this many, if others filled it within so many rounds)
+/// (or this many, if others filled it within this many rounds)
 const STUBBORN_AGAIN: u32 = 1;
 const LATELY: u32 = 100;
-/// has not shrunk below this share of what it was is somebody else's.
+/// has not shrunk below this share of what it was is not ours.
 const STUBBORN_SHARE: f64 = 0.7;
+/// What is not ours and varied by less than this meanwhile is a longer route.
+const CONSTANT: Duration = Duration::from_millis(1);
 /// Rounds from one look at what is there without us to the next,
 const LOOK_EVERY: u32 = 14;
 /// at least, though the queue falls: others of our kind may be looking, and if all do at once it is empty;
@@ -34,20 +27,21 @@ const LOOK: u32 = 3;
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum State {
     Empty,
-    /// For how many rounds it has stood while we made room, and how long it was in the first.
+    /// For how many rounds it has stood while we made room, how long it was in the first, and the shortest and longest since.
     Stands {
         rounds: u32,
         first: Duration,
+        range: (Duration, Duration),
     },
     /// Others fill it.
     Shared {
-        /// The shortest round trip seen when we made room.
+        /// The queue that is there when we make room.
         without_us: Duration,
-        /// Rounds since the last look, or that this one will still take.
         look: Look,
     },
 }
 
+/// Rounds since the last look, or that this one will still take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Look {
     Since(u32),
@@ -61,74 +55,40 @@ pub(super) enum Queue {
     Empty,
     /// There is one: make room.
     Stands,
-    /// Others fill it: hold our own. The round trip that we find when we make room.
+    /// Others fill it: hold our own. What there is when we make room.
     Shared(Duration),
 }
 
-/// The path's shortest round trip, and the queue.
+/// What a round was like.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen {
+    /// The shortest queue that a packet found.
+    pub(super) queue: Duration,
+    /// One that is not worth speaking of.
+    pub(super) short: Duration,
+    /// No more was under way than the empty path holds.
+    pub(super) made_room: bool,
+    /// Packets were marked: a queue seen by the one who has it.
+    pub(super) marked: bool,
+}
+
+/// The queue of a path.
 #[derive(Debug, Clone)]
 pub(super) struct Standing {
-    /// The least of the current half of [`MEMORY`], since when, and of the one before.
-    least: Option<(Duration, Instant)>,
-    least_before: Option<Duration>,
-    round_shortest: Option<Duration>,
-    last_round: Option<Duration>,
-    marked: bool,
     state: State,
-    /// When the last round ended in which there was none.
-    emptied: Option<Instant>,
-    /// Rounds since.
-    rounds: u32,
-    /// Rounds since others filled the queue.
+    before: Duration,
+    /// Rounds since a queue stood, and since others filled it.
+    calm: u32,
     since_shared: u32,
 }
 
 impl Default for Standing {
     fn default() -> Self {
-        Self {
-            least: None,
-            least_before: None,
-            round_shortest: None,
-            last_round: None,
-            marked: false,
-            state: State::Empty,
-            emptied: None,
-            rounds: 0,
-            since_shared: u32::MAX,
-        }
+        Self { state: State::Empty, before: Duration::ZERO, calm: u32::MAX, since_shared: u32::MAX }
     }
 }
 
 impl Standing {
-    pub(super) fn on_rtt(&mut self, rtt: Duration, now: Instant) {
-        self.round_shortest = Some(self.round_shortest.map_or(rtt, |shortest| shortest.min(rtt)));
-        let Some((least, since)) = &mut self.least else {
-            self.least = Some((rtt, now));
-            return;
-        };
-        let age = now.saturating_duration_since(*since);
-        if age > MEMORY / 2 {
-            self.least_before = (age <= MEMORY).then_some(*least);
-            self.least = Some((rtt, now));
-        } else {
-            *least = rtt.min(*least);
-        }
-    }
-
-    /// A packet was marked: a queue seen by the one who has it.
-    pub(super) fn on_mark(&mut self) {
-        self.marked = true;
-        if self.state == State::Empty {
-            self.state = State::Stands { rounds: 0, first: Duration::ZERO };
-        }
-    }
-
-    /// The empty path's round trip.
-    pub(super) fn rtt(&self) -> Option<Duration> {
-        let (least, _) = self.least?;
-        Some(self.least_before.map_or(least, |before| before.min(least)))
-    }
-
     pub(super) fn queue(&self) -> Queue {
         match self.state {
             State::Empty => Queue::Empty,
@@ -137,12 +97,7 @@ impl Standing {
         }
     }
 
-    /// What stood in the queue all of the last round.
-    pub(super) fn last_queue(&self) -> Duration {
-        self.last_round.zip(self.rtt()).map_or(Duration::ZERO, |(last, rtt)| last.saturating_sub(rtt))
-    }
-
-    /// The round trip when we make room, while others fill the queue.
+    /// The queue when we make room, while others fill it.
     pub(super) fn without_us(&self) -> Option<Duration> {
         match self.state {
             State::Shared { without_us, .. } => Some(without_us),
@@ -155,63 +110,54 @@ impl Standing {
         self.since_shared <= LATELY
     }
 
-    /// From when on there has been a queue in every round.
-    pub(super) fn since(&self) -> Option<Instant> {
-        self.emptied
+    /// Rounds since a queue stood.
+    pub(super) fn calm(&self) -> u32 {
+        self.calm
     }
 
-    /// Whether it came in the last round.
-    pub(super) fn is_new(&self) -> bool {
-        self.rounds == 1
-    }
-
-    /// Whether a queue of our own stands: what it is served at is the path's rate.
-    pub(super) fn is_ours(&self) -> bool {
-        matches!(self.state, State::Stands { .. })
-    }
-
-    /// Ends a round. `made_room`: no more was under way in it than the empty path holds; `packet_time`: how long one of
-    /// our packets takes at our rate.
-    pub(super) fn end_round(&mut self, now: Instant, made_room: bool, packet_time: Duration) {
-        let marked = std::mem::take(&mut self.marked);
-        let (Some(rtt), Some(shortest)) = (self.rtt(), self.round_shortest.take()) else { return };
-        let queue = shortest.saturating_sub(rtt);
-        let before = self.last_round.replace(shortest).unwrap_or(shortest);
-        let floor = FLOOR.max(rtt / SHARE).max(packet_time.mul_f64(PACKETS));
+    /// Ends a round. If the path has become longer, by how much.
+    pub(super) fn end_round(&mut self, seen: &Seen) -> Option<Duration> {
+        let Seen { queue, short, made_room, marked } = *seen;
+        let before = std::mem::replace(&mut self.before, queue);
         let patience = if self.lately_shared() { STUBBORN_AGAIN } else { STUBBORN_ROUNDS };
+        let mut longer = None;
+        let stands = |rounds, first| State::Stands { rounds, first, range: (queue, queue) };
         self.state = match self.state {
-            _ if queue <= floor && !marked => State::Empty,
-            State::Empty => State::Stands { rounds: 0, first: queue },
-            State::Stands { rounds: 0, .. } if made_room => State::Stands { rounds: 1, first: queue },
-            State::Stands { rounds, first }
-                if rounds >= patience && queue >= first.mul_f64(STUBBORN_SHARE) && !marked =>
-            {
-                State::Shared { without_us: shortest, look: Look::Since(0) }
+            _ if queue <= short && !marked => State::Empty,
+            State::Empty => stands(0, queue),
+            State::Stands { rounds: 0, .. } if made_room => stands(1, queue),
+            State::Stands { rounds, first, range } if made_room => {
+                let range = (range.0.min(queue), range.1.max(queue));
+                let stubborn = rounds >= patience && queue >= first.mul_f64(STUBBORN_SHARE) && !marked;
+                if stubborn && !self.lately_shared() && range.1 - range.0 <= CONSTANT {
+                    longer = Some(range.0);
+                    State::Empty
+                } else if stubborn {
+                    State::Shared { without_us: queue, look: Look::Since(0) }
+                } else {
+                    State::Stands { rounds: rounds + 1, first, range }
+                }
             }
-            State::Stands { rounds, first } if made_room => State::Stands { rounds: rounds + 1, first },
             stands @ State::Stands { .. } => stands,
             State::Shared { look: Look::Now(..=1), .. } => {
-                State::Shared { without_us: shortest.min(before), look: Look::Since(0) }
+                State::Shared { without_us: queue.min(before), look: Look::Since(0) }
             }
             State::Shared { without_us, look: Look::Now(rounds) } => {
                 State::Shared { without_us, look: Look::Now(rounds - 1) }
             }
             State::Shared { without_us, look: Look::Since(rounds) } => {
-                let falls = before.saturating_sub(shortest) > before.saturating_sub(rtt).mul_f64(FALL);
+                let falls = before.saturating_sub(queue) > before.mul_f64(FALL);
                 let look = if rounds >= LOOK_EVERY || falls && rounds >= LOOK_SOONEST {
                     Look::Now(LOOK)
                 } else {
                     Look::Since(rounds + 1)
                 };
-                State::Shared { without_us: without_us.min(shortest), look }
+                State::Shared { without_us: without_us.min(queue), look }
             }
         };
-        if self.state == State::Empty {
-            (self.emptied, self.rounds) = (Some(now), 0);
-        } else {
-            self.rounds = self.rounds.saturating_add(1);
-        }
         let shared = matches!(self.state, State::Shared { .. });
+        self.calm = if self.state == State::Empty { self.calm.saturating_add(1) } else { 0 };
         self.since_shared = if shared { 0 } else { self.since_shared.saturating_add(1) };
+        longer
     }
 }

@@ -4,9 +4,10 @@ use bytes::{Buf, BufMut, Bytes};
 
 use super::{
     EXTENSIONS,
+    arrivals::{self, ARRIVALS, Arrival, Arrivals},
     block::{BLOCK_INFO, BlockInfo, FRAGMENT, FRAGMENT_WITH_LENGTH, FragmentHead},
     repair::{REPAIR, RepairHead, SOURCE, SourceHead, repair_head},
-    time::{TIME_ECHO, TIMESTAMP, TimeEcho},
+    time::TIMESTAMP,
     varint,
 };
 use crate::{block::BlockId, error::ProtocolError, fec::is_shard_len};
@@ -25,8 +26,8 @@ pub(crate) enum DatagramFrame {
         /// Microseconds modulo 2^32; see [`time`](super::time).
         sent: u32,
     },
-    /// What became of a timestamp of ours.
-    TimeEcho(TimeEcho),
+    /// When datagrams of ours came.
+    Arrivals(Arrivals),
     /// Opens a block; never without a TIMESTAMP before it in the same datagram.
     BlockInfo(BlockInfo),
     /// Bytes of a block.
@@ -105,9 +106,22 @@ impl DatagramWriter {
         })
     }
 
-    /// TIME_ECHO. Whether there was room.
-    pub(crate) fn time_echo(&mut self, echo: &TimeEcho) -> bool {
-        self.write(|out| echo.encode(out))
+    /// ARRIVALS, with as many of the path's arrivals as there is room for: how many that was.
+    pub(crate) fn arrivals(&mut self, path: u64, list: &[Arrival]) -> usize {
+        let head = arrivals::head_size(path, list.len());
+        if list.is_empty() || self.remaining() < head {
+            return 0;
+        }
+        let mut room = self.remaining() - head;
+        let fits = |pair: &&[Arrival]| {
+            let size = pair[1].size_after(&pair[0]);
+            let fits = size <= room;
+            room = room.saturating_sub(size);
+            fits
+        };
+        let count = 1 + list.windows(2).take_while(fits).count();
+        arrivals::encode(path, &list[..count], &mut self.buf);
+        count
     }
 
     /// BLOCK_INFO, which needs a timestamp before it. Whether there was room.
@@ -216,7 +230,7 @@ impl DatagramFrames {
                 }
                 DatagramFrame::Timestamp { sent: varint::get_u32(rest)? }
             }
-            TIME_ECHO => DatagramFrame::TimeEcho(TimeEcho::decode(rest)?),
+            ARRIVALS => DatagramFrame::Arrivals(Arrivals::decode(rest)?),
             BLOCK_INFO => {
                 if !self.has_timestamp {
                     return Err(ProtocolError::Malformed);
@@ -277,21 +291,20 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::frame::{block::tests::any_info, repair::tests::any_source};
+    use crate::frame::{arrivals::tests::any_arrivals, block::tests::any_info, repair::tests::any_source};
 
     /// A frame to write; the fragment's data is cut to what fits.
     #[derive(Debug, Clone)]
     enum Write {
-        TimeEcho(TimeEcho),
+        Arrivals(Arrivals),
         BlockInfo(BlockInfo),
         Fragment(BlockId, u64, Vec<u8>),
     }
 
     fn any_write() -> impl Strategy<Value = Write> {
-        let echo = (varint::any_value(), any::<u32>(), any::<u32>());
         let fragment = (varint::any_value(), varint::any_value(), proptest::collection::vec(any::<u8>(), 0..300));
         prop_oneof![
-            echo.prop_map(|(path, echoed, received)| Write::TimeEcho(TimeEcho { path, echoed, received })),
+            any_arrivals().prop_map(Write::Arrivals),
             any_info().prop_map(Write::BlockInfo),
             fragment.prop_map(|(id, offset, data)| {
                 Write::Fragment(BlockId(id), offset.min(varint::MAX - data.len() as u64), data)
@@ -327,7 +340,7 @@ mod tests {
         let mut writer = DatagramWriter::new(11);
         assert!(writer.timestamp(1));
         assert!(!writer.block_info(&info));
-        assert!(!writer.time_echo(&TimeEcho { path: 0, echoed: 0, received: 0 }));
+        assert_eq!(writer.arrivals(0, &[Arrival { stamp: 0, received: 0, ce: false }]), 0);
         assert_eq!(writer.fragment(BlockId(1 << 20), 0, b"x"), 0);
         assert_eq!(writer.fragment(BlockId(1), 0, b""), 0);
         assert_eq!(writer.remaining(), 6);
@@ -458,7 +471,10 @@ mod tests {
             for write in writes {
                 let before = writer.remaining();
                 let frame = match write {
-                    Write::TimeEcho(echo) => writer.time_echo(&echo).then_some(DatagramFrame::TimeEcho(echo)),
+                    Write::Arrivals(Arrivals { path, mut list }) => {
+                        list.truncate(writer.arrivals(path, &list));
+                        (!list.is_empty()).then_some(DatagramFrame::Arrivals(Arrivals { path, list }))
+                    }
                     Write::BlockInfo(info) => writer.block_info(&info).then_some(DatagramFrame::BlockInfo(info)),
                     Write::Fragment(id, offset, mut data) => {
                         let written = writer.fragment(id, offset, &data);

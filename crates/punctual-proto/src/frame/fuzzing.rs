@@ -30,7 +30,9 @@ pub fn datagram(bytes: &[u8]) {
         match frame {
             DatagramFrame::Timestamp { .. } | DatagramFrame::Source { .. } => {}
             DatagramFrame::Repair { head, shard } => assert!(writer.repair(head, shard)),
-            DatagramFrame::TimeEcho(echo) => assert!(writer.time_echo(echo)),
+            DatagramFrame::Arrivals(arrivals) => {
+                assert_eq!(writer.arrivals(arrivals.path, &arrivals.list), arrivals.list.len());
+            }
             DatagramFrame::BlockInfo(info) => assert!(writer.block_info(info)),
             DatagramFrame::Fragment { id, offset, data } => {
                 assert!(offset + data.len() as u64 <= varint::MAX);

@@ -8,7 +8,8 @@
 //! | file | frames |
 //! | --- | --- |
 //! | [`varint`] | the integers all of them are made of |
-//! | [`time`] | TIMESTAMP, TIME_ECHO, and times modulo 2^32 |
+//! | [`time`] | TIMESTAMP, and times modulo 2^32 |
+//! | [`arrivals`] | ARRIVALS |
 //! | [`block`] | BLOCK_INFO and the head of FRAGMENT |
 //! | [`repair`] | SOURCE, and the head of REPAIR |
 //! | [`datagram`] | a datagram's payload, as a writer and as an iterator |
@@ -17,6 +18,7 @@
 //! Reading trusts nothing: no length is believed before the bytes it promises are there, and nothing is allocated for one.
 //! What a frame *means* (whether its block exists, whether there was credit for it) is for the stations that use it.
 
+pub(crate) mod arrivals;
 pub(crate) mod block;
 pub(crate) mod control;
 pub(crate) mod datagram;
@@ -31,11 +33,11 @@ mod vectors;
 
 use std::ops::RangeInclusive;
 
+pub(crate) use arrivals::{Arrival, Arrivals};
 pub(crate) use block::BlockInfo;
 pub(crate) use control::{ControlDecoder, ControlFrame, Settings};
 pub(crate) use datagram::{DatagramFrame, DatagramFrames, DatagramWriter};
 pub(crate) use repair::{RepairHead, SourceHead};
-pub(crate) use time::TimeEcho;
 
 /// Frame types that carry a length and that a receiver who does not know them skips, in datagrams and on the control
 /// stream alike.

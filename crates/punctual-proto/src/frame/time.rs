@@ -1,21 +1,17 @@
-//! Times on the wire, and the frames that compare two hosts' clocks.
+//! Times on the wire.
 //!
 //! A time is the low 32 bits of its sender's clock in microseconds. It wraps every 71.6 minutes, so it means the moment
 //! nearest to now that it could: unambiguous for all that is less than 35 minutes away, which nothing we send comes near.
 
 use std::time::Duration;
 
-use bytes::{Buf, BufMut};
-
 use super::varint;
-use crate::{clock::Micros, error::ProtocolError};
+use crate::clock::Micros;
 
 /// The frame type of TIMESTAMP.
 pub(super) const TIMESTAMP: u64 = 0x01;
 /// All bytes of a TIMESTAMP.
 pub(super) const TIMESTAMP_SIZE: usize = 5;
-/// The frame type of TIME_ECHO.
-pub(super) const TIME_ECHO: u64 = 0x02;
 
 /// A time as it travels.
 pub(crate) const fn to_wire(time: Micros) -> u32 {
@@ -35,33 +31,6 @@ pub(crate) fn from_wire(wire: u32, near: Micros) -> Micros {
 /// A duration as it travels, microseconds: one too long for a varint is the longest.
 pub(crate) fn wire_duration(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(varint::MAX).min(varint::MAX)
-}
-
-/// TIME_ECHO: the newest TIMESTAMP of the peer that came over a path, and when it came.
-///
-/// With the time this frame arrives it makes the four times of an NTP exchange, of one path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct TimeEcho {
-    /// QUIC's id of the path the timestamp came over.
-    pub(crate) path: u64,
-    /// The timestamp, as the peer wrote it.
-    pub(crate) echoed: u32,
-    /// When it came, on the clock of who sends this frame.
-    pub(crate) received: u32,
-}
-
-impl TimeEcho {
-    pub(super) fn encode(&self, out: &mut impl BufMut) {
-        varint::put(out, TIME_ECHO);
-        varint::put(out, self.path);
-        out.put_u32(self.echoed);
-        out.put_u32(self.received);
-    }
-
-    /// Reads what follows the frame type.
-    pub(super) fn decode(input: &mut impl Buf) -> Result<Self, ProtocolError> {
-        Ok(Self { path: varint::get(input)?, echoed: varint::get_u32(input)?, received: varint::get_u32(input)? })
-    }
 }
 
 #[cfg(test)]

@@ -63,8 +63,10 @@ fn with_deadline(mut text: String, deadline: Option<u64>) -> String {
 fn describe_datagram_frame(frame: &DatagramFrame) -> String {
     match frame {
         DatagramFrame::Timestamp { sent } => format!("TIMESTAMP sent={sent}"),
-        DatagramFrame::TimeEcho(echo) => {
-            format!("TIME_ECHO path={} echoed={} received={}", echo.path, echo.echoed, echo.received)
+        DatagramFrame::Arrivals(Arrivals { path, list }) => {
+            let mark = |ce: bool| if ce { " ce" } else { "" };
+            let one = |Arrival { stamp, received, ce }: &Arrival| format!("{stamp} at {received}{}", mark(*ce));
+            format!("ARRIVALS path={path}: {}", list.iter().map(one).collect::<Vec<_>>().join(", "))
         }
         DatagramFrame::BlockInfo(info) => {
             let (id, size, age, priority) = (info.id.0, info.size, info.age, info.priority);
@@ -126,7 +128,7 @@ fn write_datagram(frames: &[DatagramFrame], capacity: usize) -> Bytes {
     for frame in frames {
         match frame {
             DatagramFrame::Timestamp { sent } => assert!(writer.timestamp(*sent)),
-            DatagramFrame::TimeEcho(echo) => assert!(writer.time_echo(echo)),
+            DatagramFrame::Arrivals(Arrivals { path, list }) => assert_eq!(writer.arrivals(*path, list), list.len()),
             DatagramFrame::BlockInfo(info) => assert!(writer.block_info(info)),
             DatagramFrame::Fragment { id, offset, data } => {
                 writer.fragment(*id, *offset, data);

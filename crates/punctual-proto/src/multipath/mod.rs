@@ -10,15 +10,8 @@ use std::{
 };
 
 use crate::{
-    event::PathEvent,
     schedule::{BlockView, Entry, SchedulerError, registry},
 };
-
-mod pace;
-pub(crate) mod pacing;
-pub(crate) mod path;
-pub(crate) mod paths;
-pub(crate) mod sent;
 
 /// Names a path within a session, at this end. The first path is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -55,6 +48,10 @@ pub struct PathView {
     pub min_one_way_delay: Duration,
     /// How long the path needs, at its rate, for what it was given already.
     pub backlog: Duration,
+    /// How much later than forecast packets arrive: nineteen of twenty no later than that.
+    pub spread: Duration,
+    /// How long the answer to a packet takes that does not wait: all but one in a hundred come sooner.
+    pub answer: Duration,
     /// Share of packets lost lately, 0 to 1.
     pub loss: f64,
     /// How many packets are lost on end, on average; at least 1.

@@ -21,6 +21,8 @@ pub(super) fn path(id: u32) -> PathView {
         one_way_delay: Duration::from_millis(25),
         min_one_way_delay: Duration::from_millis(25),
         backlog: Duration::ZERO,
+        spread: Duration::ZERO,
+        answer: Duration::from_millis(55),
         loss: 0.0,
         loss_burst: 1.0,
         window: 100_000,

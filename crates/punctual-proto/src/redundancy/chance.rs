@@ -1,6 +1,6 @@
 //! The chance that a group loses more than it can bear.
 
-use super::{MAX_REPAIRS, MAX_SOURCES, losses::Losses};
+use super::{Losses, MAX_REPAIRS, MAX_SOURCES};
 
 /// Losses among some packets: the probability of each number of them, beliefs averaged over.
 #[derive(Debug, Clone)]

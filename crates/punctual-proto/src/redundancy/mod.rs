@@ -15,10 +15,9 @@ use crate::{
 mod chance;
 mod dmtp;
 mod dtp;
-mod losses;
 mod risk;
 
-pub use losses::Losses;
+pub use crate::path::Losses;
 
 /// The most source fragments of a group. Larger ones protect better for the same bytes, but each is a chance to wait longer.
 pub const MAX_SOURCES: usize = 64;

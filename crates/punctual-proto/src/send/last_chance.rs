@@ -5,11 +5,10 @@ use std::time::{Duration, Instant};
 use super::{groups::Groups, live::LiveBlock};
 use crate::{
     block::Redundancy,
-    multipath::{PathHealth, PathView, path::GRANULARITY},
+    multipath::{PathHealth, PathView},
+    path::health::GRANULARITY,
 };
 
-/// Of what answers vary by, no more than this part of a round trip counts: the rest is queues.
-const VARIATION: u32 = 4;
 /// A fragment is about this large when the number of a block's is estimated.
 const FRAGMENT: f64 = 1_150.0;
 
@@ -29,19 +28,16 @@ pub(crate) enum Kind {
 pub(crate) struct Chance {
     pub(crate) now: Instant,
     pub(crate) path: PathView,
-    /// When its answer would be overdue, were the path empty: with twice what answers vary by, once for being noticed and once for what
-    /// is sent again.
+    /// How long its answer may take, were the path empty, before it is overdue.
     answer: Duration,
     /// How long what is sent again takes by the path that is fastest.
     again: Duration,
 }
 
 impl Chance {
-    /// `answer`: how long one may take on `path` before it is overdue.
-    pub(crate) fn new(now: Instant, path: &PathView, answer: Duration, paths: &[PathView]) -> Self {
-        let variation = (answer.saturating_sub(path.rtt) + path.rtt_var * 4).min(path.min_rtt / VARIATION);
+    pub(crate) fn new(now: Instant, path: &PathView, paths: &[PathView]) -> Self {
         let again = trusted(paths).map(PathView::delay).min().unwrap_or_default();
-        Self { now, path: *path, answer: path.min_rtt + variation, again }
+        Self { now, path: *path, answer: path.answer, again }
     }
 
     /// How it is protected, if it carries bytes of `block`.

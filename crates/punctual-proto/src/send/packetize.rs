@@ -15,11 +15,12 @@ use crate::{
     block::BlockId,
     clock::{Micros, wire},
     frame::{
-        BlockInfo, DatagramWriter, TimeEcho,
+        BlockInfo, DatagramWriter,
         repair::{max_symbol, source_head},
         time::wire_duration,
     },
     observe::FragmentKind,
+    receive::feedback::Feedback,
     schedule::SendContext,
 };
 
@@ -113,11 +114,13 @@ impl Stamp {
 }
 
 /// What a datagram says before it comes to blocks.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Preface {
+#[derive(Debug)]
+pub(crate) struct Preface<'a> {
     pub(crate) stamp: Stamp,
-    /// Of the least delayed stamp of the peer's, and of the latest.
-    pub(crate) echo: Option<(TimeEcho, TimeEcho)>,
+    /// Its TIMESTAMP, which may be a little later than now.
+    pub(crate) sent: Micros,
+    /// What there is to report of the path with this number.
+    pub(crate) report: Option<(u64, &'a mut Feedback)>,
     /// Its place in a group, if it has one.
     pub(crate) member: Option<Membership>,
 }
@@ -129,7 +132,7 @@ pub(crate) fn fill(
     cx: &SendContext<'_>,
     first: BlockId,
     capacity: usize,
-    Preface { stamp, echo, member }: Preface,
+    Preface { stamp, sent, report, member }: Preface<'_>,
     company: impl Fn(&LiveBlock, &Groups) -> bool,
 ) -> Filled {
     let (mut writer, symbol_at) = match member {
@@ -141,14 +144,14 @@ pub(crate) fn fill(
             (writer, head)
         }
     };
-    writer.timestamp(wire(stamp.micros(stamp.now)));
-    if let Some(echo) = echo {
-        add_echo(&mut writer, echo);
+    writer.timestamp(wire(sent));
+    if let Some((path, feedback)) = report {
+        add_report(&mut writer, path, feedback, stamp.now);
     }
     let mut contents = Contents { symbol: member.map(|member| member.symbol), ..Contents::default() };
     let mut next = Some(first);
     while let Some(id) = next {
-        if !add(&mut writer, store, id, stamp, &mut contents) || writer.remaining() < MIN_ROOM {
+        if !add(&mut writer, store, id, (stamp, sent), &mut contents) || writer.remaining() < MIN_ROOM {
             break;
         }
         next = recovery::next_worthwhile(store, cx)
@@ -157,19 +160,23 @@ pub(crate) fn fill(
     Filled { payload: writer.finish(), contents, symbol_at }
 }
 
-/// Adds the echoes of the least delayed stamp and of the latest, which may be the same.
-pub(crate) fn add_echo(writer: &mut DatagramWriter, (least, latest): (TimeEcho, TimeEcho)) {
-    writer.time_echo(&least);
-    if latest != least {
-        writer.time_echo(&latest);
-    }
+/// Reports what there is of a path, as far as there is room.
+pub(crate) fn add_report(writer: &mut DatagramWriter, path: u64, feedback: &mut Feedback, now: Instant) {
+    let count = writer.arrivals(path, feedback.arrivals());
+    feedback.on_reported(now, count);
 }
 
 /// Adds what fits of a block. `false` if the datagram is full.
-fn add(writer: &mut DatagramWriter, store: &mut Store, id: BlockId, stamp: Stamp, contents: &mut Contents) -> bool {
+fn add(
+    writer: &mut DatagramWriter,
+    store: &mut Store,
+    id: BlockId,
+    (stamp, sent): (Stamp, Micros),
+    contents: &mut Contents,
+) -> bool {
     let Some(block) = store.get(id) else { return false };
     let with_info = block.info == InfoState::Due;
-    if with_info && !writer.block_info(&info(block, stamp)) {
+    if with_info && !writer.block_info(&info(block, stamp, sent)) {
         return false;
     }
     let Some((range, again)) = block.next_range() else { return false };
@@ -185,12 +192,12 @@ fn add(writer: &mut DatagramWriter, store: &mut Store, id: BlockId, stamp: Stamp
     written > 0
 }
 
-fn info(block: &LiveBlock, stamp: Stamp) -> BlockInfo {
+fn info(block: &LiveBlock, stamp: Stamp, sent: Micros) -> BlockInfo {
     let (deadline, priority) = block.announced();
     BlockInfo {
         id: block.id,
         size: block.size(),
-        age: stamp.micros(stamp.now).saturating_sub(stamp.micros(block.begin)),
+        age: sent.saturating_sub(stamp.micros(block.begin)),
         deadline: deadline.map(wire_duration),
         priority,
         channel: block.channel,

@@ -6,13 +6,20 @@ use std::{
 };
 
 use super::{packetize::Contents, store::Store};
-use crate::{block::BlockId, multipath::PathId, redundancy::Losses, schedule::SendContext};
+use crate::{
+    block::BlockId,
+    multipath::PathId,
+    path::{Losses, health::Awaited},
+    schedule::SendContext,
+};
 
 /// A packet on its way.
 #[derive(Debug)]
 pub(crate) struct Packet {
     pub(crate) sent: Instant,
     pub(crate) bytes: u16,
+    /// How long it was expected to wait on its way.
+    wait: Duration,
     contents: Contents,
     /// Its fragments have been sent for again already; only an acknowledgement still counts.
     given_up: bool,
@@ -60,8 +67,8 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
-    pub(crate) fn on_sent(&mut self, pn: u64, sent: Instant, bytes: u16) {
-        let packet = Place::Open(Packet { sent, bytes, contents: Contents::default(), given_up: false });
+    pub(crate) fn on_sent(&mut self, pn: u64, sent: Instant, bytes: u16, wait: Duration) {
+        let packet = Place::Open(Packet { sent, bytes, wait, contents: Contents::default(), given_up: false });
         if self.packets.back().is_none_or(|&(last, _)| last < pn) {
             self.packets.push_back((pn, packet));
             return;
@@ -164,21 +171,19 @@ impl InFlight {
         self.packets.iter().filter_map(|(pn, place)| Some((*pn, place.packet()?)))
     }
 
-    /// When the oldest packet of the tail was sent.
-    pub(crate) fn oldest_of_tail(&self) -> Option<Instant> {
-        self.tail().next().map(|packet| packet.sent)
+    /// The oldest packet of the tail.
+    pub(crate) fn oldest_of_tail(&self) -> Option<Awaited> {
+        let packet = self.packets.range(self.tail_start()..).find_map(|(_, place)| place.packet())?;
+        Some(Awaited { sent: packet.sent, wait: packet.wait, tail: true })
     }
 
-    /// When the first packet left of those sent after `judged` whose fate is open, and whether it belongs to the tail.
-    pub(crate) fn first_after(&self, judged: Option<Instant>) -> Option<(Instant, bool)> {
-        let late = |sent: &Instant| judged.is_none_or(|judged| *sent > judged);
-        let mut open = self.packets.iter().filter_map(|(pn, place)| Some((*pn, place.packet()?.sent)));
-        let (pn, sent) = open.find(|(_, sent)| late(sent))?;
-        Some((sent, self.largest_acked.is_none_or(|acked| pn > acked)))
-    }
-
-    fn tail(&self) -> impl Iterator<Item = &Packet> {
-        self.packets.range(self.tail_start()..).filter_map(|(_, place)| place.packet())
+    /// The first packet of those sent after `judged` whose fate is open.
+    pub(crate) fn first_after(&self, judged: Option<Instant>) -> Option<Awaited> {
+        let late = |sent: Instant| judged.is_none_or(|judged| sent > judged);
+        let mut open = self.packets.iter().filter_map(|(pn, place)| Some((*pn, place.packet()?)));
+        let (pn, packet) = open.find(|(_, packet)| late(packet.sent))?;
+        let tail = self.largest_acked.is_none_or(|acked| pn > acked);
+        Some(Awaited { sent: packet.sent, wait: packet.wait, tail })
     }
 
     /// Where the tail begins.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use noq_proto::{
-    ConnectionError, ConnectionEvent, Dir, Event as QuicEvent, PathEvent as QuicPathEvent, PathStatus, StreamEvent,
+    ConnectionError, ConnectionEvent, Dir, EcnCodepoint, Event as QuicEvent, PathEvent as QuicPathEvent, PathStatus, StreamEvent,
     crypto::rustls::HandshakeData,
 };
 
@@ -17,9 +17,10 @@ use crate::{
     endpoint::{LocalId, NetworkPath},
     error::{CloseReason, ProtocolError},
     event::{Event, PathEvent},
-    frame::{BlockInfo, ControlFrame, DatagramFrame, DatagramFrames, time, time::wire_duration},
-    multipath::{PathHealth, PathId, path::path_number},
+    frame::{Arrival, Arrivals, BlockInfo, ControlFrame, DatagramFrame, DatagramFrames, time, time::wire_duration},
+    multipath::{PathHealth, PathId},
     observe::{self, FragmentArrived, SentPacket},
+    path::{Reported, path_number},
     receive::receiver::Notice as ReceiverNotice,
     send::store::Notice as StoreNotice,
 };
@@ -31,7 +32,13 @@ const MIN_DATAGRAM: usize = 256;
 
 impl Session {
     /// Takes in a UDP datagram of this session.
-    pub(crate) fn handle_datagram(&mut self, now: Instant, network: NetworkPath, event: ConnectionEvent) {
+    pub(crate) fn handle_datagram(
+        &mut self,
+        now: Instant,
+        network: NetworkPath,
+        ecn: Option<EcnCodepoint>,
+        event: ConnectionEvent,
+    ) {
         let unknown = self.paths.on_network(network).is_none();
         if unknown {
             // Paths may come, go and move by it: what became of packets is to be told of those there were.
@@ -50,7 +57,7 @@ impl Session {
             if self.phase != Phase::Open || self.punctual != Some(true) {
                 continue;
             }
-            if let Err(error) = self.take_payload(now, network, payload) {
+            if let Err(error) = self.take_payload(now, network, ecn, payload) {
                 self.fail(now, error);
             }
         }
@@ -148,7 +155,7 @@ impl Session {
         let rtt = self.conn.rtt(quic);
         let Some(path) = self.paths.by_quic(quic) else { return };
         let id = path.id;
-        path.on_validated(now, rtt, &path.reading());
+        path.on_validated(now, rtt);
         self.events.push_back(Event::Path { id, event: PathEvent::Opened });
     }
 
@@ -263,11 +270,18 @@ impl Session {
     }
 
     pub(super) fn shortest_rtt(&self) -> Duration {
-        self.paths.iter().map(|path| path.rtts(&path.reading()).1).min().unwrap_or_default()
+        self.paths.iter().map(|path| path.base_rtt()).min().unwrap_or_default()
     }
 
     /// Takes in one datagram's frames, and those of others that it helps to restore.
-    fn take_payload(&mut self, now: Instant, network: NetworkPath, payload: Bytes) -> Result<(), ProtocolError> {
+    fn take_payload(
+        &mut self,
+        now: Instant,
+        network: NetworkPath,
+        ecn: Option<EcnCodepoint>,
+        payload: Bytes,
+    ) -> Result<(), ProtocolError> {
+        let bytes = payload.len() as u64;
         let micros = self.micros(now);
         let mut stamp = None;
         let mut has_blocks = false;
@@ -291,16 +305,7 @@ impl Session {
                         self.clocks.on_arrival(path.id, extended, micros);
                     }
                 }
-                DatagramFrame::TimeEcho(echo) => {
-                    let received = self.peer_time.extend(echo.received);
-                    let our_sent = time::from_wire(echo.echoed, micros);
-                    let quic = u32::try_from(echo.path).map_err(|_| ProtocolError::Malformed)?;
-                    if let Some(path) = self.paths.by_quic(quic.into())
-                        && our_sent <= micros
-                    {
-                        self.clocks.on_echo(path.id, our_sent, received, micros);
-                    }
-                }
+                DatagramFrame::Arrivals(arrivals) => self.take_arrivals(now, &arrivals)?,
                 DatagramFrame::BlockInfo(info) => {
                     has_blocks = true;
                     self.take_info(now, &info, stamp.map(|(_, extended)| extended))?;
@@ -314,12 +319,33 @@ impl Session {
         if let Some((sent, _)) = stamp
             && let Some(path) = self.paths.on_network(network)
         {
-            path.on_stamp(now, sent, wire(micros), has_blocks);
+            let arrival = Arrival { stamp: sent, received: wire(micros), ce: ecn == Some(EcnCodepoint::Ce) };
+            path.feedback.on_arrival(now, arrival, bytes, has_blocks);
         }
         if let Some((head, symbol)) = source {
             restored = self.groups.on_source(&head, &symbol, micros)?;
         }
         restored.into_iter().try_for_each(|symbol| self.take_restored(now, symbol))
+    }
+
+    /// The peer reports when datagrams of ours came.
+    fn take_arrivals(&mut self, now: Instant, arrivals: &Arrivals) -> Result<(), ProtocolError> {
+        // What was acknowledged with the report is to be known before it.
+        self.take_fates(now);
+        let micros = self.micros(now);
+        let quic = u32::try_from(arrivals.path).map_err(|_| ProtocolError::Malformed)?;
+        let Some(path) = self.paths.by_quic(quic.into()) else { return Ok(()) };
+        let mut list = Vec::with_capacity(arrivals.list.len());
+        for arrival in &arrivals.list {
+            let at = self.peer_time.extend(arrival.received);
+            let sent = time::from_wire(arrival.stamp, micros);
+            if sent <= micros {
+                self.clocks.on_echo(path.id, sent, at, micros);
+            }
+            list.push(Reported { stamp: arrival.stamp, at, ce: arrival.ce });
+        }
+        path.on_report(now, &list);
+        Ok(())
     }
 
     /// Takes in the frames of a datagram that was lost or has not come yet. Of its times only those count that its blocks
@@ -330,7 +356,7 @@ impl Session {
             // What cannot be read was never sent.
             match frame.map_err(|_| ProtocolError::Repair)? {
                 DatagramFrame::Timestamp { sent } => stamp = Some(self.peer_time.extend(sent)),
-                DatagramFrame::TimeEcho(_) => {}
+                DatagramFrame::Arrivals(_) => {}
                 DatagramFrame::BlockInfo(info) => self.take_info(now, &info, stamp)?,
                 DatagramFrame::Fragment { id, offset, data } => {
                     self.take_fragment(now, id, offset, data, None)?;
@@ -410,7 +436,7 @@ impl Session {
                     {
                         observer.packet_acked(now, &SentPacket::new(path.id, pn, packet));
                     }
-                    if let Some(event) = path.on_acked(pn, sent, now, &path.reading(), &mut self.store) {
+                    if let Some(event) = path.on_acked(pn, sent, now, &mut self.store) {
                         tracing::debug!(path = %path.id, "recovered");
                         self.events.push_back(Event::Path { id: path.id, event });
                     }
@@ -421,14 +447,14 @@ impl Session {
                     {
                         observer.packet_lost(now, &SentPacket::new(path.id, pn, packet));
                     }
-                    path.on_lost(pn, now, &path.reading(), &mut self.store);
+                    path.on_lost(pn, now, &mut self.store);
                 }
             }
         }
         self.log = log;
         if judged {
             for path in self.paths.iter_mut() {
-                path.follow(now, &path.reading());
+                path.follow(now);
             }
             if self.observer.is_some() {
                 self.show_paths(now);

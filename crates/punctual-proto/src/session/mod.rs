@@ -28,17 +28,17 @@ use crate::{
     block::{Block, BlockId, BlockUpdate, Channel, Delta, ReceivedBlock, Redundancy},
     clock::{Clocks, Micros, Unwrapper},
     config::SessionConfig,
-    congestion::steering::{Fate, Gate, Panel, Steering},
-    endpoint::{LocalId, NetworkPath},
+    congestion::{
+        Driver,
+        steering::{Fate, Gate, Panel, Steering},
+    },
+    endpoint::{BASE_PACKET, LocalId, NetworkPath},
     error::{BlockError, CloseReason, PathError, ProtocolError, SendError},
     event::{Event, PathEvent},
     frame::ControlFrame,
-    multipath::{
-        PathHealth, PathId,
-        path::{Alarm, Path},
-        paths::Paths,
-    },
+    multipath::{PathHealth, PathId},
     observe::{self, Observer},
+    path::{Alarm, Path, paths::Paths},
     receive::{decode::Groups, receiver::Receiver},
     send::{packetize::Stamp, store::Store},
     stats::{PathStats, SessionStats},
@@ -85,6 +85,8 @@ pub struct Session {
     paths: Paths,
     opening: VecDeque<Opening>,
     next_path: u32,
+    /// Controllers made so far.
+    drivers: usize,
     retry_at: Option<Instant>,
     clocks: Clocks,
     peer_time: Unwrapper,
@@ -127,6 +129,7 @@ impl Session {
             paths: Paths::default(),
             opening: VecDeque::new(),
             next_path: 1,
+            drivers: 0,
             retry_at: None,
             clocks: Clocks::new(),
             peer_time: Unwrapper::default(),
@@ -393,15 +396,14 @@ impl Session {
     /// State and totals of every open path, in the order of their ids.
     pub fn path_stats(&mut self, now: Instant) -> Vec<PathStats> {
         let conn = &mut self.conn;
-        let clocks = &self.clocks;
+        let offset = self.clocks.offset();
         let stats = |path: &Path| {
-            let reading = path.reading();
-            let view = path.view(now, &reading, clocks.one_way_delays(path.id), true);
+            let view = path.view(now, offset, true);
             let quic = conn.path_stats(path.quic).unwrap_or_default();
             PathStats {
                 id: path.id,
                 network: path.network,
-                health: path.health,
+                health: path.health(),
                 rtt: view.rtt,
                 min_rtt: view.min_rtt,
                 one_way_delay: view.one_way_delay,
@@ -463,11 +465,11 @@ impl Session {
         if self.phase != Phase::Open {
             return [quic, self.store.next_timeout()].into_iter().flatten().min();
         }
-        let paths =
-            self.paths.iter().filter_map(|path| path.next_timeout(&path.reading(), self.config.max_ack_delay)).min();
+        let paths = self.paths.iter().filter_map(|path| path.next_timeout(self.config.max_ack_delay)).min();
         // A datagram that QUIC holds back has an alarm of QUIC's own; the next one has to wait for it.
         let wake = self.output.wake_at().into_iter().chain(self.output.repair_at);
-        let next = self.paths.iter().filter_map(Path::echo_due).chain(wake).min();
+        let reports = self.paths.iter().filter_map(Path::report_due);
+        let next = reports.chain(wake).min();
         let next = next.filter(|_| !self.output.is_held_up());
         let groups = self.groups.next_timeout().and_then(|at| self.epoch.checked_add(Duration::from_micros(at)));
         // By the contract the events have been taken once this is asked: reading can go on.
@@ -489,8 +491,7 @@ impl Session {
 
     fn look_after_paths(&mut self, now: Instant) {
         for path in self.paths.iter_mut() {
-            let reading = path.reading();
-            match path.on_timeout(now, &reading, self.config.max_ack_delay, &mut self.store) {
+            match path.on_timeout(now, self.config.max_ack_delay, &mut self.store) {
                 Alarm::None => {}
                 Alarm::Suspected(event) => {
                     tracing::debug!(path = %path.id, "suspected");
@@ -500,7 +501,7 @@ impl Session {
                     let _ = self.conn.ping_path(path.quic);
                 }
             }
-            let expired = path.expire(now, &reading, &mut self.store);
+            let expired = path.expire(now, &mut self.store);
             observe::forget(&mut self.observer, now, path.id, expired.iter().map(|(pn, packet)| (*pn, packet)));
         }
     }
@@ -542,23 +543,41 @@ impl Session {
         rtt: Duration,
     ) -> Option<&mut Path> {
         let panel = self.conn.congestion_state(quic).and_then(Panel::of)?;
-        let mut path = Path::new(id, quic, panel, network, now, rtt);
-        path.health = health;
+        let driver = self.new_driver();
+        let mut path = Path::new(id, quic, panel, driver, network, self.epoch, now, rtt);
+        if health == PathHealth::Active {
+            path.on_validated(now, None);
+        }
         Some(self.paths.add(path))
+    }
+
+    /// A controller for the next path, unless QUIC's drive it.
+    fn new_driver(&mut self) -> Option<Box<dyn Driver>> {
+        let index = self.drivers;
+        self.drivers += 1;
+        let window = u64::from(self.config.initial_window_packets) * BASE_PACKET;
+        self.config.congestion.driver(index, window).filter(|_| self.punctual == Some(true))
     }
 
     /// A datagram came from an unknown address: QUIC may have taken that for a path whose peer has moved. It begins such a
     /// path's congestion control anew, and keeps what becomes of the packets sent before to itself.
     fn follow_moves(&mut self, now: Instant) {
+        let mut moved = Vec::new();
         for path in self.paths.iter_mut() {
             let Ok(tuple) = self.conn.network_path(path.quic) else { continue };
             let local = tuple.local_ip().and_then(LocalId::from_ip).unwrap_or(path.network.local);
-            let moved = path.network.remote != tuple.remote();
+            if path.network.remote != tuple.remote() {
+                moved.push(path.id);
+            }
             path.network = NetworkPath { local, remote: tuple.remote() };
-            if moved && let Some(panel) = self.conn.congestion_state(path.quic).and_then(Panel::of) {
+        }
+        for id in moved {
+            let driver = self.new_driver();
+            let Some(path) = self.paths.get_mut(id) else { continue };
+            if let Some(panel) = self.conn.congestion_state(path.quic).and_then(Panel::of) {
                 tracing::debug!(path = %path.id, to = %path.network.remote, "moved");
                 observe::forget(&mut self.observer, now, path.id, path.in_flight.iter());
-                let event = path.on_moved(now, panel, &mut self.store);
+                let event = path.on_moved(now, panel, driver, &mut self.store);
                 self.events.push_back(Event::Path { id: path.id, event });
             }
         }

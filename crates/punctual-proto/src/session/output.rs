@@ -21,10 +21,9 @@ use crate::{
     congestion::steering::Gate,
     endpoint::{BASE_PACKET, DATAGRAM_QUEUE, LocalId, NetworkPath, Transmit},
     frame::DatagramWriter,
-    multipath::{
-        FragmentView, PathChoice, PathHealth, PathId, PathScheduler, PathSet, PathView, path::Path, sent::SentBytes,
-    },
+    multipath::{FragmentView, PathChoice, PathHealth, PathId, PathScheduler, PathSet, PathView},
     observe::{FragmentKind, FragmentSent},
+    path::{Path, sent::SentBytes},
     schedule::SendContext,
     send::{
         groups::Groups,
@@ -41,21 +40,21 @@ const MAX_HELD: usize = 8;
 const EMPTY_QUEUE: usize = DATAGRAM_QUEUE - std::mem::size_of::<noq_proto::Datagram>();
 /// Who has sent block data within this time counts as a sender, whose paths all stay open to QUIC.
 const SENDER_MEMORY: Duration = Duration::from_secs(1);
-/// A datagram that only carries an echo needs no more than this.
-const ECHO_SIZE: usize = 64;
 
 /// A datagram that QUIC holds or is about to be given.
 #[derive(Debug)]
 pub(super) struct Datagram {
     pub(super) path: PathId,
+    /// Its TIMESTAMP.
+    pub(super) stamp: u32,
     pub(super) contents: Contents,
     /// If it is a repair fragment: its length, and the block it is there for first.
     pub(super) repair: Option<(u64, BlockId)>,
 }
 
 impl Datagram {
-    fn new(path: PathId, contents: Contents) -> Self {
-        Self { path, contents, repair: None }
+    fn new(path: PathId, stamp: u32, contents: Contents) -> Self {
+        Self { path, stamp, contents, repair: None }
     }
 
     /// What it carries: kind, block, and the range there.
@@ -263,6 +262,7 @@ impl Session {
                         observer.fragment_sent(now, &fragment);
                     }
                 }
+                path.on_stamped(pn, datagram.stamp);
                 path.in_flight.set_contents(pn, datagram.contents);
             }
             // QUIC threw it away, for the MTU fell, or it left on a path that is gone.
@@ -273,7 +273,7 @@ impl Session {
     /// Puts the next datagram, if there is one, into QUIC's queue.
     fn queue_next(&mut self, now: Instant) -> bool {
         while let Some((datagram, payload)) = self
-            .next_echo(now)
+            .next_report(now)
             .or_else(|| self.next_copy(now))
             .or_else(|| self.next_repair(now))
             .or_else(|| self.next_fill(now))
@@ -289,14 +289,19 @@ impl Session {
         false
     }
 
-    /// A datagram that tells the peer when its own arrived.
-    fn next_echo(&mut self, now: Instant) -> Option<(Datagram, Bytes)> {
-        let path = self.paths.iter_mut().find(|path| path.owes_echo(now))?;
-        let (id, echo) = (path.id, path.take_echo(now)?);
-        let mut writer = DatagramWriter::new(ECHO_SIZE);
-        writer.timestamp(wire(self.micros(now)));
-        packetize::add_echo(&mut writer, echo);
-        Some((Datagram::new(id, Contents::default()), writer.finish()))
+    /// A datagram that tells the peer when its own arrived: by the path on which they did, for then both ends learn of it, unless that
+    /// is in doubt.
+    fn next_report(&mut self, now: Instant) -> Option<(Datagram, Bytes)> {
+        let capacity = self.capacity()?;
+        let id = self.paths.iter().find(|path| path.report_due().is_some_and(|due| due <= now))?.id;
+        let carrier = self.paths.get(id).filter(|path| path.is_doubted()).and_then(|_| self.paths.control()).unwrap_or(id);
+        let micros = self.micros(now);
+        let stamp = wire(self.paths.get_mut(carrier)?.stamp(micros));
+        let path = self.paths.get_mut(id)?;
+        let mut writer = DatagramWriter::new(capacity);
+        writer.timestamp(stamp);
+        packetize::add_report(&mut writer, path.number(), &mut path.feedback, now);
+        Some((Datagram::new(carrier, stamp, Contents::default()), writer.finish()))
     }
 
     /// A copy of a datagram that left on another path; it goes if it can go now, or not at all.
@@ -331,8 +336,13 @@ impl Session {
         let first = paths.next()?;
         let capacity = self.capacity()?;
         let member = self.join_group(id, &chance, kind, capacity);
-        let echo = self.paths.get_mut(first).and_then(|path| path.take_echo(now));
-        let preface = Preface { stamp: self.stamp(now), echo, member };
+        let stamp = self.stamp(now);
+        let micros = stamp.micros(now);
+        let path = self.paths.get_mut(first)?;
+        let sent = path.stamp(micros);
+        let rtt = path.rtt();
+        let report = Some((path.number(), &mut path.feedback)).filter(|(_, feedback)| feedback.goes_along(now, rtt));
+        let preface = Preface { stamp, sent, report, member };
         let cx = context(now, &self.output.views);
         // What goes without a group takes along nothing that should have one.
         let company = |block: &LiveBlock, groups: &Groups| {
@@ -344,12 +354,13 @@ impl Session {
         self.output.note_data(now);
         self.steering.keep_quiet_but(None);
         for path in paths {
-            self.output.copies.push_back((Datagram::new(path, filled.contents.copy()), filled.payload.clone()));
+            let copy = Datagram::new(path, wire(sent), filled.contents.copy());
+            self.output.copies.push_back((copy, filled.payload.clone()));
         }
         if let Some(member) = member {
             self.add_to_group(&chance, kind, member, &filled);
         }
-        Some((Datagram::new(first, filled.contents), filled.payload))
+        Some((Datagram::new(first, wire(sent), filled.contents), filled.payload))
     }
 
     /// The size of the largest datagram.
@@ -451,16 +462,15 @@ impl Session {
     }
 
     pub(super) fn refresh_views(&mut self, now: Instant) {
-        let clocks = &self.clocks;
-        self.paths.views(now, |id| clocks.one_way_delays(id), &mut self.output.views);
+        self.paths.views(now, self.clocks.offset(), &mut self.output.views);
         if self.store.groups.has_any() {
             self.store.groups.set_one_way_delay(context(now, &self.output.views).one_way_delay);
         }
     }
 
     /// Tells the controllers whether their path could have carried more than there was.
-    fn note_limits(&self, ran_dry: bool) {
-        for (path, view) in self.paths.iter().zip(&self.output.views) {
+    fn note_limits(&mut self, ran_dry: bool) {
+        for (path, view) in self.paths.iter_mut().zip(&self.output.views) {
             let window_full = !ran_dry && !view.ready && view.ready_at.is_none();
             path.set_limited(ran_dry || view.ready, window_full);
         }

@@ -9,7 +9,8 @@ use crate::{
     block::BlockId,
     clock::wire,
     frame::DatagramWriter,
-    multipath::{PathHealth, PathId, PathView, path::GRANULARITY},
+    multipath::{PathHealth, PathId, PathView},
+    path::health::GRANULARITY,
     redundancy::{GroupView, Losses, MAX_REPAIRS},
     send::{
         group::Symbol,
@@ -32,9 +33,7 @@ impl Session {
     pub(super) fn chance(&self, now: Instant, path: PathId) -> Option<Chance> {
         let views = self.output.views();
         let view = views.iter().find(|view| view.id == path)?;
-        let sender = self.paths.get(path)?;
-        let answer = sender.longest_answer_at(view.rtt, view.rtt_var, self.config.max_ack_delay);
-        Some(Chance::new(now, view, answer, views))
+        Some(Chance::new(now, view, views))
     }
 
     /// The datagram's place in a group, if with bytes of block `id` it is of a `kind` that has one.
@@ -151,7 +150,9 @@ impl Session {
                     let Some(repair) = self.store.groups.take(now, &ready) else { continue };
                     self.output.note_data(now);
                     self.steering.keep_quiet_but(None);
-                    let stamp = wire(self.stamp(now).micros(now));
+                    let micros = self.micros(now);
+                    let stamp = self.paths.get_mut(path).map_or(micros, |path| path.stamp(micros));
+                    let stamp = wire(stamp);
                     return Some(write(&repair, ready.symbol, path, capacity, stamp));
                 }
                 Choice::Wait => {
@@ -237,5 +238,5 @@ fn write(repair: &RepairFragment, symbol: Symbol, path: PathId, capacity: usize,
     let fits = writer.repair(&repair.head, &repair.shard);
     debug_assert!(fits, "it was measured before it was taken");
     let repair = repair.block.map(|block| (repair.shard.len() as u64, block));
-    (Datagram { path, contents: Contents::repair(symbol), repair }, writer.finish())
+    (Datagram { path, stamp, contents: Contents::repair(symbol), repair }, writer.finish())
 }

@@ -59,13 +59,13 @@ impl Counts {
 
 /// A belief about a probability: so many times yes, so many times no.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Beta {
+pub(crate) struct Beta {
     yes: f64,
     no: f64,
 }
 
 impl Beta {
-    pub(super) fn mean(&self) -> f64 {
+    pub(crate) fn mean(&self) -> f64 {
         self.yes / (self.yes + self.no)
     }
 
@@ -76,7 +76,7 @@ impl Beta {
 
     /// Three points and their weights that have its mean and variance (Gauss and Hermite's for a normal distribution); but none lies
     /// outside of 0 and 1, so that of very small probabilities the mean comes out too high, which is on the safe side.
-    pub(super) fn points(&self) -> [(f64, f64); 3] {
+    pub(crate) fn points(&self) -> [(f64, f64); 3] {
         let (mean, far) = (self.mean(), 3_f64.sqrt() * self.deviation());
         let at = |x: f64| x.clamp(1e-7, 1.0 - 1e-7);
         [(at(mean - far), 1.0 / 6.0), (at(mean), 2.0 / 3.0), (at(mean + far), 1.0 / 6.0)]
@@ -137,7 +137,7 @@ impl Losses {
     }
 
     /// The chance that a loss follows an arrival, and that an arrival follows a loss.
-    pub(super) fn beliefs(&self) -> (Beta, Beta) {
+    pub(crate) fn beliefs(&self) -> (Beta, Beta) {
         (self.long.begin(), self.long.end())
     }
 }

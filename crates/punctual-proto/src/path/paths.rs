@@ -1,14 +1,15 @@
 //! The paths of a session together: which may carry data now, and which ACKs and control.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use noq_proto::PathStatus;
 
-use super::{
-    PathHealth, PathId, PathView,
-    path::{CONTROL_SILENCE, Path},
+use super::{CONTROL_SILENCE, Path};
+use crate::{
+    congestion::steering::Slot,
+    endpoint::NetworkPath,
+    multipath::{PathHealth, PathId, PathView},
 };
-use crate::{congestion::steering::Slot, endpoint::NetworkPath};
 
 /// A path is clearly slower than another if its RTT is larger by more than this factor.
 const CONTROL_RTT_RATIO: f64 = 1.25;
@@ -67,20 +68,20 @@ impl Paths {
         self.list.len() == 1
     }
 
-    /// Fills `views`, with what each path can do now.
+    /// The path on which ACKs and the control stream went last.
+    pub(crate) fn control(&self) -> Option<PathId> {
+        self.control
+    }
+
+    /// Fills `views`, with what each path can do now, the peer's clock being `offset` microseconds ahead of ours.
     ///
     /// Only those least doubted carry data. If all are suspect, all hope rests on these.
-    pub(crate) fn views(
-        &self,
-        now: Instant,
-        delays: impl Fn(PathId) -> (Option<Duration>, Option<Duration>),
-        views: &mut Vec<PathView>,
-    ) {
+    pub(crate) fn views(&self, now: Instant, offset: Option<f64>, views: &mut Vec<PathView>) {
         views.clear();
         let best = self.list.iter().map(Path::doubt).min();
         for path in &self.list {
-            let trusted = path.health != PathHealth::Opening && Some(path.doubt()) == best;
-            views.push(path.view(now, &path.reading(), delays(path.id), trusted));
+            let trusted = path.health() != PathHealth::Opening && Some(path.doubt()) == best;
+            views.push(path.view(now, offset, trusted));
         }
     }
 
@@ -90,14 +91,14 @@ impl Paths {
     /// the death of one path takes no other's with it. Only a clearly faster path, heard lately, is preferred.
     pub(crate) fn choose_control(&mut self) -> Option<Slot> {
         if let [only] = &self.list[..]
-            && only.health != PathHealth::Opening
+            && only.health() != PathHealth::Opening
         {
             self.control = Some(only.id);
             return Some(only.slot());
         }
-        let open = || self.list.iter().filter(|path| path.health != PathHealth::Opening);
+        let open = || self.list.iter().filter(|path| path.health() != PathHealth::Opening);
         let newest = open().map(|path| path.last_received).max()?;
-        let rtt = |path: &Path| path.rtts(&path.reading()).0;
+        let rtt = |path: &Path| path.rtt();
         let silence = |path: &Path| path.usual_silence().clamp(CONTROL_SILENCE.0, CONTROL_SILENCE.1);
         let heard = || open().filter(|path| newest.saturating_duration_since(path.last_received) <= silence(path));
         let fastest = heard().filter(|path| !path.peer_distrusts).map(rtt).min();

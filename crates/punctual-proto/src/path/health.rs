@@ -1,0 +1,160 @@
+//! How far a path can be trusted.
+//!
+//! Two alarms watch for its death.
+//!
+//! - *Overdue*: the answer to a packet is later than all but one in a hundred. If later packets have been answered, it is lost, in
+//!   all likelihood, and fragments whose deadline would not survive more waiting are sent again at once; QUIC gives it up a little later.
+//!   If none have, and the path has been quiet besides, that may be the loss of a last packet, or the beginning of the end:
+//!   then the path gets no new data, either, while another is free of doubt. The next acknowledgement clears it.
+//! - *Silence* for about half a round trip more with data in flight makes a path *suspect*: everything in flight on
+//!   it goes elsewhere, and it carries nothing but probes until one of these is answered. Only packets sent after the
+//!   suspicion count as evidence, for an acknowledgement of older ones may have come round by another path from before the
+//!   path died.
+
+use std::time::{Duration, Instant};
+
+use super::model::Model;
+use crate::multipath::PathHealth;
+
+/// An answer is overdue once the path has been quiet for longer than it usually pauses between acknowledgements, and than this.
+const MIN_QUIET: Duration = Duration::from_millis(2);
+/// This many of the usual pauses between acknowledgements are a silence.
+const SILENT_PAUSES: u32 = 3;
+/// Timers and schedulers of real hosts are late by about this much.
+pub(crate) const GRANULARITY: Duration = Duration::from_millis(1);
+/// Bounds on the time between probes of a suspect path.
+const PROBE_INTERVAL: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(200));
+/// After this many unanswered probes they become rarer.
+const EAGER_PROBES: u32 = 50;
+/// The time between those.
+const LAZY_PROBE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How far a path is trusted, and why.
+#[derive(Debug)]
+pub(super) struct Trust {
+    health: PathHealth,
+    /// An answer is overdue.
+    doubtful: bool,
+    /// Packets sent up to here have been judged as to whether their answer is overdue.
+    judged: Option<Instant>,
+    suspect_since: Option<Instant>,
+    next_probe: Option<Instant>,
+    probes: u32,
+    /// When packets were last acknowledged, and the usual time between acknowledgements.
+    heard: Option<Instant>,
+    pause: Duration,
+}
+
+/// A packet whose answer is awaited.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Awaited {
+    pub(crate) sent: Instant,
+    /// How long it was expected to wait on its way.
+    pub(crate) wait: Duration,
+    /// Nothing that left after it has been acknowledged.
+    pub(crate) tail: bool,
+}
+
+impl Trust {
+    pub(super) fn new(health: PathHealth) -> Self {
+        Self {
+            health,
+            doubtful: false,
+            judged: None,
+            suspect_since: None,
+            next_probe: None,
+            probes: 0,
+            heard: None,
+            pause: Duration::ZERO,
+        }
+    }
+
+    pub(super) fn health(&self) -> PathHealth {
+        self.health
+    }
+
+    /// How much is to be said against the path: 0 nothing, 1 an overdue answer, 2 suspicion, 3 that it is not open yet.
+    pub(super) fn doubt(&self) -> u8 {
+        match self.health {
+            PathHealth::Active => u8::from(self.doubtful),
+            PathHealth::Suspect => 2,
+            PathHealth::Opening => 3,
+        }
+    }
+
+    pub(super) fn on_validated(&mut self) {
+        self.health = PathHealth::Active;
+    }
+
+    /// A packet was acknowledged. Whether that clears a suspicion.
+    pub(super) fn on_acked(&mut self, sent: Instant, now: Instant, rtt: Duration) -> bool {
+        if let Some(before) = self.heard.filter(|before| *before != now) {
+            let pause = now.saturating_duration_since(before);
+            self.pause = (self.pause * 7 + pause.min(rtt)) / 8;
+        }
+        self.heard = Some(now);
+        self.doubtful = false;
+        let cleared = self.suspect_since.is_some_and(|since| sent >= since);
+        if cleared {
+            (self.suspect_since, self.next_probe) = (None, None);
+            self.health = PathHealth::Active;
+        }
+        cleared
+    }
+
+    pub(super) fn suspect(&mut self, now: Instant) {
+        self.health = PathHealth::Suspect;
+        self.suspect_since = Some(now);
+        self.doubtful = false;
+        self.probes = 0;
+        self.next_probe = Some(now);
+    }
+
+    /// Packets sent up to here need not be looked at again.
+    pub(super) fn judged(&self) -> Option<Instant> {
+        self.judged
+    }
+
+    /// When the answer to a packet is overdue. If later ones have been answered, that is all there is to it; in the tail,
+    /// of which nothing has been heard, it may be that nothing is to be heard just now.
+    pub(super) fn overdue_at(&self, packet: &Awaited, model: &Model) -> Instant {
+        let quiet = self.pause.max(MIN_QUIET);
+        let answer = packet.sent + packet.wait + model.answer() + GRANULARITY;
+        self.heard.filter(|_| packet.tail).map_or(answer, |heard| answer.max(heard + quiet))
+    }
+
+    /// The answers to packets sent up to `until` are overdue.
+    pub(super) fn on_overdue(&mut self, tail: bool, until: Instant) {
+        // A single hole is a loss like others; when nothing comes at all, the path itself may be lost.
+        self.doubtful |= tail;
+        self.judged = Some(until);
+    }
+
+    /// When the path is silent, this being the oldest unanswered packet of the tail: there has been time enough for the
+    /// answer, and for half a round trip, and some of its usual pauses, nothing else was heard either.
+    pub(super) fn silent_at(&self, oldest: &Awaited, model: &Model, max_ack_delay: Duration) -> Instant {
+        let half = model.base_rtt() / 2;
+        let quiet = half.max(self.pause * SILENT_PAUSES);
+        let answer = oldest.sent + oldest.wait + model.answer() + half + max_ack_delay + GRANULARITY;
+        self.heard.map_or(answer, |heard| answer.max(heard + quiet))
+    }
+
+    /// When the path is to be probed.
+    pub(super) fn next_probe(&self) -> Option<Instant> {
+        self.next_probe.filter(|_| self.health == PathHealth::Suspect)
+    }
+
+    /// Whether a probe is due; it counts as sent.
+    pub(super) fn takes_probe(&mut self, now: Instant, rtt: Duration) -> bool {
+        if self.next_probe().is_none_or(|at| at > now) {
+            return false;
+        }
+        self.probes += 1;
+        let interval = match self.probes > EAGER_PROBES {
+            true => LAZY_PROBE_INTERVAL,
+            false => rtt.clamp(PROBE_INTERVAL.0, PROBE_INTERVAL.1),
+        };
+        self.next_probe = Some(now + interval);
+        true
+    }
+}

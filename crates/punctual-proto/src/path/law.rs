@@ -1,0 +1,108 @@
+//! How a time that is not known before is distributed, as learnt from what it was.
+
+use std::time::Duration;
+
+/// The first bin ends here, and each of the others half an octave further.
+const FIRST: Duration = Duration::from_micros(250);
+/// Up to 2 s; what is longer is in the last bin.
+const BINS: usize = 27;
+/// Samples after which an old one counts for 1/e.
+const MEMORY: f64 = 256.0;
+/// Weights are brought back to this scale before they overflow.
+const LARGE: f64 = 1e12;
+
+/// A distribution of durations in bins whose width grows with them. The past fades.
+#[derive(Debug, Clone)]
+pub(crate) struct Law {
+    weights: [f64; BINS],
+    total: f64,
+    /// What the next sample weighs: as old ones are to fade, new ones weigh more.
+    next: f64,
+    /// Samples so far.
+    count: u64,
+}
+
+impl Default for Law {
+    fn default() -> Self {
+        Self { weights: [0.0; BINS], total: 0.0, next: 1.0, count: 0 }
+    }
+}
+
+impl Law {
+    pub(crate) fn add(&mut self, time: Duration) {
+        self.weights[bin(time)] += self.next;
+        self.total += self.next;
+        self.next *= 1.0 + 1.0 / MEMORY;
+        self.count += 1;
+        if self.next > LARGE {
+            self.weights.iter_mut().for_each(|weight| *weight /= LARGE);
+            self.total /= LARGE;
+            self.next /= LARGE;
+        }
+    }
+
+    /// Samples so far, faded ones included.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// A time that at least this share of the samples does not exceed: the end of a bin. `None` without samples.
+    pub(crate) fn quantile(&self, share: f64) -> Option<Duration> {
+        let wanted = share * self.total;
+        let mut sum = 0.0;
+        let at = self.weights.iter().position(|weight| {
+            sum += weight;
+            *weight > 0.0 && sum >= wanted * (1.0 - 1e-12)
+        });
+        (self.total > 0.0).then(|| end(at.unwrap_or(BINS - 1)))
+    }
+}
+
+/// Where a time belongs.
+fn bin(time: Duration) -> usize {
+    let ratio = time.as_micros() as f64 / FIRST.as_micros() as f64;
+    if ratio <= 1.0 { 0 } else { ((2.0 * ratio.log2()).ceil() as usize).min(BINS - 1) }
+}
+
+/// Where a bin ends.
+fn end(bin: usize) -> Duration {
+    if bin == 0 { Duration::ZERO } else { FIRST.mul_f64(2_f64.powf(bin as f64 / 2.0)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn quantiles_are_right_to_half_an_octave() {
+        let mut law = Law::default();
+        assert_eq!(law.quantile(0.5), None);
+        (0..200_u32).for_each(|i| law.add(MS * (i * 7 % 100)));
+        for (share, millis) in [(0.5, 50.0), (0.9, 90.0), (0.99, 99.0)] {
+            let seconds = law.quantile(share).unwrap().as_secs_f64();
+            assert!((millis..millis * 1.5).contains(&(seconds * 1e3)), "{share}: {seconds}");
+        }
+        assert_eq!(law.count(), 200);
+    }
+
+    #[test]
+    fn what_is_next_to_nothing_is_nothing() {
+        let mut law = Law::default();
+        law.add(Duration::from_micros(200));
+        assert_eq!(law.quantile(1.0), Some(Duration::ZERO));
+        law.add(MS * 60_000);
+        assert!(law.quantile(1.0).unwrap() >= Duration::from_secs(2));
+    }
+
+    #[test]
+    fn the_past_fades() {
+        let mut law = Law::default();
+        (0..10_000).for_each(|_| law.add(MS * 100));
+        (0..1_200).for_each(|_| law.add(MS));
+        assert!(law.quantile(0.98).unwrap() < MS * 2);
+        (0..100_000).for_each(|_| law.add(MS * 10));
+        assert!(law.total.is_finite() && law.quantile(0.5).unwrap() >= MS * 10);
+    }
+}

@@ -1,0 +1,458 @@
+//! What a path is like, and how it is driven: each fact about a path has one owner, and it is here.
+//!
+//! ```text
+//!  packets leave ──▶ log ──────────┐
+//!  ARRIVALS ─────▶ floor   ────────┤  how long the empty path is; what exceeds that is the queue
+//!                  service ────────┤  how fast the queue is served
+//!                  backlog ────────┼─▶ model ──▶ controller, path schedulers, last chance, redundancy, admission, statistics
+//!                  overflow, losses┤  what is lost, and which of it by a full queue
+//!                  law     ────────┤  how far forecasts are off
+//!  ACKs ─────────▶ health  ────────┘  whether it can be trusted
+//! ```
+//!
+//! All that concerns the way there is taken from the receiver's times ([`Arrivals`](crate::frame::Arrivals)): what happens to ACKs on the
+//! way back only says when something is known, not what.
+
+mod backlog;
+mod floor;
+pub(crate) mod health;
+mod law;
+mod log;
+mod losses;
+mod model;
+mod overflow;
+pub(crate) mod paths;
+pub(crate) mod sent;
+mod service;
+mod window;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use noq_proto::PathStatus;
+
+use self::{
+    health::{Awaited, Trust},
+    model::Model,
+    sent::SentBytes,
+};
+pub(crate) use self::{losses::Beta, model::Reported};
+pub use self::{losses::Losses, model::Report};
+use crate::{
+    congestion::{
+        Driver, PathState,
+        pacing::Pacer,
+        steering::{Panel, PathReading, Slot},
+    },
+    endpoint::NetworkPath,
+    event::PathEvent,
+    multipath::{PathHealth, PathId, PathView},
+    rate::Rate,
+    receive::feedback::Feedback,
+    send::{
+        recovery::{InFlight, Packet},
+        store::Store,
+    },
+};
+
+/// A controller of QUIC's that gives no pace: up to this much faster than window / RTT, so that the window and not the pacer is the
+/// limit (RFC 9002, 7.7).
+const PACING_GAIN: f64 = 1.25;
+/// Packets QUIC never reports on again are given up after this many round trips, and no sooner than after a second.
+const FORGOTTEN_RTTS: u32 = 8;
+/// How much longer than another the control path may have been silent: bounds; in between, what is usual on it.
+const CONTROL_SILENCE: (Duration, Duration) = (Duration::from_millis(3), Duration::from_millis(50));
+/// How long a generation of observed silences lasts.
+const SILENCE_MEMORY: Duration = Duration::from_secs(1);
+
+/// A path of a session.
+#[derive(Debug)]
+pub(crate) struct Path {
+    pub(crate) id: PathId,
+    /// QUIC's name for it.
+    pub(crate) quic: noq_proto::PathId,
+    panel: Arc<Panel>,
+    pub(crate) network: NetworkPath,
+    trust: Trust,
+    pub(crate) in_flight: InFlight,
+    pub(crate) suspected: u64,
+    /// Payload bytes that left on it.
+    pub(crate) sent: SentBytes,
+    /// Cost of a byte, in the application's own unit.
+    pub(crate) cost: f64,
+    /// What QUIC and the peer were told of the path.
+    status: PathStatus,
+    /// The peer has said that it would rather not have the path used.
+    pub(crate) peer_distrusts: bool,
+    /// When a datagram last came from it.
+    last_received: Instant,
+    /// The longest silence between two datagrams lately, in two generations, and when this one began.
+    longest_silence: (Duration, Duration),
+    silences_since: Instant,
+    model: Model,
+    /// Ours, or if none, QUIC's own drives the path.
+    driver: Option<Box<dyn Driver>>,
+    pacer: Pacer,
+    /// What the path is taken to carry.
+    rate: Rate,
+    /// Stamps of the path's datagrams rise, so that each names one.
+    last_stamp: u64,
+    /// What is to be reported of the peer's datagrams.
+    pub(crate) feedback: Feedback,
+}
+
+impl Path {
+    /// A path that is being opened.
+    pub(crate) fn new(
+        id: PathId,
+        quic: noq_proto::PathId,
+        panel: Arc<Panel>,
+        driver: Option<Box<dyn Driver>>,
+        network: NetworkPath,
+        epoch: Instant,
+        now: Instant,
+        initial_rtt: Duration,
+    ) -> Self {
+        let window = panel.reading().window;
+        let mut path = Self {
+            id,
+            quic,
+            panel,
+            network,
+            trust: Trust::new(PathHealth::Opening),
+            in_flight: InFlight::default(),
+            suspected: 0,
+            sent: SentBytes::default(),
+            cost: 0.0,
+            status: PathStatus::Available,
+            peer_distrusts: false,
+            last_received: now,
+            longest_silence: (Duration::ZERO, Duration::ZERO),
+            silences_since: now,
+            model: Model::new(now, epoch, initial_rtt),
+            driver,
+            pacer: Pacer::new(now, window),
+            rate: Rate::LEAST,
+            last_stamp: 0,
+            feedback: Feedback::default(),
+        };
+        path.follow(now);
+        path
+    }
+
+    /// Names its controller.
+    pub(crate) fn slot(&self) -> Slot {
+        self.panel.slot
+    }
+
+    /// What QUIC says of it.
+    pub(crate) fn reading(&self) -> PathReading {
+        self.panel.reading()
+    }
+
+    /// What a controller of ours is shown.
+    fn state(&self, reading: &PathReading) -> PathState {
+        PathState {
+            base: self.model.base_rtt(),
+            rtt: self.model.rtt(),
+            jitter: self.model.jitter(),
+            in_flight: reading.in_flight,
+            mtu: reading.mtu,
+        }
+    }
+
+    /// Tells its controller whether the path could have carried more than there was to send, and whether its window stood in the way.
+    pub(crate) fn set_limited(&mut self, app_limited: bool, window_limited: bool) {
+        match &mut self.driver {
+            Some(driver) => {
+                if app_limited {
+                    driver.on_dry();
+                }
+            }
+            None => self.panel.set_limited(app_limited, window_limited),
+        }
+    }
+
+    /// How much may be in flight.
+    fn window(&self, reading: &PathReading) -> u64 {
+        self.driver.as_ref().map_or(reading.window, |driver| driver.window(&self.state(reading)))
+    }
+
+    /// The path as schedulers see it. `offset`: the peer's clock minus ours, microseconds. `trusted`: whether it may carry data as
+    /// things stand.
+    pub(crate) fn view(&self, now: Instant, offset: Option<f64>, trusted: bool) -> PathView {
+        let reading = &self.reading();
+        let window = self.window(reading);
+        let room = reading.in_flight + u64::from(reading.mtu) <= window;
+        let paced_until = self.pacer.ready_at(now);
+        let backlog = self.backlog(now);
+        let min_rtt = self.model.base_rtt();
+        let least = offset.and_then(|offset| self.model.one_way_delay(offset)).unwrap_or(min_rtt / 2);
+        PathView {
+            id: self.id,
+            health: if self.is_doubted() { PathHealth::Suspect } else { self.trust.health() },
+            ready: trusted && room && paced_until.is_none(),
+            ready_at: paced_until.filter(|_| trusted && room),
+            rate: self.rate.bytes_per_second().max(1.0),
+            rtt: self.model.rtt(),
+            min_rtt,
+            rtt_var: self.model.rtt_var(),
+            one_way_delay: least + backlog,
+            min_one_way_delay: least,
+            backlog,
+            spread: self.model.spread(),
+            answer: self.model.answer(),
+            loss: self.in_flight.losses().observed_rate(),
+            loss_burst: self.in_flight.losses().observed_burst(),
+            window,
+            in_flight: reading.in_flight,
+            cost: self.cost,
+        }
+    }
+
+    fn backlog(&self, now: Instant) -> Duration {
+        let known = self.driver.as_ref().and_then(|driver| driver.backlog(now));
+        known.unwrap_or_else(|| self.model.backlog(now))
+    }
+
+    /// Until when pacing holds the next packet back, if it does.
+    pub(crate) fn paced_until(&self, now: Instant) -> Option<Instant> {
+        self.pacer.ready_at(now)
+    }
+
+    pub(crate) fn health(&self) -> PathHealth {
+        self.trust.health()
+    }
+
+    /// Smoothed round trip.
+    pub(crate) fn rtt(&self) -> Duration {
+        self.model.rtt()
+    }
+
+    /// The round trip when nothing of ours waits.
+    pub(crate) fn base_rtt(&self) -> Duration {
+        self.model.base_rtt()
+    }
+
+    /// The stamp of a datagram that leaves at `micros` of the session's clock: a microsecond later than that, if that was used before.
+    pub(crate) fn stamp(&mut self, micros: u64) -> u64 {
+        self.last_stamp = micros.max(self.last_stamp + 1);
+        self.last_stamp
+    }
+
+    /// A packet left on the path.
+    pub(crate) fn on_sent(&mut self, pn: u64, bytes: u16, at: Instant, probe: bool) {
+        self.pacer.on_sent(at, u64::from(bytes));
+        let wait = self.model.on_sent(pn, bytes, at, self.rate);
+        if let Some(driver) = &mut self.driver {
+            driver.on_sent(at, bytes.into(), self.panel.reading().in_flight);
+        }
+        // The loss of an MTU probe says nothing of the path, and QUIC does not report it.
+        if !probe {
+            self.in_flight.on_sent(pn, at, bytes, wait);
+        }
+    }
+
+    /// That packet carried a datagram with a stamp.
+    pub(crate) fn on_stamped(&mut self, pn: u64, stamp: u32) {
+        self.model.on_stamped(pn, stamp);
+    }
+
+    /// A packet was acknowledged. Returns [`PathEvent::Recovered`] if that clears a suspicion.
+    pub(crate) fn on_acked(&mut self, pn: u64, sent: Instant, now: Instant, store: &mut Store) -> Option<PathEvent> {
+        self.in_flight.on_acked(pn, sent, now, store)?;
+        self.model.on_acked(pn, sent, now);
+        self.trust.on_acked(sent, now, self.model.rtt()).then_some(PathEvent::Recovered)
+    }
+
+    /// QUIC gave a packet up.
+    pub(crate) fn on_lost(&mut self, pn: u64, now: Instant, store: &mut Store) {
+        let (queue, congestion) = self.model.on_lost(pn);
+        if let (Some(driver), Some(packet)) = (&mut self.driver, self.in_flight.get(pn)) {
+            driver.on_lost(now, packet.bytes.into(), queue);
+        }
+        self.in_flight.on_lost(pn, congestion, self.id, now, store);
+    }
+
+    /// All that is to be said of packets at this moment has been said: goes as fast as the controller says from now on.
+    pub(crate) fn follow(&mut self, now: Instant) {
+        if std::env::var_os("PT2").is_some() { let r=self.reading(); eprintln!("FOLLOW {:?} infl {} win {} paced {:?} backlog {:?} doubt {} rate {:?}", now, r.in_flight, self.window(&r), self.pacer.ready_at(now).map(|a| a-now), self.model.backlog(now), self.doubt(), self.rate); }
+        self.model.end_acks(now);
+        let reading = self.reading();
+        let state = self.state(&reading);
+        match &self.driver {
+            Some(driver) => {
+                self.rate = driver.rate(now, &state).max(Rate::LEAST);
+                self.pacer.set(now, driver.pace(now, &state), reading.mtu, driver.burst(&state));
+            }
+            None => {
+                let by_window = Rate::of(reading.window, state.rtt);
+                self.rate = reading.bandwidth.map_or(by_window, Rate::from_bytes_per_second).max(Rate::LEAST);
+                let pace = reading.pacing_rate.map(|rate| Rate::from_bytes_per_second(rate as f64));
+                self.pacer.set(now, pace.unwrap_or(by_window * PACING_GAIN), reading.mtu, None);
+            }
+        }
+    }
+
+    /// The peer reports when datagrams of ours came.
+    pub(crate) fn on_report(&mut self, now: Instant, list: &[Reported]) {
+        let Some(report) = self.model.on_report(now, list, self.rate) else { return };
+        let state = self.state(&self.reading());
+        if let Some(driver) = &mut self.driver
+            && let Some(longer) = driver.on_report(&report, &state)
+        {
+            self.model.raise_floor(longer, now);
+        }
+        self.follow(now);
+        self.model.correct(self.rate);
+    }
+
+    /// A path that was being opened is ready for data.
+    pub(crate) fn on_validated(&mut self, now: Instant, rtt: Option<Duration>) {
+        self.trust.on_validated();
+        if let Some(rtt) = rtt {
+            self.model.set_initial_rtt(rtt);
+        }
+        self.follow(now);
+    }
+
+    /// The peer's end of the path has moved: it is to be trusted again on evidence only, and nothing will be heard of the
+    /// packets that are in flight. Returns what to tell the application.
+    pub(crate) fn on_moved(
+        &mut self,
+        now: Instant,
+        panel: Arc<Panel>,
+        driver: Option<Box<dyn Driver>>,
+        store: &mut Store,
+    ) -> PathEvent {
+        self.panel = panel;
+        self.driver = driver;
+        self.suspect(now, store);
+        self.in_flight.give_up(true, self.id, now, store);
+        self.in_flight = InFlight::default();
+        self.model.clear(now);
+        self.follow(now);
+        PathEvent::Suspected { silent: now.saturating_duration_since(self.last_received) }
+    }
+
+    /// A datagram came from it.
+    pub(crate) fn on_received(&mut self, now: Instant) {
+        if now == self.last_received {
+            // As all but the first of what comes together.
+            return;
+        }
+        if now.saturating_duration_since(self.silences_since) > SILENCE_MEMORY {
+            self.longest_silence = (Duration::ZERO, self.longest_silence.0);
+            self.silences_since = now;
+        }
+        let silence = now.saturating_duration_since(self.last_received);
+        // A real outage is not something to get used to.
+        if silence <= CONTROL_SILENCE.1 {
+            self.longest_silence.0 = self.longest_silence.0.max(silence);
+        }
+        self.last_received = now;
+    }
+
+    /// A silence that means nothing yet: a little more than the longest lately.
+    fn usual_silence(&self) -> Duration {
+        self.longest_silence.0.max(self.longest_silence.1).mul_f64(1.25)
+    }
+
+    /// Whether QUIC may send data on it as things stand.
+    pub(crate) fn is_available(&self) -> bool {
+        self.status == PathStatus::Available
+    }
+
+    fn doubt(&self) -> u8 {
+        self.trust.doubt()
+    }
+
+    /// Whether new data should rather go elsewhere.
+    pub(crate) fn is_doubted(&self) -> bool {
+        self.trust.doubt() > 0
+    }
+
+    /// When [`on_timeout`](Self::on_timeout) is due.
+    pub(crate) fn next_timeout(&self, max_ack_delay: Duration) -> Option<Instant> {
+        match self.trust.health() {
+            PathHealth::Opening => None,
+            PathHealth::Active => {
+                let oldest = self.in_flight.oldest_of_tail();
+                let silence = oldest.map(|packet| self.trust.silent_at(&packet, &self.model, max_ack_delay));
+                let next = self.in_flight.first_after(self.trust.judged());
+                let overdue = next.map(|packet| self.trust.overdue_at(&packet, &self.model));
+                [silence, overdue].into_iter().flatten().min()
+            }
+            PathHealth::Suspect => self.trust.next_probe(),
+        }
+    }
+
+    /// Looks after the path's trustworthiness.
+    pub(crate) fn on_timeout(&mut self, now: Instant, max_ack_delay: Duration, store: &mut Store) -> Alarm {
+        match self.trust.health() {
+            PathHealth::Active => self.watch(now, max_ack_delay, store),
+            PathHealth::Suspect if self.trust.takes_probe(now, self.model.rtt()) => Alarm::Probe,
+            PathHealth::Opening | PathHealth::Suspect => Alarm::None,
+        }
+    }
+
+    fn watch(&mut self, now: Instant, max_ack_delay: Duration, store: &mut Store) -> Alarm {
+        let silent = |oldest: &Awaited| now >= self.trust.silent_at(oldest, &self.model, max_ack_delay);
+        if let Some(oldest) = self.in_flight.oldest_of_tail().filter(silent) {
+            self.suspect(now, store);
+            return Alarm::Suspected(PathEvent::Suspected { silent: now - oldest.sent });
+        }
+        let overdue = |packet: &Awaited| now >= self.trust.overdue_at(packet, &self.model);
+        if let Some(packet) = self.in_flight.first_after(self.trust.judged()).filter(overdue) {
+            let due_by = now + self.model.rtt() * if packet.tail { 2 } else { 1 };
+            self.in_flight.give_up_urgent(packet.sent, due_by, self.id, now, store);
+            self.trust.on_overdue(packet.tail, packet.sent);
+        }
+        Alarm::None
+    }
+
+    fn suspect(&mut self, now: Instant, store: &mut Store) {
+        if std::env::var_os("PT").is_some() { eprintln!("SUSPECT {:?} answer {:?} base {:?} rtt {:?} infl {} oldest {:?}", now, self.model.answer(), self.model.base_rtt(), self.model.rtt(), self.panel.reading().in_flight, self.in_flight.oldest_of_tail()); }
+        self.trust.suspect(now);
+        self.suspected += 1;
+        self.in_flight.give_up(false, self.id, now, store);
+    }
+
+    /// Gives up the packets that QUIC has forgotten, and returns them.
+    pub(crate) fn expire(&mut self, now: Instant, store: &mut Store) -> Vec<(u64, Packet)> {
+        // On a suspect path everything has been given up already, and late answers are welcome.
+        if self.trust.health() != PathHealth::Active {
+            return Vec::new();
+        }
+        let age = (self.model.rtt() * FORGOTTEN_RTTS).max(Duration::from_secs(1));
+        self.in_flight.expire(age, self.id, now, store)
+    }
+
+    /// When a datagram should leave to carry a report.
+    pub(crate) fn report_due(&self) -> Option<Instant> {
+        self.feedback.due(self.model.rtt())
+    }
+
+    /// Its number on the wire.
+    pub(crate) fn number(&self) -> u64 {
+        path_number(self.quic)
+    }
+}
+
+/// What a timeout of a path calls for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Alarm {
+    /// Nothing.
+    None,
+    /// The path has become suspect.
+    Suspected(PathEvent),
+    /// It should be probed.
+    Probe,
+}
+
+/// The number of a path, as it goes on the wire. noq shows it only as text.
+pub(crate) fn path_number(id: noq_proto::PathId) -> u64 {
+    id.to_string().parse().unwrap_or(u64::MAX)
+}

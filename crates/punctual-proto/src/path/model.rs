@@ -1,0 +1,318 @@
+//! What a path is like: the one owner of it, fed by what leaves, by the receiver's reports of what came, and by QUIC's ACKs.
+
+use std::time::{Duration, Instant};
+
+use super::{
+    backlog::Backlog,
+    floor::{Delay, Floor},
+    law::Law,
+    log::{Fate, Sent, SentLog},
+    overflow::Overflow,
+    service::{Arrived, Found, Service},
+    window::Least,
+};
+use crate::rate::Rate;
+
+/// How long the shortest way back is believed, or up to twice as long. Nothing but timers hangs on it.
+const WAY_BACK_MEMORY: Duration = Duration::from_millis(500);
+/// The pace of a queue is that of the last so much of service, and of a round trip at least.
+const SERVICE_MEMORY: Duration = Duration::from_millis(50);
+/// Packets are remembered for this long, and four round trips: their neighbours' fates may be asked for.
+const LOG_MEMORY: Duration = Duration::from_millis(100);
+/// A delay that differs this much from the floor is no delay: a clock has jumped, or one of the hosts has slept.
+const JUMP: Delay = 20_000_000;
+/// The share of packets that arrive no later than the forecast and [`spread`](Model::spread).
+const SPREAD: f64 = 0.95;
+/// The share of answers that come within [`answer`](Model::answer).
+const ANSWERED: f64 = 0.99;
+/// With fewer answers than this, more than they have shown must be expected.
+const FEW: u64 = 16;
+
+/// A packet's arrival, as the receiver reports it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reported {
+    pub(crate) stamp: u32,
+    /// On the receiver's clock, microseconds.
+    pub(crate) at: u64,
+    pub(crate) ce: bool,
+}
+
+/// What a report says, for the controller.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Report {
+    /// When it came.
+    pub now: Instant,
+    /// Packets it tells of.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How many of them bore an ECN mark.
+    pub marked: u64,
+    /// When the last of them to arrive had left.
+    pub sent: Instant,
+    /// The earliest and the last arrival, on the receiver's clock, microseconds.
+    pub arrived: (u64, u64),
+    /// The shortest queue that any of them found.
+    pub queue: Duration,
+    /// The pace at which the queue is served, if lately there was one.
+    pub service: Option<Rate>,
+    /// Whether that was so in this report.
+    pub served: bool,
+    /// The floor of the delay has risen.
+    pub longer: bool,
+}
+
+/// What a path is like.
+#[derive(Debug)]
+pub(crate) struct Model {
+    /// Session's clock: what stamps count from.
+    epoch: Instant,
+    log: SentLog,
+    /// By how many microseconds the last report's packets were off their forecast at least, and the last of them to arrive.
+    error: Option<(i64, u64)>,
+    floor: Floor,
+    service: Service,
+    backlog: Backlog,
+    overflow: Overflow,
+    /// Arrivals later than forecast.
+    lateness: Law,
+    /// Answers later than forecast.
+    delays: Law,
+    /// The round trip but for the queue on the way there.
+    base: Least<Duration>,
+    initial_rtt: Duration,
+    /// Smoothed round trip, and its mean deviation.
+    rtt: Option<(Duration, Duration)>,
+    /// When packets were last acknowledged, the least of their round trips, and the packet it is of.
+    answer: Option<(Instant, Duration, u64)>,
+}
+
+impl Model {
+    pub(crate) fn new(now: Instant, epoch: Instant, initial_rtt: Duration) -> Self {
+        Self {
+            epoch,
+            log: SentLog::default(),
+            error: None,
+            floor: Floor::default(),
+            service: Service::default(),
+            backlog: Backlog::new(now),
+            overflow: Overflow::default(),
+            lateness: Law::default(),
+            delays: Law::default(),
+            base: Least::over(WAY_BACK_MEMORY),
+            initial_rtt,
+            rtt: None,
+            answer: None,
+        }
+    }
+
+    /// A packet leaves, on a path that carries `rate`. Returns how long it is expected to wait.
+    pub(crate) fn on_sent(&mut self, pn: u64, bytes: u16, at: Instant, rate: Rate) -> Duration {
+        let (wait, rested) = self.backlog.on_sent(at, bytes, rate);
+        // Before anything is known of the path's rate, only an answer tells that nothing waits.
+        let clean = rested && (self.service.rate().is_some() || self.log.is_settled());
+        self.log.push(Sent::new(pn, at, bytes, wait, clean));
+        wait
+    }
+
+    /// That packet had a stamp.
+    pub(crate) fn on_stamped(&mut self, pn: u64, stamp: u32) {
+        self.log.set_stamp(pn, stamp);
+    }
+
+    /// The receiver reports arrivals, in their order. `rate` is what the path is taken to carry; what follows from the report for that is
+    /// to be told by [`correct`](Self::correct).
+    pub(crate) fn on_report(&mut self, now: Instant, list: &[Reported], rate: Rate) -> Option<Report> {
+        let memory = SERVICE_MEMORY.max(self.base_rtt());
+        let mut report: Option<Report> = None;
+        // The least error of the forecast: what jitter adds to most packets, it does not add to all.
+        let mut error: Option<(i64, u64)> = None;
+        for reported in list {
+            let Some(place) = self.log.find(reported.stamp) else { continue };
+            let Some(&sent) = self.log.get(place) else { continue };
+            let delay = reported.at as i64 - self.micros(sent.at);
+            if self.floor.of(sent.bytes).is_some_and(|floor| (delay - floor).abs() > JUMP) {
+                self.floor.clear();
+                self.service.clear();
+            }
+            let left = self.micros(sent.at);
+            let empty = left + self.floor.of(sent.bytes).unwrap_or(delay);
+            let arrived = Arrived { at: reported.at as i64, empty, bytes: sent.bytes };
+            let found = self.service.on_arrival(arrived, self.floor.jitter(), memory);
+            // The forecast may be wrong; but a link that was idle had no queue.
+            let clean = sent.clean && found == Found::Idle;
+            let (queue, longer) = self.floor.add(sent.bytes, delay, clean, now);
+            if longer {
+                // The round trip has become as much longer.
+                let before = Duration::from_micros((arrived.at - empty).max(0).cast_unsigned());
+                self.lengthen(before.saturating_sub(queue), now);
+            }
+            let served = found == Found::Queue;
+            self.lateness.add(queue.saturating_sub(sent.wait));
+            self.overflow.on_arrived(queue, now);
+            if let Some(sent) = self.log.get_mut(place) {
+                sent.fate = Fate::Arrived(queue);
+            }
+            if let Some(rtt) = sent.answered {
+                self.note_way_back(rtt.saturating_sub(queue), now);
+            }
+            let off = queue.as_micros() as i64 - sent.wait.as_micros() as i64;
+            // What was in the queue tells its length; of the others only the least delayed.
+            let least = error.map_or(off, |(least, _): (i64, u64)| least.min(off));
+            error = Some((if served { off } else { least }, place));
+            let report = report.get_or_insert(Report {
+                now,
+                packets: 0,
+                bytes: 0,
+                marked: 0,
+                sent: sent.at,
+                arrived: (reported.at, reported.at),
+                queue,
+                service: None,
+                served: false,
+                longer: false,
+            });
+            report.packets += 1;
+            report.bytes += u64::from(sent.bytes);
+            report.marked += u64::from(reported.ce);
+            report.sent = report.sent.max(sent.at);
+            report.arrived = (report.arrived.0.min(reported.at), report.arrived.1.max(reported.at));
+            report.queue = report.queue.min(queue);
+            report.served |= served;
+            report.longer |= longer;
+        }
+        self.error = error;
+        report.map(|report| Report { service: self.service.rate(), ..report })
+    }
+
+    /// The last packet to arrive was off its forecast, and those behind it are, too. `rate` is what the path is taken to carry now.
+    pub(crate) fn correct(&mut self, rate: Rate) {
+        let Some((off, last)) = self.error.take() else { return };
+        let Some(&sent) = self.log.get(last) else { return };
+        let wait = (sent.wait.as_micros() as i64 + off).max(0).cast_unsigned();
+        let left = sent.at + Duration::from_micros(wait) + rate.time_for(sent.bytes.into());
+        self.backlog.replay(left, self.log.behind(last), rate);
+    }
+
+    /// QUIC has an acknowledgement. Of packets acknowledged together only the latest tells how long its answer took; the others may have
+    /// been answered before, in an ACK that was lost.
+    pub(crate) fn on_acked(&mut self, pn: u64, sent: Instant, now: Instant) {
+        let rtt = now.saturating_duration_since(sent);
+        match &mut self.answer {
+            Some((at, least, of)) if *at == now => {
+                if rtt < *least {
+                    (*least, *of) = (rtt, pn);
+                }
+            }
+            answer => *answer = Some((now, rtt, pn)),
+        }
+    }
+
+    /// All that was acknowledged at this moment has been told.
+    pub(crate) fn end_acks(&mut self, now: Instant) {
+        let Some((_, rtt, pn)) = self.answer.filter(|(at, ..)| *at == now) else { return };
+        let place = self.log.by_number(pn);
+        match place.and_then(|place| self.log.get_mut(place)) {
+            // Who reports nothing cannot tell a queue from the way back.
+            None => self.note_way_back(rtt, now),
+            Some(sent) => match sent.fate {
+                Fate::Arrived(queue) => self.note_way_back(rtt.saturating_sub(queue), now),
+                Fate::Open | Fate::Lost => sent.answered = Some(rtt),
+            },
+        }
+        self.rtt = Some(match self.rtt {
+            None => (rtt, rtt / 2),
+            Some((smoothed, var)) => ((smoothed * 7 + rtt) / 8, (var * 3 + smoothed.abs_diff(rtt)) / 4),
+        });
+        let keep = LOG_MEMORY + self.rtt() * 4;
+        if let Some(since) = now.checked_sub(keep) {
+            self.log.forget(since);
+        }
+    }
+
+    /// An answer took so long, but for the queue on the way there.
+    fn note_way_back(&mut self, empty: Duration, now: Instant) {
+        self.base.add(empty, now);
+        self.delays.add(empty.saturating_sub(self.base_rtt()));
+    }
+
+    /// QUIC gave a packet up. Returns the queue that its neighbours found, and whether it was lost to congestion, as far as one can tell.
+    pub(crate) fn on_lost(&mut self, pn: u64) -> (Duration, bool) {
+        let Some(place) = self.log.by_number(pn) else { return (Duration::ZERO, false) };
+        let queue = self.log.queue_beside(place).unwrap_or_default();
+        match self.log.get_mut(place) {
+            Some(sent) if sent.fate == Fate::Open => sent.fate = Fate::Lost,
+            _ => return (queue, false),
+        }
+        (queue, self.overflow.on_lost(queue))
+    }
+
+    /// Until an ACK has measured it.
+    pub(crate) fn set_initial_rtt(&mut self, rtt: Duration) {
+        self.initial_rtt = rtt;
+    }
+
+    /// The controller has found out that the path has become so much longer.
+    pub(crate) fn raise_floor(&mut self, by: Duration, now: Instant) {
+        self.floor.raise(by.as_micros() as i64, now);
+        self.lengthen(by, now);
+    }
+
+    fn lengthen(&mut self, by: Duration, now: Instant) {
+        if let Some(base) = self.base.get() {
+            self.base.set(base + by, now);
+        }
+    }
+
+    /// The path is another: nothing that was seen of it counts.
+    pub(crate) fn clear(&mut self, now: Instant) {
+        *self = Self::new(now, self.epoch, self.rtt());
+    }
+
+    fn micros(&self, at: Instant) -> i64 {
+        at.saturating_duration_since(self.epoch).as_micros() as i64
+    }
+
+    /// How long a packet that leaves now waits at the narrowest link.
+    pub(crate) fn backlog(&self, now: Instant) -> Duration {
+        self.backlog.wait(now)
+    }
+
+    /// The shortest delay to the peer, as the difference of the clocks is `offset` microseconds.
+    pub(crate) fn one_way_delay(&self, offset: f64) -> Option<Duration> {
+        let delay = self.floor.of(u16::MAX)? as f64 - offset;
+        Some(Duration::from_micros(delay.max(0.0) as u64).min(self.base_rtt()))
+    }
+
+    /// The round trip when nothing of ours waits.
+    pub(crate) fn base_rtt(&self) -> Duration {
+        self.base.get().unwrap_or(self.initial_rtt)
+    }
+
+    /// Smoothed round trip.
+    pub(crate) fn rtt(&self) -> Duration {
+        self.rtt.map_or(self.initial_rtt, |(rtt, _)| rtt)
+    }
+
+    /// Its mean deviation.
+    pub(crate) fn rtt_var(&self) -> Duration {
+        self.rtt.map_or(self.initial_rtt / 2, |(_, var)| var)
+    }
+
+    /// How much later than forecast packets arrive: all but one in twenty no later than that.
+    pub(crate) fn spread(&self) -> Duration {
+        self.lateness.quantile(SPREAD).unwrap_or_default()
+    }
+
+    /// How long the answer to a packet takes that does not wait: all but one in a hundred come sooner.
+    pub(crate) fn answer(&self) -> Duration {
+        let seen = self.delays.quantile(ANSWERED).unwrap_or_default();
+        let guess = if self.delays.count() < FEW { self.base_rtt() / 4 } else { Duration::ZERO };
+        self.base_rtt() + seen.max(guess)
+    }
+
+    /// What clean packets vary by.
+    pub(crate) fn jitter(&self) -> Duration {
+        self.floor.jitter()
+    }
+}

@@ -1,0 +1,210 @@
+//! How fast the narrowest link serves us, by what comes out of its queue.
+
+use std::time::Duration;
+
+use crate::rate::Rate;
+
+/// So many gaps between arrivals tell a rate. Packets that arrive at one moment, as a receiver reads them or a radio link hands
+/// them on, make one gap.
+const LEAST_GAPS: f64 = 3.0;
+/// A gap of this many times what a packet takes is one in which the link was idle,
+const IDLE: f64 = 3.0;
+/// if it is no longer than this many times that between the packets as they left.
+const AS_SENT: f64 = 1.1;
+/// Old gaps are remembered over this many at least.
+const MEMORY_GAPS: f64 = 6.0;
+/// A packet that was there at the narrowest link this share of a gap too late still belongs to the queue: clocks have a grain.
+const TOLERANCE: f64 = 0.05;
+
+/// Bytes that came out of a queue, and the time that took; the past fades as service goes on.
+///
+/// A packet was in the queue behind another if, over the empty path, it would have come before that one did. From one such arrival
+/// to the next the narrowest link was busy with what came, so the gap tells its rate, however little is sent in all: a frame's packets tell
+/// as much as a bulk transfer. All times are the receiver's, so nothing on the way back matters.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Service {
+    /// The latest packet to come.
+    last: Option<Arrived>,
+    /// A gap has been counted, and nothing came since that was not in its queue.
+    in_run: bool,
+    bytes: f64,
+    /// Microseconds.
+    time: f64,
+    gaps: f64,
+}
+
+/// A packet's arrival. Times are microseconds; `at` is the receiver's, the others, too, but for the delay of the empty path.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Arrived {
+    pub(crate) at: i64,
+    /// When it would have come over the empty path.
+    pub(crate) empty: i64,
+    pub(crate) bytes: u16,
+}
+
+/// What an arrival says of the narrowest link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// The packet was in a queue behind the one that came before it.
+    Queue,
+    /// The link was idle before: it had no queue, whatever the delay.
+    Idle,
+    /// Neither is certain.
+    Unclear,
+}
+
+impl Service {
+    /// A packet came. What it waits less than `slack` may be jitter. After the empty path it would have come at `empty`. What it waits less than `slack` may be jitter. After
+    /// `memory` of service, or some gaps, an old gap counts for 1/e; and none counts for more than that: a link that stood still goes
+    /// on as before.
+    pub(crate) fn on_arrival(&mut self, arrived: Arrived, slack: Duration, memory: Duration) -> Found {
+        let Arrived { at, empty, bytes } = arrived;
+        let Some(before) = self.last else {
+            self.last = Some(arrived);
+            return Found::Idle;
+        };
+        let gap = at.saturating_sub(before.at).max(0);
+        if at >= before.at {
+            self.last = Some(arrived);
+        }
+        // As far apart as they left, and much further than they would come out of a queue: nothing was in the way of either, even if
+        // both took longer than ever before.
+        let as_sent = gap as f64 <= AS_SENT * empty.saturating_sub(before.empty) as f64;
+        let rested = self.rate().is_some_and(|rate| gap as f64 >= IDLE * rate.time_for(bytes.into()).as_micros() as f64);
+        let there = empty.saturating_add(slack.as_micros() as i64);
+        let behind = there as f64 <= before.at as f64 + TOLERANCE * gap as f64;
+        if !behind || as_sent && rested {
+            self.in_run = false;
+            return if rested { Found::Idle } else { Found::Unclear };
+        }
+        if gap > 0 {
+            let memory = (memory.as_micros() as f64).max(MEMORY_GAPS * self.time / self.gaps.max(1.0));
+            let gap = if self.gaps < 1.0 { gap as f64 } else { (gap as f64).min(memory) };
+            let keep = (-gap / memory.max(1.0)).exp();
+            self.bytes = self.bytes * keep;
+            self.time = self.time * keep + gap;
+            self.gaps = self.gaps * keep + 1.0;
+            self.in_run = true;
+        }
+        if self.in_run {
+            self.bytes += f64::from(bytes);
+        }
+        Found::Queue
+    }
+
+    /// The rate, once there is enough to tell.
+    pub(crate) fn rate(&self) -> Option<Rate> {
+        (self.gaps >= LEAST_GAPS).then(|| Rate::from_bytes_per_second(self.bytes * 1e6 / self.time.max(1.0)))
+    }
+
+    /// How much service is behind that.
+    pub(crate) fn time(&self) -> Duration {
+        Duration::from_micros(self.time as u64)
+    }
+
+    /// Nothing that was seen is to be compared with what comes.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MEMORY: Duration = Duration::from_millis(50);
+    const DELAY: i64 = 20_000;
+
+    /// Packets that leave at these microseconds over a link that takes `each` for one.
+    fn serve(service: &mut Service, sent: impl IntoIterator<Item = i64>, each: i64) -> usize {
+        let mut free = 0;
+        let mut queued = 0;
+        for at in sent {
+            free = free.max(at) + each;
+            let arrived = Arrived { at: free + DELAY, empty: at + each + DELAY, bytes: 1_000 };
+            queued += usize::from(service.on_arrival(arrived, Duration::ZERO, MEMORY) == Found::Queue);
+        }
+        queued
+    }
+
+    fn megabytes(service: &Service) -> Option<f64> {
+        service.rate().map(|rate| (rate.bytes_per_second() / 1e4).round() / 1e2)
+    }
+
+    #[test]
+    fn bursts_tell_the_rate_of_a_path_that_is_hardly_used() {
+        let mut service = Service::default();
+        assert_eq!(serve(&mut service, (0..40).map(|i| 50_000 * (i / 4)), 1_000), 30);
+        assert_eq!(megabytes(&service), Some(1.0));
+    }
+
+    #[test]
+    fn packets_apart_tell_nothing() {
+        let mut service = Service::default();
+        assert_eq!(serve(&mut service, (0..40).map(|i| 1_200 * i), 1_000), 0);
+        assert_eq!(megabytes(&service), None);
+    }
+
+    #[test]
+    fn a_link_that_becomes_slower_is_noticed_within_its_memory() {
+        let mut service = Service::default();
+        serve(&mut service, (0..100).map(|i| 900 * i), 1_000);
+        assert_eq!(megabytes(&service), Some(1.0));
+        serve(&mut service, (0..20).map(|i| 200_000 + 900 * i), 5_000);
+        assert!(megabytes(&service).unwrap() < 0.3, "{:?}", service.rate());
+    }
+
+    #[test]
+    fn what_arrives_together_is_one_gap() {
+        let mut service = Service::default();
+        // Eight packets every 4 ms, all sent long before.
+        for i in 0..64 {
+            let arrived = Arrived { at: 100_000 + i / 8 * 4_000, empty: i, bytes: 1_000 };
+            service.on_arrival(arrived, Duration::ZERO, Duration::from_secs(10));
+        }
+        assert!((service.rate().unwrap().bytes_per_second() - 2e6).abs() < 1e3, "{:?}", service.rate());
+    }
+
+    #[test]
+    fn a_route_that_becomes_longer_is_no_queue() {
+        let mut service = Service::default();
+        let burst = |i: i64| 33_000 * (i / 10);
+        serve(&mut service, (0..100).map(burst), 1_000);
+        // All that comes is 50 ms later than it was.
+        let (mut free, mut queued) = (0, 0);
+        for i in 10..20_i64 {
+            for packet in 0..10 {
+                let sent = i * 33_000 + 1_000_000;
+                free = free.max(sent) + 1_000;
+                let arrived = Arrived { at: free + DELAY + 50_000, empty: sent + 1_000 + DELAY, bytes: 1_000 };
+                let found = service.on_arrival(arrived, Duration::ZERO, MEMORY);
+                queued += usize::from(packet == 0 && i > 10 && found == Found::Queue);
+            }
+        }
+        assert_eq!(queued, 0);
+        assert_eq!(megabytes(&service), Some(1.0));
+    }
+
+    #[test]
+    fn a_stall_counts_little() {
+        let mut service = Service::default();
+        let at = |i: i64| 1_000 * i + if i > 50 { 800_000 } else { 0 };
+        for i in 0..150 {
+            service.on_arrival(Arrived { at: at(i), empty: 0, bytes: 1_000 }, Duration::ZERO, MEMORY);
+        }
+        assert!(megabytes(&service).unwrap() > 0.85, "{:?}", service.rate());
+    }
+
+    #[test]
+    fn jitter_is_no_queue() {
+        let mut service = Service::default();
+        // Two packets each 20 ms, a few milliseconds late each, in order.
+        let queued = (0..100_i64).filter(|i| {
+            let sent = i / 2 * 20_000;
+            let late = (i * 7 % 5) * 1_000;
+            let arrived = Arrived { at: sent + late.max(i % 2 * 4_000), empty: sent, bytes: 1_000 };
+            service.on_arrival(arrived, Duration::from_millis(5), MEMORY) == Found::Queue
+        });
+        assert_eq!(queued.count(), 0);
+    }
+}
