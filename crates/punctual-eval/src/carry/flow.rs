@@ -29,7 +29,7 @@ impl Flow {
         Ok(match &contender.transport {
             Transport::Punctual { .. } => {
                 let session = contender.session(stage.session.clone());
-                Self::Punctual(Box::new(punctual::Pair::add(world, &session, &stage.registry, plan, ledger)?))
+                Self::Punctual(Box::new(punctual::Pair::add(world, &session, stage, plan, ledger)?))
             }
             Transport::Quic { multiplexer, multipath, congestion } => {
                 let mut config = Config::new(seed);

@@ -2,6 +2,7 @@
 
 mod flow;
 mod ledger;
+pub(crate) mod oracle;
 mod punctual;
 mod quic;
 mod stage;

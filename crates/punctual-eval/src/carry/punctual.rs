@@ -13,7 +13,8 @@ use punctual_proto::{
 use punctual_sim::{App, AppContext, ConnectionId, HostClock, HostConfig, HostId, PathHandle, World, tls};
 
 use super::{
-    CarryError,
+    CarryError, Stage,
+    oracle,
     ledger::{Ledger, Scribe, nanos},
 };
 use crate::{
@@ -38,12 +39,12 @@ impl Pair {
     pub(super) fn add(
         world: &mut World,
         spec: &SessionSpec,
-        registry: &Registry,
+        stage: &Stage,
         plan: Plan,
         ledger: &Ledger,
     ) -> Result<Self, CarryError> {
         let origins: [Arc<Mutex<Option<Instant>>>; 2] = Default::default();
-        let mut session = session_config(spec, registry)?;
+        let mut session = session_config(spec, &stage.registry)?;
         let observers = [0, 1].map(|end: usize| {
             let (ledger, origin) = (ledger.clone(), origins[end].clone());
             let factory: punctual_proto::ObserverFactory =
@@ -55,6 +56,9 @@ impl Pair {
         let sink = Sink { ledger: ledger.clone(), origin: server_origin, start: None };
         let server = tls::server_config().session(SessionConfig { observer: Some(receiving), ..session.clone() });
         session.observer = Some(sending);
+        if spec.congestion == oracle::NAME {
+            session.congestion = oracle::congestion(&stage.paths, client_origin.clone());
+        }
         let sender = Sender::new(plan, ledger.clone(), client_origin);
         let client = world.add_host(HostConfig::new().app(sender));
         let server = world.add_host(HostConfig::new().clock(HostClock::ahead(CLOCK_OFFSET)).server(server).app(sink));

@@ -98,8 +98,13 @@ pub trait Driver: Send + fmt::Debug {
         None
     }
 
-    /// What the path carries: the forecast that schedulers go by.
+    /// What the path carries now.
     fn rate(&self, now: Instant, path: &PathState) -> Rate;
+
+    /// What it will carry in the near future, for schedulers to go by.
+    fn forecast(&self, now: Instant, path: &PathState) -> Rate {
+        self.rate(now, path)
+    }
 
     /// How fast packets may leave.
     fn pace(&self, now: Instant, path: &PathState) -> Rate;
@@ -107,6 +112,12 @@ pub trait Driver: Send + fmt::Debug {
     /// How many bytes may leave at once after a pause, if not as many as usual.
     fn burst(&self, path: &PathState) -> Option<u64> {
         let _ = path;
+        None
+    }
+
+    /// Before when nothing may leave, pacing apart.
+    fn ready_at(&self, now: Instant) -> Option<Instant> {
+        let _ = now;
         None
     }
 

@@ -17,6 +17,8 @@ use crate::rate::Rate;
 
 /// How much faster than the path is known to be start-up goes, for what it has shown so far doubles each round.
 const STARTUP_GAIN: f64 = 2.0;
+/// What schedulers may reckon with in start-up, which is to be much faster before long.
+const FORECAST: f64 = 4.0;
 /// How far beyond what is known the pace of a queue is believed in a round: at first, and then the less the more often a queue stood
 /// within [`CAUSE`] rounds of having been believed. Alone on a path it is true at once; beside others, a train of packets
 /// tells what the link does and not what is left of it.
@@ -41,6 +43,8 @@ const ROOM_PACKETS: u64 = 4;
 /// A queue is worth speaking of from this on, or from this many of our packets, and beyond what packets vary by anyway.
 const SHORT: Duration = Duration::from_millis(2);
 const SHORT_PACKETS: u64 = 2;
+/// With more jitter than this, what looks like a queue need not be one.
+const GRAIN: Duration = Duration::from_millis(1);
 /// The window was used if this share of it was.
 const USED: f64 = 0.8;
 /// The most loss that we make up for by sending more.
@@ -112,8 +116,19 @@ impl Steady {
         }
     }
 
-    /// The queue is served at this pace.
-    fn follow(&mut self, service: Rate) {
+    /// A queue longer than this is worth speaking of.
+    fn short(&self, path: &Path) -> Duration {
+        let packets = self.rate.unwrap_or(Rate::LEAST).time_for(SHORT_PACKETS * u64::from(path.mtu));
+        SHORT.max(packets) + path.jitter
+    }
+
+    /// The queue is served at this pace, and was at least this long.
+    fn follow(&mut self, service: Rate, queue: Duration, path: &Path) {
+        // Jitter makes packets come as from a queue, but none that stands.
+        let certain = path.jitter <= GRAIN || queue > self.short(path);
+        if self.rate.is_some_and(|rate| service < rate) && !certain {
+            return;
+        }
         let most = self.began_at.max(self.delivered.unwrap_or_default()) * BELIEF[self.doubt];
         self.rate = Some(if self.began_at == Rate::ZERO { service } else { service.min(most) });
     }
@@ -149,10 +164,10 @@ impl Steady {
         let longer = self.judge_queue(&round, report.now, path);
         self.judge_belief();
         let empty = self.standing.queue() == Queue::Empty;
-        if self.startup && (!empty || !round.dry && !grew && round.served) {
+        let full = round.dry || !empty || round.served && path.jitter <= GRAIN;
+        if self.startup && (!empty || !round.dry && !grew && full) {
             self.startup = false;
         }
-        let full = round.served || round.dry || !empty;
         self.climb = match self.climb {
             _ if full => None,
             None => Some(0),
@@ -181,7 +196,7 @@ impl Steady {
 
     fn judge_queue(&mut self, round: &Round, now: Instant, path: &Path) -> Option<Duration> {
         let rate = self.rate?;
-        let packets = rate.time_for(SHORT_PACKETS * u64::from(path.mtu));
+        let short = self.short(path);
         let room = rate.bytes_in(path.base) as u64 + ROOM_PACKETS * u64::from(path.mtu);
         let before = self.standing.queue();
         if before == Queue::Empty {
@@ -189,7 +204,7 @@ impl Steady {
         }
         let longer = self.standing.end_round(&Seen {
             queue: round.queue.unwrap_or_default(),
-            short: SHORT.max(packets) + path.jitter,
+            short,
             made_room: round.most <= room,
             marked: round.marked > 0,
         });
@@ -238,7 +253,7 @@ impl Driver for Steady {
             contest.on_ack(report.queue, report.bytes);
         }
         if let Some(service) = report.service.filter(|_| report.served) {
-            self.follow(service);
+            self.follow(service, report.queue, path);
         }
         if self.round.began.is_some_and(|began| report.sent < began) {
             return None;
@@ -248,6 +263,11 @@ impl Driver for Steady {
 
     fn rate(&self, _: Instant, path: &Path) -> Rate {
         self.rate.unwrap_or_else(|| self.start(path))
+    }
+
+    fn forecast(&self, now: Instant, path: &Path) -> Rate {
+        // What start-up has shown doubles each round.
+        self.rate(now, path) * if self.startup { FORECAST } else { 1.0 }
     }
 
     fn pace(&self, _: Instant, path: &Path) -> Rate {

@@ -95,8 +95,9 @@ pub(crate) struct Path {
     /// Ours, or if none, QUIC's own drives the path.
     driver: Option<Box<dyn Driver>>,
     pacer: Pacer,
-    /// What the path is taken to carry.
+    /// What the path is taken to carry, and before long.
     rate: Rate,
+    forecast: Rate,
     /// Stamps of the path's datagrams rise, so that each names one.
     last_stamp: u64,
     /// What is to be reported of the peer's datagrams.
@@ -135,6 +136,7 @@ impl Path {
             driver,
             pacer: Pacer::new(now, window),
             rate: Rate::LEAST,
+            forecast: Rate::LEAST,
             last_stamp: 0,
             feedback: Feedback::default(),
         };
@@ -186,7 +188,7 @@ impl Path {
         let reading = &self.reading();
         let window = self.window(reading);
         let room = reading.in_flight + u64::from(reading.mtu) <= window;
-        let paced_until = self.pacer.ready_at(now);
+        let paced_until = self.paced_until(now);
         let backlog = self.backlog(now);
         let min_rtt = self.model.base_rtt();
         let least = offset.and_then(|offset| self.model.one_way_delay(offset)).unwrap_or(min_rtt / 2);
@@ -195,7 +197,7 @@ impl Path {
             health: if self.is_doubted() { PathHealth::Suspect } else { self.trust.health() },
             ready: trusted && room && paced_until.is_none(),
             ready_at: paced_until.filter(|_| trusted && room),
-            rate: self.rate.bytes_per_second().max(1.0),
+            rate: self.forecast.bytes_per_second(),
             rtt: self.model.rtt(),
             min_rtt,
             rtt_var: self.model.rtt_var(),
@@ -219,7 +221,8 @@ impl Path {
 
     /// Until when pacing holds the next packet back, if it does.
     pub(crate) fn paced_until(&self, now: Instant) -> Option<Instant> {
-        self.pacer.ready_at(now)
+        let driven = self.driver.as_ref().and_then(|driver| driver.ready_at(now));
+        self.pacer.ready_at(now).max(driven)
     }
 
     pub(crate) fn health(&self) -> PathHealth {
@@ -285,11 +288,13 @@ impl Path {
         match &self.driver {
             Some(driver) => {
                 self.rate = driver.rate(now, &state).max(Rate::LEAST);
+                self.forecast = driver.forecast(now, &state).max(Rate::LEAST);
                 self.pacer.set(now, driver.pace(now, &state), reading.mtu, driver.burst(&state));
             }
             None => {
                 let by_window = Rate::of(reading.window, state.rtt);
                 self.rate = reading.bandwidth.map_or(by_window, Rate::from_bytes_per_second).max(Rate::LEAST);
+                self.forecast = self.rate;
                 let pace = reading.pacing_rate.map(|rate| Rate::from_bytes_per_second(rate as f64));
                 self.pacer.set(now, pace.unwrap_or(by_window * PACING_GAIN), reading.mtu, None);
             }

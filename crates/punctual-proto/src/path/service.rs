@@ -6,7 +6,7 @@ use crate::rate::Rate;
 
 /// So many gaps between arrivals tell a rate. Packets that arrive at one moment, as a receiver reads them or a radio link hands
 /// them on, make one gap.
-const LEAST_GAPS: f64 = 3.0;
+const LEAST_GAPS: f64 = 2.0;
 /// A gap of this many times what a packet takes is one in which the link was idle,
 const IDLE: f64 = 3.0;
 /// if it is no longer than this many times that between the packets as they left.
