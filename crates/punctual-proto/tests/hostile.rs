@@ -153,7 +153,7 @@ fn impossible_values_are_malformed() {
     flags[at] = 0x04;
     let no_deadline = join(&[&timestamp(1), &Info { deadline: Some(0), ..Info::new(0, 1) }.bytes()]);
     let channel = join(&[&timestamp(1), &Info { place: Some((1 << 32, 0)), ..Info::new(0, 1) }.bytes()]);
-    let echo = join(&[&timestamp(1), &wire::time_echo(1 << 32, 0, 0)]);
+    let echo = join(&[&timestamp(1), &wire::arrival(1 << 32, 0, 0)]);
     let no_data = fragment(0, 0, &[]);
     let cut = [0x13, 0, 0, 5, 1];
     for payload in
@@ -730,10 +730,10 @@ fn absurd_times_harm_nobody() {
             2 => 1 << 31,
             _ => draw() as u32,
         };
-        let echo = wire::time_echo(draw() % 3, draw() as u32, draw() as u32);
+        let echo = wire::arrival(draw() % 3, draw() as u32, draw() as u32);
         // An echo of a time that was, and one that may have been.
         let now = 50_000 + round * 11_000;
-        let likely = wire::time_echo(0, now as u32, draw() as u32);
+        let likely = wire::arrival(0, now as u32, draw() as u32);
         bench.raw().datagram(join(&[&timestamp(stamp), &echo, &likely]));
         bench.world.run(ms(11));
     }

@@ -14,7 +14,7 @@ use common::{
     ms,
     raw::Config,
     server_config,
-    wire::{self, Info, fragment, hello, join, last_fragment, repair, shard, source, sum_of, time_echo, timestamp},
+    wire::{self, Info, fragment, hello, join, last_fragment, repair, shard, source, sum_of, arrival, timestamp},
 };
 use punctual_proto::{BlockId, FragmentArrived, Limits, Observer, ProtocolError, SessionConfig};
 
@@ -113,7 +113,7 @@ fn restored_times_measure_nothing() {
     bench.datagram(&[]);
     bench.lives();
     let (mut symbols, data) = symbols(0, 2);
-    symbols[1] = join(&[&timestamp(1_000_777), &time_echo(0, 1, 900_000_000), &symbols[1][5..]]);
+    symbols[1] = join(&[&timestamp(1_000_777), &arrival(0, 1, 900_000_000), &symbols[1][5..]]);
     bench.raw().datagram(in_group(3, 0, &symbols[0]));
     bench.raw().datagram(one_repair(3, &symbols));
     receives(&mut bench, 0, &data);

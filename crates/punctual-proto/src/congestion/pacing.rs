@@ -28,7 +28,8 @@ pub(crate) struct Pacer {
 impl Pacer {
     /// A bucket that holds `depth` bytes to begin with.
     pub(crate) fn new(now: Instant, depth: u64) -> Self {
-        Self { due: now, depth, pace: Rate::LEAST }
+        let full = Duration::from_secs_f64(LONGEST);
+        Self { due: now.checked_sub(full).unwrap_or(now), depth, pace: Rate::LEAST }
     }
 
     /// Follows the controller. `depth` replaces the usual depth of the bucket.
@@ -87,7 +88,7 @@ mod tests {
             }
         }
         assert!((990_000..=1_000_000 + 4 * 1_200).contains(&sent), "{sent}");
-        assert_eq!(first, Some(3 * 1_200), "3 ms, and a packet may leave while there is anything left");
+        assert_eq!(first, Some(2 * 1_200), "no more than fits into 3 ms");
     }
 
     #[test]
@@ -106,6 +107,7 @@ mod tests {
         let start = Instant::now();
         let mut pacer = Pacer::new(start, 12_000);
         pacer.set(start, Rate::from_bytes_per_second(1e6), 1_200, None);
+        assert!(pacer.ready_at(start).is_none());
         pacer.hold(start + Duration::from_millis(50));
         assert!(pacer.ready_at(start + Duration::from_millis(49)).is_some());
         assert!(pacer.ready_at(start + Duration::from_millis(51)).is_none());

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use bytes::Bytes;
 
 use super::{
-    ControlDecoder, ControlFrame, DatagramFrame, DatagramFrames, DatagramWriter, RepairHead, Settings, SourceHead,
+    Arrival, Arrivals, ControlDecoder, ControlFrame, DatagramFrame, DatagramFrames, DatagramWriter, RepairHead, Settings, SourceHead,
     control, time,
 };
 use crate::{

@@ -150,7 +150,7 @@ mod tests {
         let mut service = Service::default();
         serve(&mut service, (0..100).map(|i| 900 * i), 1_000);
         assert_eq!(megabytes(&service), Some(1.0));
-        serve(&mut service, (0..20).map(|i| 200_000 + 900 * i), 5_000);
+        serve(&mut service, (0..30).map(|i| 200_000 + 900 * i), 5_000);
         assert!(megabytes(&service).unwrap() < 0.3, "{:?}", service.rate());
     }
 

@@ -30,6 +30,8 @@ fn path() -> PathView {
         min_one_way_delay: 10 * MS,
         backlog: Duration::ZERO,
         loss: 0.0,
+        spread: Duration::ZERO,
+        answer: Duration::from_millis(55),
         loss_burst: 1.0,
         window: 20_000,
         in_flight: 0,

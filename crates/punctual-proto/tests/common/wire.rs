@@ -28,9 +28,9 @@ pub(crate) fn timestamp(sent: u32) -> Vec<u8> {
     join(&[&[0x01], &sent.to_be_bytes()])
 }
 
-/// TIME_ECHO.
-pub(crate) fn time_echo(path: u64, echoed: u32, received: u32) -> Vec<u8> {
-    join(&[&[0x02], &varint(path), &echoed.to_be_bytes(), &received.to_be_bytes()])
+/// ARRIVALS, of a single datagram.
+pub(crate) fn arrival(path: u64, stamp: u32, received: u32) -> Vec<u8> {
+    join(&[&[0x02], &varint(path), &stamp.to_be_bytes(), &received.to_be_bytes(), &[0]])
 }
 
 /// BLOCK_INFO.
