@@ -93,7 +93,7 @@ pub struct SessionConfig {
     pub keep_alive: Duration,
     /// A session none of whose paths has carried anything for this long is dead. Default 30 s.
     pub idle_timeout: Duration,
-    /// First congestion window of a path, packets of 1,200 bytes. Default 10 (RFC 9002, 7.2).
+    /// First congestion window of a path, packets of 1,200 bytes. Default 12, which is what RFC 9002 (7.2) allows.
     pub initial_window_packets: u32,
     /// Whether to search for a larger MTU than 1,200 bytes.
     pub mtu_discovery: bool,
@@ -115,7 +115,7 @@ impl Default for SessionConfig {
             max_ack_delay: Duration::from_millis(2),
             keep_alive: Duration::from_secs(5),
             idle_timeout: Duration::from_secs(30),
-            initial_window_packets: 10,
+            initial_window_packets: 12,
             mtu_discovery: true,
             qlog: None,
             observer: None,

@@ -315,7 +315,12 @@ impl PathScheduler for Everywhere {
 
 #[test]
 fn copies_are_told_from_what_they_copy() {
-    let config = SessionConfig { path_scheduler: Arc::new(|| Box::new(Everywhere)), ..SessionConfig::default() };
+    // All of it goes at once: a copy that would have to wait is none.
+    let config = SessionConfig {
+        path_scheduler: Arc::new(|| Box::new(Everywhere)),
+        initial_window_packets: 32,
+        ..SessionConfig::default()
+    };
     let mut pair = Pair::new(config);
     let second = pair.open_second_path();
     pair.world.send(pair.from, block(30_000));

@@ -38,7 +38,7 @@ use self::{
     model::Model,
     sent::SentBytes,
 };
-pub(crate) use self::{losses::Beta, model::Reported};
+pub(crate) use self::model::Reported;
 pub use self::{losses::Losses, model::Report};
 use crate::{
     congestion::{
@@ -98,6 +98,8 @@ pub(crate) struct Path {
     /// What the path is taken to carry, and before long.
     rate: Rate,
     forecast: Rate,
+    /// Bytes without a deadline that left before anything was heard of the path.
+    patient: u64,
     /// Stamps of the path's datagrams rise, so that each names one.
     last_stamp: u64,
     /// What is to be reported of the peer's datagrams.
@@ -137,6 +139,7 @@ impl Path {
             pacer: Pacer::new(now, window),
             rate: Rate::LEAST,
             forecast: Rate::LEAST,
+            patient: 0,
             last_stamp: 0,
             feedback: Feedback::default(),
         };
@@ -263,6 +266,18 @@ impl Path {
         self.model.on_stamped(pn, stamp);
     }
 
+    /// Nothing in that packet has a deadline.
+    pub(crate) fn on_patient(&mut self, pn: u64) {
+        if !self.model.is_known() {
+            self.patient += self.in_flight.get(pn).map_or(0, |packet| u64::from(packet.bytes));
+        }
+    }
+
+    /// How much more than the window may be in flight of what has a deadline: as much as what has none took of the first window.
+    pub(crate) fn lent(&self) -> u64 {
+        if self.model.is_known() { 0 } else { self.patient }
+    }
+
     /// A packet was acknowledged. Returns [`PathEvent::Recovered`] if that clears a suspicion.
     pub(crate) fn on_acked(&mut self, pn: u64, sent: Instant, now: Instant, store: &mut Store) -> Option<PathEvent> {
         self.in_flight.on_acked(pn, sent, now, store)?;
@@ -303,7 +318,7 @@ impl Path {
 
     /// The peer reports when datagrams of ours came.
     pub(crate) fn on_report(&mut self, now: Instant, list: &[Reported]) {
-        let Some(report) = self.model.on_report(now, list, self.rate) else { return };
+        let Some(report) = self.model.on_report(now, list) else { return };
         let state = self.state(&self.reading());
         if let Some(driver) = &mut self.driver
             && let Some(longer) = driver.on_report(&report, &state)

@@ -120,9 +120,9 @@ impl Model {
         self.log.set_stamp(pn, stamp);
     }
 
-    /// The receiver reports arrivals, in their order. `rate` is what the path is taken to carry; what follows from the report for that is
+    /// The receiver reports arrivals, in their order. What follows from the report for what the path is taken to carry is
     /// to be told by [`correct`](Self::correct).
-    pub(crate) fn on_report(&mut self, now: Instant, list: &[Reported], rate: Rate) -> Option<Report> {
+    pub(crate) fn on_report(&mut self, now: Instant, list: &[Reported]) -> Option<Report> {
         let memory = SERVICE_MEMORY.max(self.base_rtt());
         let mut report: Option<Report> = None;
         // The least error of the forecast: what jitter adds to most packets, it does not add to all.
@@ -282,6 +282,11 @@ impl Model {
     pub(crate) fn one_way_delay(&self, offset: f64) -> Option<Duration> {
         let delay = self.floor.of(u16::MAX)? as f64 - offset;
         Some(Duration::from_micros(delay.max(0.0) as u64).min(self.base_rtt()))
+    }
+
+    /// Whether the receiver has reported anything.
+    pub(crate) fn is_known(&self) -> bool {
+        self.floor.of(u16::MAX).is_some()
     }
 
     /// The round trip when nothing of ours waits.

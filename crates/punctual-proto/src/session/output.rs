@@ -29,7 +29,7 @@ use crate::{
         groups::Groups,
         last_chance::Kind,
         live::LiveBlock,
-        packetize::{self, Contents, Preface},
+        packetize::{self, Contents, Piece, Preface},
         recovery,
     },
 };
@@ -263,6 +263,10 @@ impl Session {
                     }
                 }
                 path.on_stamped(pn, datagram.stamp);
+                let in_a_hurry = |piece: &Piece| self.store.get(piece.id).is_none_or(|block| block.due().is_some());
+                if !datagram.contents.iter().any(in_a_hurry) {
+                    path.on_patient(pn);
+                }
                 path.in_flight.set_contents(pn, datagram.contents);
             }
             // QUIC threw it away, for the MTU fell, or it left on a path that is gone.
@@ -407,29 +411,18 @@ impl Session {
         }
     }
 
-    /// A full window may keep a block with a deadline waiting for a round trip. It is lent some more where
-    /// - the window is the first one: what came before has taken it, and the first acknowledgement is still to come;
-    /// - the window is no larger than a first one, and so may well be too small (the path has become longer, say), and the block
-    ///   could make it now but not a round trip later.
+    /// A first window that data without a deadline has taken would keep a block with one waiting for a round trip. It gets as much again.
     ///
-    /// Not otherwise: what a window that has been measured does not hold would only queue.
+    /// Not later: what a window that has been measured does not hold would only queue.
     fn lend_window(&mut self, now: Instant, id: BlockId) -> bool {
-        let Some(due) = self.store.get(id).and_then(|block| block.due()) else { return false };
-        let first_window = u64::from(self.config.initial_window_packets) * BASE_PACKET;
-        let now_or_never = |view: &PathView| {
-            let arrival = now + view.one_way_delay;
-            view.window <= first_window && (arrival..arrival + view.rtt).contains(&due)
-        };
-        let lent = |view: &PathView| {
-            let full = !view.ready && view.ready_at.is_none() && view.health == PathHealth::Active;
-            let room = view.in_flight + BASE_PACKET <= view.window + first_window / 2;
-            full && room && (view.window == first_window || now_or_never(view))
-        };
+        if self.store.get(id).is_none_or(|block| block.due().is_none()) {
+            return false;
+        }
         for view in &mut self.output.views {
-            if lent(view) {
-                let paced = self.paths.get(view.id).and_then(|path| path.paced_until(now));
-                view.ready = paced.is_none();
-                view.ready_at = paced;
+            let full = !view.ready && view.ready_at.is_none() && view.health == PathHealth::Active;
+            let Some(path) = self.paths.get(view.id).filter(|_| full) else { continue };
+            if view.in_flight + BASE_PACKET <= view.window + path.lent() {
+                view.ready = true;
             }
         }
         self.output.views.iter().any(|view| view.ready)
