@@ -68,8 +68,8 @@ pub use error::{BlockError, CloseReason, PathError, ProtocolError, SendError};
 pub use event::{Event, PathEvent};
 pub use multipath::PathId;
 pub use noq_proto::{EcnCodepoint, QlogFactory, QlogFileFactory, rustls};
-pub use rate::Rate;
 pub use observe::{FragmentArrived, FragmentKind, FragmentSent, Observer, ObserverFactory, SentPacket};
+pub use rate::Rate;
 pub use session::Session;
 pub use stats::{PathStats, SessionStats};
 

@@ -14,7 +14,7 @@ use common::{
     ms,
     raw::Config,
     server_config,
-    wire::{self, Info, fragment, hello, join, last_fragment, repair, shard, source, sum_of, arrival, timestamp},
+    wire::{self, Info, arrival, fragment, hello, join, last_fragment, repair, shard, source, sum_of, timestamp},
 };
 use punctual_proto::{BlockId, FragmentArrived, Limits, Observer, ProtocolError, SessionConfig};
 

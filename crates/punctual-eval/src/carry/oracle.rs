@@ -58,7 +58,14 @@ impl Oracle {
             mtu: u32::MAX,
             ..LinkSpec::default()
         };
-        Self { origin, rate: spec.rate, overhead: spec.overhead, link: Link::new(bare, 0), free: Duration::ZERO, mended: None }
+        Self {
+            origin,
+            rate: spec.rate,
+            overhead: spec.overhead,
+            link: Link::new(bare, 0),
+            free: Duration::ZERO,
+            mended: None,
+        }
     }
 
     /// Time since the run began; `None` before.

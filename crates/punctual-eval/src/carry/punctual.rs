@@ -14,8 +14,8 @@ use punctual_sim::{App, AppContext, ConnectionId, HostClock, HostConfig, HostId,
 
 use super::{
     CarryError, Stage,
-    oracle,
     ledger::{Ledger, Scribe, nanos},
+    oracle,
 };
 use crate::{
     experiment::SessionSpec,

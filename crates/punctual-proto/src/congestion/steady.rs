@@ -174,7 +174,27 @@ impl Steady {
             Some(step) => Some((step + 1).min(CLIMB.len() - 1)),
         };
         if std::env::var_os("PT").is_some() {
-            eprintln!("{:?} rate {:.2} del {:.2} svc {:?} q {:?} n {} lost {} dry {} served {} st {:?} start {} climb {:?} base {:?} rtt {:?} infl {} win {} pace {:.2} jit {:?}", report.now, self.rate.unwrap_or_default().bytes_per_second()*8e-6, delivered.bytes_per_second()*8e-6, report.service.map(|r| r.bytes_per_second()*8e-6), round.queue, round.packets, round.lost, round.dry, round.served, self.standing.queue(), self.startup, self.climb, path.base, path.rtt, path.in_flight, self.window(path), self.pace(report.now, path).bytes_per_second()*8e-6, path.jitter);
+            eprintln!(
+                "{:?} rate {:.2} del {:.2} svc {:?} q {:?} n {} lost {} dry {} served {} st {:?} start {} climb {:?} base {:?} rtt {:?} infl {} win {} pace {:.2} jit {:?}",
+                report.now,
+                self.rate.unwrap_or_default().bytes_per_second() * 8e-6,
+                delivered.bytes_per_second() * 8e-6,
+                report.service.map(|r| r.bytes_per_second() * 8e-6),
+                round.queue,
+                round.packets,
+                round.lost,
+                round.dry,
+                round.served,
+                self.standing.queue(),
+                self.startup,
+                self.climb,
+                path.base,
+                path.rtt,
+                path.in_flight,
+                self.window(path),
+                self.pace(report.now, path).bytes_per_second() * 8e-6,
+                path.jitter
+            );
         }
         self.losses.end_round(round.packets, round.lost);
         if self.losses.judge() {
@@ -262,7 +282,7 @@ impl Driver for Steady {
     }
 
     fn rate(&self, _: Instant, path: &Path) -> Rate {
-        self.rate.unwrap_or_else(|| self.start(path))
+        self.rate.unwrap_or_else(|| self.start(path) * FORECAST)
     }
 
     fn forecast(&self, now: Instant, path: &Path) -> Rate {

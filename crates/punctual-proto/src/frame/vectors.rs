@@ -5,8 +5,8 @@ use std::fmt::Write;
 use bytes::Bytes;
 
 use super::{
-    Arrival, Arrivals, ControlDecoder, ControlFrame, DatagramFrame, DatagramFrames, DatagramWriter, RepairHead, Settings, SourceHead,
-    control, time,
+    Arrival, Arrivals, ControlDecoder, ControlFrame, DatagramFrame, DatagramFrames, DatagramWriter, RepairHead,
+    Settings, SourceHead, control, time,
 };
 use crate::{
     block::{BlockId, Channel, DropReason},

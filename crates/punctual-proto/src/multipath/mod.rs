@@ -9,9 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{
-    schedule::{BlockView, Entry, SchedulerError, registry},
-};
+use crate::schedule::{BlockView, Entry, SchedulerError, registry};
 
 /// Names a path within a session, at this end. The first path is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -70,7 +70,8 @@ impl Service {
         // As far apart as they left, and much further than they would come out of a queue: nothing was in the way of either, even if
         // both took longer than ever before.
         let as_sent = gap as f64 <= AS_SENT * empty.saturating_sub(before.empty) as f64;
-        let rested = self.rate().is_some_and(|rate| gap as f64 >= IDLE * rate.time_for(bytes.into()).as_micros() as f64);
+        let rested =
+            self.rate().is_some_and(|rate| gap as f64 >= IDLE * rate.time_for(bytes.into()).as_micros() as f64);
         let there = empty.saturating_add(slack.as_micros() as i64);
         let behind = there as f64 <= before.at as f64 + TOLERANCE * gap as f64;
         if !behind || as_sent && rested {

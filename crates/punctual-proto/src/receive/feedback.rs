@@ -57,11 +57,8 @@ impl Feedback {
             return Some(first);
         }
         let cost = HEAD_BYTES + ARRIVAL_BYTES * self.list.len() as u64;
-        let wait = if cost * BYTES_A_BYTE <= self.bytes {
-            (rtt / 4).clamp(SOON.0, SOON.1)
-        } else {
-            rtt.clamp(LATE.0, LATE.1)
-        };
+        let wait =
+            if cost * BYTES_A_BYTE <= self.bytes { (rtt / 4).clamp(SOON.0, SOON.1) } else { rtt.clamp(LATE.0, LATE.1) };
         Some(first + wait)
     }
 

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use noq_proto::{
-    ConnectionError, ConnectionEvent, Dir, EcnCodepoint, Event as QuicEvent, PathEvent as QuicPathEvent, PathStatus, StreamEvent,
-    crypto::rustls::HandshakeData,
+    ConnectionError, ConnectionEvent, Dir, EcnCodepoint, Event as QuicEvent, PathEvent as QuicPathEvent, PathStatus,
+    StreamEvent, crypto::rustls::HandshakeData,
 };
 
 use super::{Phase, Session};

@@ -298,7 +298,8 @@ impl Session {
     fn next_report(&mut self, now: Instant) -> Option<(Datagram, Bytes)> {
         let capacity = self.capacity()?;
         let id = self.paths.iter().find(|path| path.report_due().is_some_and(|due| due <= now))?.id;
-        let carrier = self.paths.get(id).filter(|path| path.is_doubted()).and_then(|_| self.paths.control()).unwrap_or(id);
+        let carrier =
+            self.paths.get(id).filter(|path| path.is_doubted()).and_then(|_| self.paths.control()).unwrap_or(id);
         let micros = self.micros(now);
         let stamp = wire(self.paths.get_mut(carrier)?.stamp(micros));
         let path = self.paths.get_mut(id)?;
