@@ -1,5 +1,5 @@
-//! What a link can carry at most: the bytes of blocks that can have left it by a time, and the latest departure that still
-//! arrives in time.
+//! What a link can carry at most: the bytes of blocks that can have left it by a time, and the first and last departure that are
+//! of use to a block.
 
 use std::time::Duration;
 
@@ -17,14 +17,18 @@ pub(super) const MOST: i64 = i64::MAX / 8;
 /// frame's type and one byte to say which stream or block its bytes are of.
 const QUIC_OVERHEAD: u32 = 1 + 8 + 1 + 16 + 1 + 1;
 
-/// One path, as the best of senders could use it.
-#[derive(Debug)]
+/// One path, as the best of senders could use it: the link that counts, and how far from both ends it is.
+#[derive(Debug, Clone)]
 pub(super) struct Path {
     /// `None`: as much as one likes, at once.
     work: Option<Work>,
     /// Of the bytes on the wire, in units, those that can be a block's: a numerator and a denominator.
     units_per_byte: (u128, u128),
     delay: Delay,
+    /// Nanoseconds that every packet needs before it is at this link.
+    ahead: u64,
+    /// Nanoseconds that every packet needs once this link's wire is behind it.
+    behind: u64,
 }
 
 impl Path {
@@ -38,7 +42,12 @@ impl Path {
             Rate::Trace(trace) => Some(Work::Trace(trace.clone())),
         };
         let units_per_byte = (u128::from(payload) * UNITS_PER_BYTE as u128, u128::from(spec.mtu));
-        (payload > 0).then(|| Self { work, units_per_byte, delay: Delay::new(&spec.delay) })
+        (payload > 0).then(|| Self { work, units_per_byte, delay: Delay::new(&spec.delay), ahead: 0, behind: 0 })
+    }
+
+    /// The same behind and in front of links that take a packet at least so many nanoseconds.
+    pub(super) fn between(self, ahead: u64, behind: u64) -> Self {
+        Self { ahead, behind, ..self }
     }
 
     /// The same with only that part of its capacity that is not lost on average, as little as the link can lose.
@@ -54,15 +63,25 @@ impl Path {
         self.work.is_none()
     }
 
-    /// The shortest its wire ever is, nanoseconds.
+    /// The shortest way from this link to the receiver, nanoseconds.
     pub(super) fn least_delay(&self) -> u64 {
-        self.delay.least
+        self.delay.least.saturating_add(self.behind)
+    }
+
+    /// Whether packets that leave both at the same moment are at the receiver at the same moment, and were as long under way.
+    pub(super) fn is_as_long_as(&self, other: &Self) -> bool {
+        (self.ahead, self.behind, &self.delay) == (other.ahead, other.behind, &other.delay)
+    }
+
+    /// The first moment a packet can be here if it was handed over then, nanoseconds.
+    pub(super) fn first_departure(&self, handed_over: u64) -> u64 {
+        handed_over.saturating_add(self.ahead)
     }
 
     /// The last moment a packet can leave and be there by `due`, nanoseconds. Jitter, packets held back and packets that may not
     /// overtake only make it earlier.
     pub(super) fn latest_departure(&self, due: u64) -> Option<u64> {
-        self.delay.latest_departure(due)
+        self.delay.latest_departure(due.checked_sub(self.behind)?)
     }
 
     /// At least the units of block data in packets that have left by `time`.
@@ -117,14 +136,14 @@ pub(super) fn survival(spec: &LinkSpec) -> f64 {
     (1.0 - lost) * (1.0 - damage * (1.0 - copy + copy * damage))
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Work {
     Steps(Steps),
     Trace(Opportunities),
 }
 
 /// A rate that changes in steps, summed up.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Steps {
     /// From when (nanoseconds), what was done by then (bits · 10⁹), and the rate from there on.
     steps: Vec<(u128, u128, u128)>,
@@ -164,7 +183,7 @@ fn opportunities_by(trace: &Opportunities, time: u128) -> u128 {
 }
 
 /// How long the wire is over time, nanoseconds.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq)]
 struct Delay {
     /// From when, and how long.
     steps: Vec<(u64, u64)>,

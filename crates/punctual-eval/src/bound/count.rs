@@ -2,8 +2,10 @@
 
 use super::{
     Job, Origin, agreeable, fractional,
-    machine::{Instance, Task, components},
+    instance::Instance,
+    serve::components,
     sweep::{self, Swept, Width},
+    windows::{Task, Windows},
 };
 
 /// What sweeps may look at in all: some tens of milliseconds.
@@ -30,7 +32,7 @@ pub(super) fn prefixes(instance: &Instance, jobs: &[Job]) -> (Vec<(u8, u64)>, Or
         let tasks: Vec<_> = instance.tasks.iter().filter(|task| within(task.job)).copied().collect();
         let free = instance.free.iter().filter(|job| within(**job)).count() as u64;
         origin = Origin { unhindered: free, ..Origin::default() };
-        let count = free + count(&tasks, STEPS / priorities, &mut origin);
+        let count = free + count(&instance.windows, &tasks, STEPS / priorities, &mut origin);
         let before = most.last().map_or(0, |(_, most)| *most);
         most.push((priority, count.min(before + possible[usize::from(priority)])));
     }
@@ -43,33 +45,33 @@ pub(super) fn prefixes(instance: &Instance, jobs: &[Job]) -> (Vec<(u8, u64)>, Or
 }
 
 /// Most tasks on time, part by part.
-pub(super) fn count(tasks: &[Task], steps: u64, origin: &mut Origin) -> u64 {
+pub(super) fn count(windows: &Windows, tasks: &[Task], steps: u64, origin: &mut Origin) -> u64 {
     let share = |part: &[Task]| (u128::from(steps) * part.len() as u128 / tasks.len() as u128) as u64;
-    let parts = components(tasks).into_iter();
+    let parts = components(windows, tasks).into_iter();
     parts
         .map(|(part, complete)| {
             if complete {
                 origin.unhindered += part.len() as u64;
                 part.len() as u64
             } else {
-                hindered(part, share(part), origin)
+                hindered(windows, part, share(part), origin)
             }
         })
         .sum()
 }
 
 /// Most tasks on time of a part in which not all can be.
-fn hindered(part: &[Task], steps: u64, origin: &mut Origin) -> u64 {
+fn hindered(windows: &Windows, part: &[Task], steps: u64, origin: &mut Origin) -> u64 {
     let n = part.len() as u64;
-    let exact = if agreeable::agree(part) { agreeable::most(part) } else { None };
-    if let Some(most) = exact {
+    let agree = windows.machines() == 1 && agreeable::agree(part);
+    if let Some(most) = agree.then(|| agreeable::most(windows, part)).flatten() {
         origin.exact += n;
         return most;
     }
-    let fractional = whole(fractional::fractional(part, |_| 1.0));
+    let fractional = whole(fractional::fractional(windows, part, |_| 1.0));
     let mut least = u64::MAX;
     for backlogs in BACKLOGS {
-        let swept = sweep::most(part, Width { backlogs, counts: COUNTS, steps });
+        let swept = sweep::most(windows, part, Width { backlogs, counts: COUNTS, steps });
         least = least.min(swept.most);
         if let Swept { exact: true, .. } = swept {
             origin.exact += n;

@@ -10,8 +10,10 @@ mod count;
 #[cfg(test)]
 mod exhaustive;
 mod fractional;
-mod machine;
+mod instance;
+mod serve;
 mod sweep;
+mod windows;
 
 use std::time::Duration;
 
@@ -20,7 +22,8 @@ use punctual_sim::LinkSpec;
 use self::{
     capacity::{Path, UNITS_PER_BYTE},
     fractional::fractional,
-    machine::{Instance, most_work},
+    instance::Instance,
+    serve::most_work,
 };
 
 /// A block that was, or will be, handed over.
@@ -125,7 +128,7 @@ fn average(paths: &[LinkSpec], instance: &Instance, jobs: &[Job], end: Duration,
             priority,
             most.min(
                 instance.free.iter().map(|job| within(*job)).sum::<f64>()
-                    + fractional(&instance.tasks, |task| within(task.job)),
+                    + fractional(&instance.windows, &instance.tasks, |task| within(task.job)),
             ),
         )
     };
@@ -142,14 +145,14 @@ fn average(paths: &[LinkSpec], instance: &Instance, jobs: &[Job], end: Duration,
 fn weighted(instance: &Instance, jobs: &[Job], up_to_priority: &[(u8, f64)]) -> f64 {
     let weight = |job: usize| if jobs[job].weight > 0.0 { jobs[job].weight } else { 0.0 };
     let free: f64 = instance.free.iter().map(|job| weight(*job)).sum();
-    let most = free + fractional(&instance.tasks, |task| weight(task.job));
+    let most = free + fractional(&instance.windows, &instance.tasks, |task| weight(task.job));
     most.min(by_priority(up_to_priority, jobs).unwrap_or(f64::INFINITY))
 }
 
 /// Most bytes on time. All bytes are equally dear, so it is the most work that can be done.
 fn bytes_on_time(instance: &Instance, jobs: &[Job]) -> f64 {
     let free: u64 = instance.free.iter().map(|job| u64::from(jobs[*job].size)).sum();
-    free as f64 + most_work(instance.tasks.iter().copied()) as f64 / UNITS_PER_BYTE as f64
+    free as f64 + most_work(&instance.windows, instance.tasks.iter().copied()) as f64 / UNITS_PER_BYTE as f64
 }
 
 /// Most weight on time, if weight follows from priority and does not rise as that falls: the counts, summed by parts (Abel).
