@@ -29,6 +29,8 @@ pub(super) struct Path {
     ahead: u64,
     /// Nanoseconds that every packet needs once this link's wire is behind it.
     behind: u64,
+    /// The greatest probability with which a packet can ever get through undamaged.
+    survival: f64,
 }
 
 impl Path {
@@ -42,20 +44,27 @@ impl Path {
             Rate::Trace(trace) => Some(Work::Trace(trace.clone())),
         };
         let units_per_byte = (u128::from(payload) * UNITS_PER_BYTE as u128, u128::from(spec.mtu));
-        (payload > 0).then(|| Self { work, units_per_byte, delay: Delay::new(&spec.delay), ahead: 0, behind: 0 })
+        let (delay, survival) = (Delay::new(&spec.delay), survival(spec));
+        (payload > 0).then(|| Self { work, units_per_byte, delay, ahead: 0, behind: 0, survival })
     }
 
-    /// The same behind and in front of links that take a packet at least so many nanoseconds.
-    pub(super) fn between(self, ahead: u64, behind: u64) -> Self {
-        Self { ahead, behind, ..self }
+    /// The same with other links around it: a packet needs at least so many nanoseconds on those before and on those behind it, and
+    /// survives them with at most this probability.
+    pub(super) fn between(self, ahead: u64, behind: u64, survival: f64) -> Self {
+        Self { ahead, behind, survival: self.survival * survival, ..self }
+    }
+
+    /// Whether packets can be lost.
+    pub(super) fn is_lossy(&self) -> bool {
+        self.survival < 1.0
     }
 
     /// The same with only that part of its capacity that is not lost on average, as little as the link can lose.
-    pub(super) fn thinned(self, spec: &LinkSpec) -> Self {
+    pub(super) fn thinned(&self) -> Self {
         const ONE: u128 = 1 << 20;
-        let survive = (survival(spec) * ONE as f64).ceil() as u128;
+        let survive = (self.survival * ONE as f64).ceil() as u128;
         let (units, bytes) = self.units_per_byte;
-        Self { units_per_byte: (units * survive, bytes * ONE), ..self }
+        Self { units_per_byte: (units * survive, bytes * ONE), ..self.clone() }
     }
 
     /// Whether packets take no time to send.
@@ -182,6 +191,11 @@ fn opportunities_by(trace: &Opportunities, time: u128) -> u128 {
     (time / period) * times.len() as u128 + times.partition_point(|at| at.as_nanos() <= phase) as u128
 }
 
+/// The shortest a link's wire ever is, nanoseconds.
+pub(super) fn least_delay(spec: &LinkSpec) -> u64 {
+    Delay::new(&spec.delay).least
+}
+
 /// How long the wire is over time, nanoseconds.
 #[derive(Debug, Clone, PartialEq)]
 struct Delay {
@@ -268,7 +282,7 @@ mod tests {
         assert!((survives(Loss::bursts(0.05, 8.0)) - (1.0 - 5.0 / 95.0 / 8.0)).abs() < 1e-12);
         let spec =
             LinkSpec::new(12.0, ms(1)).loss(Schedule::fixed(Loss::Bernoulli(0.5)).then(ms(9), Loss::Bernoulli(0.75)));
-        let path = Path::new(&spec).unwrap().thinned(&spec);
+        let path = Path::new(&spec).unwrap().thinned();
         assert_eq!(path.by(nanos_ms(10)), 10 * 1444 * UNITS_PER_BYTE / 2);
         // Every packet comes twice, each damaged with one half.
         assert_eq!(survival(&LinkSpec::new(1.0, ms(1)).corruption(0.5).duplication(1.0)), 0.75);

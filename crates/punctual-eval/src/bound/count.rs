@@ -17,31 +17,55 @@ const BACKLOGS: [usize; 3] = [1, 4, 16];
 /// Numbers of tasks a sweep remembers.
 const COUNTS: usize = 64;
 
-/// Most blocks on time of each priority that occurs and those above it, and where the last of these numbers comes from.
-pub(super) fn prefixes(instance: &Instance, jobs: &[Job]) -> (Vec<(u8, u64)>, Origin) {
+/// Most blocks on time by priority.
+pub(super) struct Counts {
+    /// Of each priority that occurs and those above it.
+    pub(super) most: Vec<(u8, u64)>,
+    /// Where the last of these numbers comes from.
+    pub(super) origin: Origin,
+    /// Whether none of them could be lower, as far as the machines go.
+    pub(super) exact: bool,
+}
+
+impl Counts {
+    /// The lower of two by every priority.
+    pub(super) fn lower(self, other: Self) -> Self {
+        let last = |counts: &Self| counts.most.last().map(|(_, most)| *most);
+        Self {
+            origin: if last(&other) < last(&self) { other.origin } else { self.origin },
+            most: self.most.iter().zip(&other.most).map(|((priority, a), (_, b))| (*priority, *a.min(b))).collect(),
+            exact: self.exact || other.exact,
+        }
+    }
+}
+
+/// Most blocks on time of each priority that occurs and those above it.
+pub(super) fn prefixes(instance: &Instance, jobs: &[Job]) -> Counts {
     let (mut present, mut possible) = ([false; 256], [0u64; 256]);
     jobs.iter().for_each(|job| present[usize::from(job.priority)] = true);
     let feasible = instance.free.iter().copied().chain(instance.tasks.iter().map(|task| task.job));
     feasible.for_each(|job| possible[usize::from(jobs[job].priority)] += 1);
 
     let priorities = present.iter().filter(|present| **present).count() as u64;
-    let mut origin = Origin::default();
-    let mut most: Vec<(u8, u64)> = Vec::new();
+    let mut counts = Counts { most: Vec::new(), origin: Origin::default(), exact: true };
+    let most = &mut counts.most;
     for priority in (0..=u8::MAX).filter(|priority| present[usize::from(*priority)]) {
         let within = |job: usize| jobs[job].priority <= priority;
         let tasks: Vec<_> = instance.tasks.iter().filter(|task| within(task.job)).copied().collect();
         let free = instance.free.iter().filter(|job| within(**job)).count() as u64;
-        origin = Origin { unhindered: free, ..Origin::default() };
+        let mut origin = Origin { unhindered: free, ..Origin::default() };
         let count = free + count(&instance.windows, &tasks, STEPS / priorities, &mut origin);
         let before = most.last().map_or(0, |(_, most)| *most);
         most.push((priority, count.min(before + possible[usize::from(priority)])));
+        counts.exact &= origin.swept + origin.fractional == 0;
+        counts.origin = origin;
     }
-    origin.hopeless = jobs.len() as u64 - possible.iter().sum::<u64>();
+    counts.origin.hopeless = jobs.len() as u64 - possible.iter().sum::<u64>();
     // What more blocks cannot reach, fewer of them cannot either.
     for index in (1..most.len()).rev() {
         most[index - 1].1 = most[index - 1].1.min(most[index].1);
     }
-    (most, origin)
+    counts
 }
 
 /// Most tasks on time, part by part.

@@ -19,11 +19,11 @@ const MOST_TASKS: usize = 400_000;
 /// bound no lower.
 pub(super) fn fractional(windows: &Windows, tasks: &[Task], value: impl Fn(&Task) -> f64) -> f64 {
     let density = |task: &Task| value(task) / task.work as f64;
-    let mut order: Vec<usize> = (0..tasks.len()).filter(|index| value(&tasks[*index]) > 0.0).collect();
-    order.sort_by(|a, b| density(&tasks[*b]).total_cmp(&density(&tasks[*a])).then(a.cmp(b)));
+    let valued = tasks.iter().enumerate().filter(|(_, task)| value(task) > 0.0);
+    let mut order: Vec<(f64, usize)> = valued.map(|(index, task)| (density(task), index)).collect();
+    order.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
     // Where the density changes, as far as there are checkpoints; equal ones need none between them.
-    let mut ends: Vec<usize> =
-        (1..order.len()).filter(|i| density(&tasks[order[i - 1]]) > density(&tasks[order[*i]])).collect();
+    let mut ends: Vec<usize> = (1..order.len()).filter(|i| order[i - 1].0 > order[*i].0).collect();
     ends.push(order.len());
     let step = ends.len().div_ceil((MOST_TASKS / order.len().max(1)).clamp(4, CHECKPOINTS));
     let last = ends.len() - 1;
@@ -33,9 +33,9 @@ pub(super) fn fractional(windows: &Windows, tasks: &[Task], value: impl Fn(&Task
     let (mut begin, mut done, mut total) = (0, 0, 0.0);
     for end in ends {
         let group = &order[begin..end];
-        group.iter().for_each(|index| among[*index] = true);
+        group.iter().for_each(|(_, index)| among[*index] = true);
         let most = most_work(windows, tasks.iter().zip(&among).filter(|(_, among)| **among).map(|(task, _)| *task));
-        for task in group.iter().map(|index| &tasks[*index]) {
+        for task in group.iter().map(|(_, index)| &tasks[*index]) {
             let part = windows.alone(task).min(most - done);
             done += part;
             total += value(task) * (part as f64 / task.work as f64);

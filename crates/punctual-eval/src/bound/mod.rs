@@ -12,6 +12,7 @@ mod exhaustive;
 mod fractional;
 mod instance;
 mod serve;
+mod shared;
 mod sweep;
 mod windows;
 
@@ -19,6 +20,7 @@ use std::time::Duration;
 
 use punctual_sim::LinkSpec;
 
+pub use self::shared::{Place, SharedLink};
 use self::{
     capacity::{Path, UNITS_PER_BYTE},
     fractional::fractional,
@@ -91,54 +93,110 @@ pub struct Origin {
 ///
 /// `end` is when the run stops: what arrives later does not count, and blocks without a deadline are due then. Links count as they
 /// are specified, from their beginning on. That they lose packets (but see [`Bound::average`]), have a way back and may die is
-/// ignored, which makes the bound no lower.
+/// ignored, which makes the bound no lower. Paths that share a link besides their own are for [`bound_over_shared`].
 ///
 /// It takes some tens of milliseconds at most for a few thousand jobs, and some tenths of a second for a hundred thousand.
 pub fn bound(paths: &[LinkSpec], jobs: &[Job], end: Duration) -> Bound {
-    let usable: Vec<_> = paths.iter().filter_map(Path::new).collect();
-    let instance = Instance::new(&usable, jobs, end);
-    let (up_to_priority, origin) = count::prefixes(&instance, jobs);
-    let counts: Vec<_> = up_to_priority.iter().map(|(priority, most)| (*priority, *most as f64)).collect();
+    bound_over_shared(paths, &[], jobs, end)
+}
+
+/// The same as [`bound`] for paths that pass other links besides their own, and have them in common.
+///
+/// It is the least of what the paths' own links allow and what the shared links do, each counted once, beside the own links of the
+/// paths that do not pass them. With one shared link this takes twice as long as without, with *n* others up to *n* + 2 times.
+///
+/// ```
+/// use std::time::Duration;
+/// use punctual_eval::bound::{Job, Place, SharedLink, bound_over_shared};
+/// use punctual_sim::LinkSpec;
+///
+/// let ms = Duration::from_millis;
+/// let paths = [LinkSpec::new(10.0, ms(5)), LinkSpec::new(10.0, ms(20))];
+/// let modem = SharedLink { link: LinkSpec::new(8.0, ms(10)), paths: vec![0, 1], place: Place::First };
+/// // 20 ms are left after 15 ms on the way: at most 20 kB at 8 Mbit/s, but some 29 kB over both paths.
+/// let job = |size| [Job { handed_over: ms(0), deadline: Some(ms(35)), size, priority: 0, weight: 1.0 }];
+/// let on_time = |size| bound_over_shared(&paths, &[modem.clone()], &job(size), ms(100)).on_time;
+/// assert_eq!((on_time(19_000), on_time(20_000)), (1, 0));
+/// ```
+pub fn bound_over_shared(paths: &[LinkSpec], shared: &[SharedLink], jobs: &[Job], end: Duration) -> Bound {
+    let bounds = shared::cuts(paths, shared).into_iter().map(|cut| over(&cut, jobs, end));
+    bounds.reduce(Bound::lower).unwrap_or_else(|| over(&[], jobs, end))
+}
+
+/// The bound for these paths.
+fn over(paths: &[Path], jobs: &[Job], end: Duration) -> Bound {
+    let instance = Instance::new(paths, jobs, end);
+    let mut counts = count::prefixes(&instance, jobs);
+    // What was found exactly is never above the other, which has more capacity for everything.
+    if !counts.exact && instance.windows.machines() > 1 {
+        counts = counts.lower(count::prefixes(&instance.pooled(paths, jobs, end), jobs));
+    }
+    let up_to_priority: Vec<_> = counts.most.iter().map(|(priority, most)| (*priority, *most as f64)).collect();
     let ceiling = Average {
-        on_time: counts.last().map_or(0.0, |(_, most)| *most),
-        weighted: weighted(&instance, jobs, &counts),
+        on_time: up_to_priority.last().map_or(0.0, |(_, most)| *most),
+        weighted: weighted(&instance, jobs, &up_to_priority),
         bytes_on_time: bytes_on_time(&instance, jobs).floor(),
-        up_to_priority: counts,
+        up_to_priority,
     };
     Bound {
-        on_time: up_to_priority.last().map_or(0, |(_, most)| *most),
-        up_to_priority,
+        on_time: counts.most.last().map_or(0, |(_, most)| *most),
+        up_to_priority: counts.most,
         weighted: ceiling.weighted,
         bytes_on_time: ceiling.bytes_on_time as u64,
         average: average(paths, &instance, jobs, end, ceiling),
-        origin,
+        origin: counts.origin,
+    }
+}
+
+impl Bound {
+    /// The lower of two in every figure.
+    fn lower(self, other: Self) -> Self {
+        let up_to = self.up_to_priority.iter().zip(&other.up_to_priority);
+        Self {
+            origin: if other.on_time < self.on_time { other.origin } else { self.origin },
+            on_time: self.on_time.min(other.on_time),
+            up_to_priority: up_to.map(|((priority, a), (_, b))| (*priority, *a.min(b))).collect(),
+            weighted: self.weighted.min(other.weighted),
+            bytes_on_time: self.bytes_on_time.min(other.bytes_on_time),
+            average: self.average.lower(other.average),
+        }
+    }
+}
+
+impl Average {
+    /// The lower of two in every figure.
+    fn lower(self, other: Self) -> Self {
+        let up_to = self.up_to_priority.iter().zip(&other.up_to_priority);
+        Self {
+            on_time: self.on_time.min(other.on_time),
+            up_to_priority: up_to.map(|((priority, a), (_, b))| (*priority, a.min(*b))).collect(),
+            weighted: self.weighted.min(other.weighted),
+            bytes_on_time: self.bytes_on_time.min(other.bytes_on_time),
+        }
     }
 }
 
 /// Lowers `ceiling` to what links carry that lose packets.
-fn average(paths: &[LinkSpec], instance: &Instance, jobs: &[Job], end: Duration, ceiling: Average) -> Average {
-    if paths.iter().all(|path| capacity::survival(path) >= 1.0) {
+fn average(paths: &[Path], instance: &Instance, jobs: &[Job], end: Duration, ceiling: Average) -> Average {
+    if !paths.iter().any(Path::is_lossy) {
         return ceiling;
     }
-    let thinned: Vec<_> = paths.iter().filter_map(|spec| Some(Path::new(spec)?.thinned(spec))).collect();
+    let thinned: Vec<_> = paths.iter().map(Path::thinned).collect();
     let instance = instance.over(&thinned, jobs, end);
-    let count = |(priority, most): (u8, f64)| {
-        let within = |job: usize| f64::from(u8::from(jobs[job].priority <= priority));
-        (
-            priority,
-            most.min(
-                instance.free.iter().map(|job| within(*job)).sum::<f64>()
-                    + fractional(&instance.windows, &instance.tasks, |task| within(task.job)),
-            ),
-        )
-    };
-    let up_to_priority: Vec<_> = ceiling.up_to_priority.into_iter().map(count).collect();
-    Average {
+    let up_to = ceiling.up_to_priority.iter().map(|(priority, most)| {
+        let within = |job: usize| f64::from(u8::from(jobs[job].priority <= *priority));
+        let free: f64 = instance.free.iter().map(|job| within(*job)).sum();
+        let limited = fractional(&instance.windows, &instance.tasks, |task| within(task.job));
+        (*priority, most.min(free + limited))
+    });
+    let up_to_priority: Vec<_> = up_to.collect();
+    let average = Average {
         on_time: up_to_priority.last().map_or(0.0, |(_, most)| *most),
-        weighted: weighted(&instance, jobs, &up_to_priority).min(ceiling.weighted),
-        bytes_on_time: bytes_on_time(&instance, jobs).min(ceiling.bytes_on_time),
+        weighted: weighted(&instance, jobs, &up_to_priority),
+        bytes_on_time: bytes_on_time(&instance, jobs),
         up_to_priority,
-    }
+    };
+    average.lower(ceiling)
 }
 
 /// Most weight on time.

@@ -76,16 +76,20 @@ pub(super) fn most(windows: &Windows, tasks: &[Task], width: Width) -> Swept {
     // Dates in sight: `dues[first..][..states[_].backlog.len()]`.
     let (mut first, mut now) = (0, 0);
     let mut work = Vec::new();
-    // The work that can be done from now on for what is due by each date in sight, once it was asked for.
+    // The work that can be done from now on for what is due by each date in sight.
     let mut room: Vec<i64> = Vec::new();
     for (index, task) in tasks.iter().enumerate() {
         let mut sight = states[0].backlog.len();
         if task.release != now {
             work.clear();
-            work.extend(dues[first..][..sight].iter().map(|due| windows.work(now, Some(task.release), *due)));
+            let dates = &dues[first..][..sight];
+            // What all machines are open to until then has all their work in common.
+            let some = dates.partition_point(|due| !windows.is_open_until(task.release, *due));
+            work.extend(dates[..sight.min(some + 1)].iter().map(|due| windows.work(now, Some(task.release), *due)));
+            work.resize(sight, work.last().copied().unwrap_or(0));
             states.iter_mut().for_each(|state| state.pass(&work));
+            room.iter_mut().zip(&work).for_each(|(room, work)| *room -= work);
             now = task.release;
-            room.clear();
         }
         let open = first + dues[first..].partition_point(|due| !windows.is_open(now, *due));
         if open > first {
@@ -103,7 +107,8 @@ pub(super) fn most(windows: &Windows, tasks: &[Task], width: Width) -> Swept {
                 state.backlog.resize(sight, last);
             }
         }
-        room.extend(dues[first..][..sight][room.len()..].iter().map(|due| windows.work(now, None, *due)));
+        let more = &dues[first..][..sight][room.len()..];
+        room.extend(more.iter().map(|due| windows.work(now, None, *due)));
         let kept: Vec<State> = states
             .iter()
             .filter_map(|state| {

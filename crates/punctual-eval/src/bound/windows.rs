@@ -63,15 +63,19 @@ impl Windows {
 
     /// The work all machines can do from one release to another, or to the end of time, that is of use to what is due then.
     pub(super) fn work(&self, from: usize, to: Option<usize>, due: usize) -> i64 {
-        let (from, due) = (self.releases.at(from), self.dues.at(due));
-        let all = |stretches: &mut dyn Iterator<Item = i64>| stretches.fold(0, |sum: i64, one| (sum + one).min(MOST));
-        match to {
-            None => all(&mut from.iter().zip(due).map(|(from, due)| (due - from).max(0))),
-            Some(to) => {
-                let ends = self.releases.at(to).iter().zip(due).map(|(to, due)| to.min(due));
-                all(&mut from.iter().zip(ends).map(|(from, end)| (end - from).max(0)))
-            }
-        }
+        let stretches = self.releases.at(from).iter().zip(self.dues.at(due));
+        let work = match to {
+            None => stretches.fold(0, |sum: i64, (from, due)| sum.saturating_add((due - from).max(0))),
+            Some(to) => stretches
+                .zip(self.releases.at(to))
+                .fold(0, |sum: i64, ((from, due), to)| sum.saturating_add((*due.min(to) - from).max(0))),
+        };
+        work.min(MOST)
+    }
+
+    /// Whether all machines are open to what is due then for as long as it takes to that release.
+    pub(super) fn is_open_until(&self, release: usize, due: usize) -> bool {
+        self.releases.at(release).iter().zip(self.dues.at(due)).all(|(release, due)| release <= due)
     }
 
     /// Whether a machine is left at that release that can still do something for what is due then.
