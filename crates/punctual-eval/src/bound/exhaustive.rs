@@ -231,18 +231,14 @@ fn three_sources_are_bounded_closely() {
         let mut gaps = Vec::new();
         for (seed, share) in (0..24).zip([0.6, 0.75, 0.9].into_iter().cycle()) {
             let (windows, tasks) = three_sources(seed, share, [3.0, 10.0][seed as usize / 3 % 2], machines);
-            let mut origin = Origin::default();
-            let start = std::time::Instant::now();
-            let bound = count(&windows, &tasks, 12_000_000, &mut origin);
-            let took = start.elapsed();
+            let bound = count(&windows, &tasks, 12_000_000, &mut Origin::default());
             let wide = sweep::most(&windows, &tasks, Width { steps: 200_000_000, ..width(100, 200) });
             let best = if wide.exact { wide.most } else { achieved(&windows, &tasks) };
-            eprintln!("{} {bound} {} {} {} {origin:?} {took:?} {:.3}", tasks.len(), wide.most, wide.exact, achieved(&windows, &tasks), (bound as f64 / best as f64 - 1.0) * 100.0);
             assert!(bound >= best);
             gaps.push((bound as f64 / best as f64 - 1.0) * 100.0);
         }
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
         let most = gaps.iter().copied().fold(0.0, f64::max);
-        eprintln!("mean {mean:.2} %, most {most:.2} %: {gaps:.2?}");
+        assert!(mean <= 0.05 && most <= 0.5, "mean {mean:.2} %, most {most:.2} %: {gaps:.2?}");
     }
 }

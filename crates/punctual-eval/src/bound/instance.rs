@@ -192,9 +192,8 @@ mod tests {
     }
 
     fn windows(instance: &Instance) -> Vec<(usize, &[i64], &[i64])> {
-        let window = |task: &Task| {
-            (task.job, instance.windows.releases.at(task.release), instance.windows.dues.at(task.due))
-        };
+        let window =
+            |task: &Task| (task.job, instance.windows.releases.at(task.release), instance.windows.dues.at(task.due));
         instance.tasks.iter().map(window).collect()
     }
 

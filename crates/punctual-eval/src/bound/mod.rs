@@ -4,6 +4,8 @@
 //! preemptive machine (`capacity`, `machine`); that falls into parts that do not touch; and of each part the lowest of several
 //! upper bounds counts (`agreeable`, `sweep`, `fractional`).
 
+#[cfg(test)]
+mod against_pooled;
 mod agreeable;
 mod capacity;
 mod count;

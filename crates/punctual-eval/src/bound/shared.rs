@@ -149,8 +149,7 @@ mod tests {
         let paths = [5, 20, 40].map(|delay| LinkSpec::new(10.0, ms(delay)));
         assert_eq!(cuts(&paths, &[]).iter().map(Vec::len).collect::<Vec<_>>(), [3]);
         let last = shared(LinkSpec::new(8.0, ms(10)), &[1, 2, 9], Place::Last);
-        let windows: Vec<Vec<_>> =
-            cuts(&paths, &[last]).iter().map(|cut| cut.iter().map(window).collect()).collect();
+        let windows: Vec<Vec<_>> = cuts(&paths, &[last]).iter().map(|cut| cut.iter().map(window).collect()).collect();
         // 20 ms at least before it, 10 ms on it.
         assert_eq!(windows, [vec![(0, 95), (0, 70), (0, 50)], vec![(0, 95), (20, 90)]]);
         let chain = [
@@ -158,13 +157,16 @@ mod tests {
             shared(LinkSpec::new(8.0, ms(3)), &[1, 2], Place::Last),
         ];
         let windows: Vec<Vec<_>> = cuts(&paths, &chain).iter().map(|cut| cut.iter().map(window).collect()).collect();
-        assert_eq!(windows, [
-            vec![(10, 95), (10, 77), (0, 57)],
-            // What passes it need not pass the other.
-            vec![(0, 57), (0, 85)],
-            vec![(10, 95), (30, 97)],
-            vec![(0, 85), (40, 97)],
-        ]);
+        assert_eq!(
+            windows,
+            [
+                vec![(10, 95), (10, 77), (0, 57)],
+                // What passes it need not pass the other.
+                vec![(0, 57), (0, 85)],
+                vec![(10, 95), (30, 97)],
+                vec![(0, 85), (40, 97)],
+            ]
+        );
     }
 
     #[test]
@@ -186,7 +188,11 @@ mod tests {
         let cuts = cuts(&paths, &[shared(LinkSpec::new(12.0, ms(0)).mtu(1_300), &[0, 1], Place::First)]);
         let bytes: Vec<Vec<_>> = cuts
             .iter()
-            .map(|cut| cut.iter().map(|path| path.by(1_000 * i128::from(MS)) / super::super::capacity::UNITS_PER_BYTE).collect())
+            .map(|cut| {
+                cut.iter()
+                    .map(|path| path.by(1_000 * i128::from(MS)) / super::super::capacity::UNITS_PER_BYTE)
+                    .collect()
+            })
             .collect();
         let of = |mtu: i64| 1_500_000 * (mtu - 56) / mtu;
         assert_eq!(bytes, [vec![of(1_300), of(1_200)], vec![of(1_300)]]);

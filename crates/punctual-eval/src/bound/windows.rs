@@ -30,15 +30,17 @@ impl Moments {
     /// Those of `times` (in order), and which of them each one is: times at which all clocks stand the same are one moment.
     pub(super) fn new<T>(times: &[T], machines: usize, clocks: impl Fn(&T, usize) -> i64) -> (Self, Vec<usize>) {
         let mut moments = Self { machines, clocks: Vec::new() };
-        let mut which = Vec::with_capacity(times.len());
+        let mut which: Vec<usize> = Vec::with_capacity(times.len());
         for time in times {
-            let begin = moments.clocks.len();
-            moments.clocks.extend((0..machines).map(|machine| clocks(time, machine)));
-            let (before, own) = moments.clocks.split_at(begin);
-            if before.ends_with(own) && begin > 0 {
-                moments.clocks.truncate(begin);
-            }
-            which.push(moments.clocks.len() / machines.max(1) - 1);
+            let own: Vec<i64> = (0..machines).map(|machine| clocks(time, machine)).collect();
+            let moment = match which.last() {
+                Some(last) if moments.at(*last) == own => *last,
+                Some(last) => last + 1,
+                None => 0,
+            };
+            moments.clocks.truncate(moment * machines);
+            moments.clocks.extend(own);
+            which.push(moment);
         }
         (moments, which)
     }
