@@ -45,7 +45,7 @@ impl Path {
         };
         let units_per_byte = (u128::from(payload) * UNITS_PER_BYTE as u128, u128::from(spec.mtu));
         let (delay, survival) = (Delay::new(&spec.delay), survival(spec));
-        (payload > 0).then(|| Self { work, units_per_byte, delay, ahead: 0, behind: 0, survival })
+        (payload > 0).then_some(Self { work, units_per_byte, delay, ahead: 0, behind: 0, survival })
     }
 
     /// The same with other links around it: a packet needs at least so many nanoseconds on those before and on those behind it, and

@@ -1,8 +1,9 @@
 //! The clairvoyant bound: how many blocks no sender can beat, not even one that knows the future.
 //!
-//! Statement, relaxations and proof are in `docs/design.md`, "The clairvoyant bound". In short: links and blocks become tasks on one
-//! preemptive machine (`capacity`, `machine`); that falls into parts that do not touch; and of each part the lowest of several
-//! upper bounds counts (`agreeable`, `sweep`, `fractional`).
+//! Statement, relaxations and proof are in `docs/design.md`, "The clairvoyant bound". In short: links and blocks become tasks on
+//! preemptive machines, one for each path (`capacity`, `shared`, `instance`, `windows`); that falls into parts that do not touch
+//! (`serve`); and of each part the lowest of several upper bounds counts (`agreeable`, `sweep`, `fractional`, put together by
+//! `count`).
 
 #[cfg(test)]
 mod against_pooled;

@@ -56,12 +56,11 @@ impl Waiting {
     /// much work is done for each first part of them as can be.
     fn run(&mut self, windows: &Windows, from: usize, to: Option<usize>) -> (i64, bool) {
         let (mut done, mut complete) = (0, true);
-        let Some(mut index) = self.next(self.least) else { return (0, true) };
-        self.least = index;
-        let all = windows.work(from, to, self.first + self.most);
-        loop {
+        let mut next = self.next(self.least);
+        let mut least = None;
+        while let Some(index) = next {
             let due = self.first + index;
-            let step = if done < all { self.left[index].min(windows.work(from, to, due) - done).max(0) } else { 0 };
+            let step = self.left[index].min(windows.work(from, to, due) - done).max(0);
             done += step;
             self.left[index] -= step;
             if self.left[index] == 0 {
@@ -69,15 +68,16 @@ impl Waiting {
             } else if to.is_none_or(|to| !windows.is_open(to, due)) {
                 self.remove(index);
                 complete = false;
-            } else if done == all {
-                break;
+            } else {
+                least = least.or(Some(index));
+                // Later due dates can use no more than this one could.
+                if to.is_some_and(|to| windows.is_open_until(to, due)) {
+                    break;
+                }
             }
-            match self.next(index + 1) {
-                Some(next) => index = next,
-                None => break,
-            }
+            next = self.next(index + 1);
         }
-        self.least = self.next(self.least).unwrap_or(self.left.len());
+        self.least = least.unwrap_or(self.left.len());
         if self.is_empty() {
             self.most = 0;
         }

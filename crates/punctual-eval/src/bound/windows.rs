@@ -98,10 +98,14 @@ pub(super) fn single(tasks: &[(i64, i64, i64)]) -> (Windows, Vec<Task>) {
     several(&tasks)
 }
 
+/// Where the clocks of several machines stand at a task's release and when it is due, and how much work it is.
+#[cfg(test)]
+pub(super) type Sketch = (Vec<i64>, Vec<i64>, i64);
+
 /// The same on several machines, whose clocks are in the same order.
 #[cfg(test)]
-pub(super) fn several(tasks: &[(Vec<i64>, Vec<i64>, i64)]) -> (Windows, Vec<Task>) {
-    let moments = |which: fn(&(Vec<i64>, Vec<i64>, i64)) -> &Vec<i64>| {
+pub(super) fn several(tasks: &[Sketch]) -> (Windows, Vec<Task>) {
+    let moments = |which: fn(&Sketch) -> &Vec<i64>| {
         let mut times: Vec<_> = tasks.iter().map(which).cloned().collect();
         times.sort();
         times.dedup();
@@ -110,7 +114,7 @@ pub(super) fn several(tasks: &[(Vec<i64>, Vec<i64>, i64)]) -> (Windows, Vec<Task
         (Moments::new(&times, machines, |time, machine| time[machine]).0, times)
     };
     let ((releases, release_at), (dues, due_at)) = (moments(|task| &task.0), moments(|task| &task.1));
-    let task = |(job, (release, due, work)): (usize, &(Vec<i64>, Vec<i64>, i64))| Task {
+    let task = |(job, (release, due, work)): (usize, &Sketch)| Task {
         release: release_at.partition_point(|at| at < release),
         due: due_at.partition_point(|at| at < due),
         work: *work,
