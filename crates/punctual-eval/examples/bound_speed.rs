@@ -22,20 +22,22 @@ fn jobs(seconds: u64) -> Vec<Job> {
         .collect()
 }
 
+/// One-way delays of the paths, milliseconds.
+const DELAYS: [&[u64]; 4] = [&[20], &[20, 20], &[10, 60], &[5, 25, 60, 110]];
+
 fn main() {
     for seconds in [15, 45, 750] {
         let jobs = jobs(seconds);
         for mbps in [4.0, 6.0, 8.0, 9.5] {
-            for links in [1, 2] {
-                let links = vec![LinkSpec::new(mbps / f64::from(links), Duration::from_millis(20)); links as usize];
+            for delays in DELAYS {
+                let link = |delay: &u64| LinkSpec::new(mbps / delays.len() as f64, Duration::from_millis(*delay));
+                let links: Vec<_> = delays.iter().map(link).collect();
                 let start = Instant::now();
                 let bound = bound(&links, &jobs, Duration::from_secs(seconds + 1));
                 let took = start.elapsed();
                 println!(
-                    "{:6} jobs, {} × {:4.1} Mbit/s: {took:7.1?}, {} on time, {:?}",
+                    "{:6} jobs, {mbps:3.1} Mbit/s over {delays:?} ms: {took:.1?}, {} on time, {:?}",
                     jobs.len(),
-                    links.len(),
-                    mbps / links.len() as f64,
                     bound.on_time,
                     bound.origin
                 );

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use proptest::{prelude::*, strategy::ValueTree, test_runner::TestRunner};
-use punctual_eval::bound::{Job, bound};
+use punctual_eval::bound::{Bound, Job, Place, SharedLink, bound, bound_over_shared};
 use punctual_proto::{Block, BlockId, Event, SessionId, multipath, schedule};
 use punctual_sim::{
     App, AppContext, Datagram, HostConfig, Link, LinkSpec, Loss, Rate, Schedule, World, tls, trace::Opportunities,
@@ -21,47 +21,131 @@ fn job(at: u64, deadline: u64, size: u32, priority: u8) -> Job {
 const PAYLOAD: u32 = 1444;
 const QUIC: u32 = 28;
 
-/// How many of `jobs` are on time if packets of the one that is due first always go next.
-fn send_over(spec: &LinkSpec, jobs: &[Job]) -> usize {
-    let mut link = Link::new(spec.clone(), 1);
-    let due = |job: &Job| job.handed_over + job.deadline.unwrap();
-    let mut left: Vec<u32> = jobs.iter().map(|job| job.size).collect();
-    let mut arrived = vec![0; jobs.len()];
-    let mut on_time = 0;
-    let mut now = Duration::ZERO;
-    loop {
-        while let Some(datagram) = link.poll(now) {
-            let index = datagram.tag as usize;
-            arrived[index] += datagram.data.len() as u32 - QUIC;
-            on_time += usize::from(arrived[index] == jobs[index].size && now <= due(&jobs[index]));
-        }
-        let ready = (0..jobs.len()).filter(|i| left[*i] > 0 && jobs[*i].handed_over <= now);
-        if link.queued_bytes() == 0
-            && let Some(index) = ready.min_by_key(|i| due(&jobs[*i]))
-        {
-            let bytes = left[index].min(PAYLOAD);
-            left[index] -= bytes;
-            link.offer(
-                now,
-                Datagram { data: vec![0; (bytes + QUIC) as usize][..].into(), ecn: None, tag: index as u64 },
-            );
-        }
-        let release = jobs.iter().map(|job| job.handed_over).filter(|at| *at > now).min();
-        let Some(next) = link.poll_timeout().into_iter().chain(release).min() else { break };
-        now = next;
-    }
-    on_time
+/// Links, and which of them each path passes, one after the other.
+struct Routes {
+    links: Vec<LinkSpec>,
+    paths: Vec<Vec<usize>>,
 }
 
-/// The most that are on time, whichever of them are sent.
-fn best_over(spec: &LinkSpec, jobs: &[Job]) -> usize {
-    let chosen = |choice: u32| (0..jobs.len()).filter(move |i| choice >> i & 1 == 1).map(|i| jobs[i]);
-    (0..1u32 << jobs.len()).map(|choice| send_over(spec, &chosen(choice).collect::<Vec<_>>())).max().unwrap_or(0)
+impl Routes {
+    /// A path over each link.
+    fn apart(links: &[LinkSpec]) -> Self {
+        Self { links: links.into(), paths: (0..links.len()).map(|link| vec![link]).collect() }
+    }
+
+    /// Paths over links of their own and one that they share.
+    fn together(own: &[LinkSpec], shared: &LinkSpec, place: Place) -> Self {
+        let chain = |path| if place == Place::First { vec![own.len(), path] } else { vec![path, own.len()] };
+        Self { links: own.iter().chain([shared]).cloned().collect(), paths: (0..own.len()).map(chain).collect() }
+    }
+
+    /// When a packet would arrive that has a path for itself.
+    fn arrival(&self, path: &[usize], now: Duration, bytes: u32) -> Option<Duration> {
+        path.iter().try_fold(now, |now, link| {
+            let mut link = Link::new(self.links[*link].clone(), 1);
+            link.offer(now, packet(bytes, 0));
+            loop {
+                let next = link.poll_timeout()?;
+                if link.poll(next).is_some() {
+                    return Some(next);
+                }
+            }
+        })
+    }
+
+    /// Which of `jobs` are on time if each path, in this order, takes packets of the one that is due first of those that it can
+    /// still be in time for. What a path's first link loses is known as soon as it has left, and sent again.
+    fn send(&self, jobs: &[Job], order: &[usize], seed: u64) -> Vec<Job> {
+        let links = self.links.iter().zip(seed..);
+        let mut links: Vec<Link> = links.map(|(spec, seed)| Link::new(spec.clone(), seed)).collect();
+        // Of each link: packets lost so far, and the job and bytes of the last one that was sent over it.
+        let mut sent = vec![(0, 0, 0); links.len()];
+        let due = |job: &Job| job.handed_over + job.deadline.unwrap();
+        let mut left: Vec<u32> = jobs.iter().map(|job| job.size).collect();
+        let mut arrived = vec![0; jobs.len()];
+        let mut on_time = Vec::new();
+        let mut now = Duration::ZERO;
+        loop {
+            // A packet that leaves one link may be on the next at once.
+            for at in 0..links.len() * 2 {
+                let at = at % links.len();
+                while let Some(datagram) = links[at].poll(now) {
+                    let (path, index) = (datagram.tag as usize >> 16, datagram.tag as usize & 0xffff);
+                    let place = self.paths[path].iter().position(|link| *link == at).unwrap();
+                    match self.paths[path].get(place + 1) {
+                        Some(next) => links[*next].offer(now, datagram),
+                        None => {
+                            arrived[index] += datagram.data.len() as u32 - QUIC;
+                            if arrived[index] == jobs[index].size && now <= due(&jobs[index]) {
+                                on_time.push(jobs[index]);
+                            }
+                        }
+                    }
+                }
+                let (lost, index, bytes) = &mut sent[at];
+                if links[at].counters().lost > *lost {
+                    *lost += 1;
+                    left[*index] += *bytes;
+                }
+            }
+            for path in order {
+                let at = self.paths[*path][0];
+                let first = &mut links[at];
+                if first.queued_bytes() > 0 {
+                    continue;
+                }
+                let in_time = |i: &usize| {
+                    let arrival = self.arrival(&self.paths[*path], now, left[*i].min(PAYLOAD));
+                    arrival.is_some_and(|arrival| arrival <= due(&jobs[*i]))
+                };
+                let ready = (0..jobs.len()).filter(|i| left[*i] > 0 && jobs[*i].handed_over <= now).filter(in_time);
+                if let Some(index) = ready.min_by_key(|i| due(&jobs[*i])) {
+                    let bytes = left[index].min(PAYLOAD);
+                    left[index] -= bytes;
+                    (sent[at].1, sent[at].2) = (index, bytes);
+                    first.offer(now, packet(bytes, (path << 16 | index) as u64));
+                }
+            }
+            let release = jobs.iter().map(|job| job.handed_over).filter(|at| *at > now).min();
+            let Some(next) = links.iter().filter_map(Link::poll_timeout).chain(release).min() else { break };
+            now = next;
+        }
+        on_time
+    }
+
+    /// The most that are on time, whichever of them are sent and whichever path comes first.
+    fn best(&self, jobs: &[Job]) -> usize {
+        let orders = (0..self.paths.len()).map(|first| {
+            let mut order: Vec<usize> = (0..self.paths.len()).collect();
+            order.rotate_left(first);
+            order
+        });
+        let orders: Vec<_> = orders.collect();
+        let chosen = |choice: u32| (0..jobs.len()).filter(move |i| choice >> i & 1 == 1).map(|i| jobs[i]);
+        let sent = |choice: u32| {
+            let chosen: Vec<_> = chosen(choice).collect();
+            orders.iter().map(|order| self.send(&chosen, order, 1).len()).max().unwrap_or(0)
+        };
+        (0..1u32 << jobs.len()).map(sent).max().unwrap_or(0)
+    }
+
+    /// How far a bound is above what can be sent, for the blocks of each priority and those above it.
+    fn gaps(&self, bound: &Bound, jobs: &[Job]) -> Vec<i64> {
+        let gap = |(priority, most): &(u8, u64)| {
+            let within: Vec<_> = jobs.iter().filter(|job| job.priority <= *priority).copied().collect();
+            *most as i64 - self.best(&within) as i64
+        };
+        bound.up_to_priority.iter().map(gap).collect()
+    }
+}
+
+fn packet(bytes: u32, tag: u64) -> Datagram {
+    Datagram { data: vec![0; (bytes + QUIC) as usize][..].into(), ecn: None, tag }
 }
 
 fn links() -> impl Strategy<Value = LinkSpec> {
     let rate = || prop::sample::select(vec![0, 1_200_000, 3_700_001, 12_000_000]);
-    let delay = || prop::sample::select(vec![0u64, 7, 20]).prop_map(ms);
+    let delay = || prop::sample::select(vec![0u64, 7, 20, 45]).prop_map(ms);
     let steps = (rate(), rate(), 1..37u64, delay(), delay(), 1..23u64, any::<bool>()).prop_map(
         |(first, then, at, short, long, later, repeats)| {
             let mut rate = Schedule::fixed(first).then(ms(at), then);
@@ -88,24 +172,24 @@ fn jobs() -> impl Strategy<Value = Vec<Job>> {
     prop::collection::vec(job, 1..=5)
 }
 
-/// How far the bound is above what can be sent over a link, for the blocks of each priority and those above it.
-fn gaps(spec: &LinkSpec, jobs: &[Job]) -> Vec<i64> {
-    let bound = bound(std::slice::from_ref(spec), jobs, ms(1_000));
-    let gap = |(priority, most): &(u8, u64)| {
-        let within: Vec<_> = jobs.iter().filter(|job| job.priority <= *priority).copied().collect();
-        *most as i64 - best_over(spec, &within) as i64
-    };
-    bound.up_to_priority.iter().map(gap).collect()
+/// How far it is above what can be sent, in so many cases of up to so many links.
+fn closeness(most_links: usize, cases: usize) -> Vec<i64> {
+    let mut runner = TestRunner::deterministic();
+    let instances = (prop::collection::vec(links(), 1..=most_links), jobs());
+    let mut instance = || Some(instances.new_tree(&mut runner).ok()?.current());
+    let gaps =
+        |(links, jobs): (Vec<LinkSpec>, Vec<Job>)| Routes::apart(&links).gaps(&bound(&links, &jobs, ms(1_000)), &jobs);
+    (0..cases).filter_map(|_| instance()).flat_map(gaps).collect()
 }
 
 /// What can be sent comes in packets, the bound's capacity does not.
 #[test]
 fn links_come_close_to_it() {
-    let mut runner = TestRunner::deterministic();
-    let mut cases = || Some((links(), jobs()).new_tree(&mut runner).ok()?.current());
-    let gaps: Vec<_> = (0..150).filter_map(|_| cases()).flat_map(|(spec, jobs)| gaps(&spec, &jobs)).collect();
-    let equal = gaps.iter().filter(|gap| **gap == 0).count();
-    assert!(equal * 10 >= gaps.len() * 9, "equal in {equal} of {}", gaps.len());
+    for (most_links, percent) in [(1, 90), (4, 85)] {
+        let gaps = closeness(most_links, 150);
+        let equal = gaps.iter().filter(|gap| **gap == 0).count();
+        assert!(equal * 100 >= gaps.len() * percent, "{most_links} links: equal in {equal} of {}", gaps.len());
+    }
 }
 
 proptest! {
@@ -113,8 +197,32 @@ proptest! {
 
     #[test]
     fn no_choice_of_blocks_over_a_link_beats_it(spec in links(), jobs in jobs()) {
-        let gaps = gaps(&spec, &jobs);
+        let links = [spec];
+        let gaps = Routes::apart(&links).gaps(&bound(&links, &jobs, ms(1_000)), &jobs);
         prop_assert!(gaps.iter().all(|gap| *gap >= 0), "{:?}", gaps);
+    }
+
+    #[test]
+    fn nor_over_several(links in prop::collection::vec(links(), 2..=4), jobs in jobs()) {
+        let gaps = Routes::apart(&links).gaps(&bound(&links, &jobs, ms(1_000)), &jobs);
+        prop_assert!(gaps.iter().all(|gap| *gap >= 0), "{:?}", gaps);
+    }
+
+    #[test]
+    fn nor_over_a_shared_link(own in prop::collection::vec(links(), 1..=3), link in links(), first in any::<bool>(), jobs in jobs()) {
+        let place = if first { Place::First } else { Place::Last };
+        let routes = Routes::together(&own, &link, place);
+        let shared = [SharedLink { link, paths: (0..own.len()).collect(), place }];
+        let bound = bound_over_shared(&own, &shared, &jobs, ms(1_000));
+        let gaps = routes.gaps(&bound, &jobs);
+        prop_assert!(gaps.iter().all(|gap| *gap >= 0), "{:?}", gaps);
+    }
+
+    #[test]
+    fn another_path_never_lowers_it(links in prop::collection::vec(links(), 2..=4), jobs in jobs()) {
+        let (fewer, all) = (bound(&links[1..], &jobs, ms(200)), bound(&links, &jobs, ms(200)));
+        prop_assert!(fewer.up_to_priority.iter().zip(&all.up_to_priority).all(|(fewer, all)| fewer <= all));
+        prop_assert!(fewer.bytes_on_time <= all.bytes_on_time && fewer.weighted <= all.weighted + 1e-6);
     }
 
     #[test]
@@ -146,6 +254,123 @@ fn edges() {
         let link = LinkSpec::unlimited(ms(1)).rate(rate);
         assert!(bound(&[link.clone(), link], &[far, job(0, 10, 0, 3)], Duration::MAX).weighted.is_finite());
     }
+}
+
+/// Ten blocks a second of this size for ten seconds, due after so many milliseconds.
+fn steady(deadline: u64, size: u32, priority: u8) -> Vec<Job> {
+    (0..100).map(|i| job(i * 100, deadline, size, priority)).collect()
+}
+
+#[test]
+fn a_path_that_is_too_long_for_a_block_does_not_carry_it() {
+    let end = ms(11_000);
+    let link = |delay| LinkSpec::new(12.0, ms(delay));
+    // 1,444 bytes of blocks a millisecond. Nothing is there in 25 ms over these two.
+    let jobs = steady(25, 10_000, 0);
+    let neither = bound(&[link(26), link(58)], &jobs, end);
+    assert_eq!((neither.on_time, neither.bytes_on_time, neither.origin.hopeless), (0, 0, 100));
+    // 20 ms of the third path are 28,880 bytes, with or without them.
+    for size in [10_000, 28_880, 28_890] {
+        let jobs = steady(25, size, 0);
+        assert_eq!(bound(&[link(26), link(58), link(5)], &jobs, end), bound(&[link(5)], &jobs, end), "{size} bytes");
+    }
+    // Of three blocks that are as large as two thirds of it, one is on time each time.
+    let jobs: Vec<_> = (0..3).flat_map(|_| steady(25, 20_000, 0)).collect();
+    assert_eq!(bound(&[link(26), link(5), link(58)], &jobs, end).on_time, 100);
+}
+
+#[test]
+fn the_long_path_is_there_for_what_is_patient() {
+    let end = ms(11_000);
+    let paths = [LinkSpec::new(12.0, ms(2)), LinkSpec::new(12.0, ms(150))];
+    // In 100 ms, 98 ms of the short path: 141,512 bytes. In 400 ms 250 ms of the long one as well.
+    let on_time = |urgent, patient| {
+        let jobs = [steady(100, urgent, 0), steady(400, patient, 1)].concat();
+        bound(&paths, &jobs, end).up_to_priority
+    };
+    assert_eq!(on_time(141_500, 140_000), [(0, 100), (1, 200)]);
+    assert_eq!(on_time(141_600, 140_000), [(0, 0), (1, 100)]);
+    // Both urgent blocks at once do not fit, wherever the patient ones go.
+    let twice = [steady(100, 80_000, 0), steady(100, 80_000, 0), steady(400, 100_000, 1)].concat();
+    assert_eq!(bound(&paths, &twice, end).up_to_priority, [(0, 100), (1, 200)]);
+    // What the short path has left over the patient ones can have: 2,888 bytes a millisecond in all.
+    let bytes = |size| {
+        let jobs = [steady(100, 40_000, 0), steady(400, size, 1)].concat();
+        bound(&paths, &jobs, end).on_time
+    };
+    assert_eq!(bytes(248_000), 200);
+    assert!(bytes(255_000) < 200);
+}
+
+#[test]
+fn a_shared_link_is_counted_once() {
+    let end = ms(11_000);
+    let own = [LinkSpec::new(12.0, ms(5)), LinkSpec::new(12.0, ms(20)), LinkSpec::unlimited(ms(40))];
+    let jobs = [steady(60, 100_000, 0), steady(80, 200_000, 1)].concat();
+    for place in [Place::First, Place::Last] {
+        let shared = |link: LinkSpec, paths: &[usize]| [SharedLink { link, paths: paths.into(), place }];
+        let over = |shared: &[SharedLink]| bound_over_shared(&own, shared, &jobs, end);
+        // One that nobody passes, and one that takes no time, change nothing.
+        assert_eq!(over(&shared(LinkSpec::new(1.0, ms(5)), &[])), bound(&own, &jobs, end));
+        assert_eq!(over(&shared(LinkSpec::unlimited(ms(0)), &[0, 1, 2])), bound(&own, &jobs, end));
+        // One that all pass is one path, if it is the narrowest.
+        let narrow = LinkSpec::new(10.0, ms(0));
+        let alone = bound(&[LinkSpec::new(10.0, ms(5))], &jobs, end);
+        let all = over(&shared(narrow.clone(), &[0, 1, 2]));
+        assert_eq!((all.bytes_on_time, all.on_time), (alone.bytes_on_time, alone.on_time));
+        // Those that do not pass it are not touched.
+        assert_eq!(over(&shared(narrow, &[0, 1])).on_time, 200);
+        // Its delay is on top.
+        assert_eq!(over(&shared(LinkSpec::unlimited(ms(60)), &[0, 1, 2])).up_to_priority, [(0, 0), (1, 0)]);
+    }
+}
+
+#[test]
+fn loss_on_one_path_lowers_what_that_path_brings_on_average() {
+    let end = ms(11_000);
+    let jobs = [steady(20, 20_000, 0), steady(900, 300_000, 0)].concat();
+    let path = |delay, loss| LinkSpec::new(12.0, ms(delay)).loss(Loss::Bernoulli(loss));
+    let average = |short, long| {
+        let bound = bound(&[path(2, short), path(200, long)], &jobs, end);
+        (bound.bytes_on_time, bound.average.bytes_on_time)
+    };
+    let (clean, same) = average(0.0, 0.0);
+    assert_eq!(clean as f64, same);
+    let (_, short) = average(0.3, 0.0);
+    let (_, long) = average(0.0, 0.3);
+    let (most, both) = average(0.3, 0.3);
+    assert_eq!(most, clean);
+    assert!(both < short.min(long) && short.max(long) < clean as f64, "{both} {short} {long} {clean}");
+}
+
+/// Not even senders that know at once what was lost, only not before.
+#[test]
+fn no_mean_over_the_losses_beats_the_average() {
+    let jobs = [steady(30, 15_000, 0), steady(90, 45_000, 0), steady(250, 90_000, 0)];
+    let jobs: Vec<_> = jobs.iter().flat_map(|source| &source[..10]).copied().collect();
+    let lossy = |mbps, delay, loss| LinkSpec::new(mbps, ms(delay)).loss(loss);
+    let worlds = [
+        vec![lossy(12.0, 5, Loss::Bernoulli(0.3))],
+        vec![lossy(8.0, 2, Loss::Bernoulli(0.3)), lossy(4.0, 60, Loss::Bernoulli(0.05))],
+        vec![lossy(7.0, 2, Loss::bursts(0.2, 4.0)), lossy(3.0, 110, Loss::None), lossy(2.0, 40, Loss::Bernoulli(0.5))],
+    ];
+    const RUNS: u64 = 20;
+    let mut closest: f64 = 0.0;
+    for links in worlds {
+        let bound = bound(&links, &jobs, ms(11_000));
+        let routes = Routes::apart(&links);
+        let order: Vec<usize> = (0..links.len()).collect();
+        // Of the third source, one block in so many.
+        for every in [1, 2, 3, 20] {
+            let (others, third) = jobs.split_at(20);
+            let sent: Vec<_> = others.iter().chain(third.iter().step_by(every)).copied().collect();
+            let runs = (0..RUNS).map(|seed| routes.send(&sent, &order, seed * 10).len());
+            let mean = runs.sum::<usize>() as f64 / RUNS as f64;
+            assert!(mean <= bound.average.on_time, "{} links: {mean}, {bound:?}", links.len());
+            closest = closest.max(mean / bound.average.on_time);
+        }
+    }
+    assert!(closest > 0.85, "nowhere more than {closest} of it");
 }
 
 #[test]
@@ -243,6 +468,8 @@ fn no_session_beats_it() {
         ("steps", vec![LinkSpec::unlimited(ms(30)).rate(Rate::Steps(steps))]),
         ("trace", vec![LinkSpec::unlimited(ms(15)).rate(Rate::Trace(trace))]),
         ("two paths", vec![LinkSpec::new(3.0, ms(10)), LinkSpec::new(2.0, ms(45))]),
+        ("two far apart", vec![LinkSpec::new(2.0, ms(2)), LinkSpec::new(4.0, ms(70))]),
+        ("three paths", vec![LinkSpec::new(2.0, ms(5)), LinkSpec::new(2.0, ms(60)), LinkSpec::new(2.0, ms(110))]),
     ];
     for (name, links) in worlds {
         let bound = bound(&links, &jobs, end);

@@ -1,6 +1,6 @@
-//! Windows in which what comes first is due first: the most tasks on time, exactly.
+//! Windows in which what comes first is due first, on one machine: the most tasks on time, exactly.
 
-use super::machine::Task;
+use super::windows::{Task, Windows};
 
 /// Looks at a task, at most, before it is left to other bounds.
 const MOST_STEPS: usize = 20_000_000;
@@ -10,9 +10,9 @@ pub(super) fn agree(tasks: &[Task]) -> bool {
     tasks.is_sorted_by_key(|task| task.due)
 }
 
-/// The most tasks on time, if releases and due dates are in the same order (Kise, Ibaraki and Mine 1978): one after the other,
+/// The most tasks on time on one machine, if releases and due dates are in the same order (Kise, Ibaraki and Mine 1978): one after the other,
 /// and whenever one is late, that is left out without which the last is done earliest. `None` if it takes too long.
-pub(super) fn most(tasks: &[Task]) -> Option<u64> {
+pub(super) fn most(windows: &Windows, tasks: &[Task]) -> Option<u64> {
     /// A task that is kept, and when it begins.
     struct Kept {
         release: i64,
@@ -22,10 +22,11 @@ pub(super) fn most(tasks: &[Task]) -> Option<u64> {
     let mut kept: Vec<Kept> = Vec::with_capacity(tasks.len());
     let mut steps = 0;
     for task in tasks {
+        let (release, due) = (windows.releases.at(task.release)[0], windows.dues.at(task.due)[0]);
         let free = kept.last().map_or(i64::MIN, |last| last.begin + last.work);
-        let begin = task.release.max(free);
-        kept.push(Kept { release: task.release, work: task.work, begin });
-        if begin + task.work <= task.due {
+        let begin = release.max(free);
+        kept.push(Kept { release, work: task.work, begin });
+        if begin + task.work <= due {
             continue;
         }
         // Without one, those behind it move up, each as far as its release lets it.

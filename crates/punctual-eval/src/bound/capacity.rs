@@ -1,5 +1,5 @@
-//! What a link can carry at most: the bytes of blocks that can have left it by a time, and the latest departure that still
-//! arrives in time.
+//! What a link can carry at most: the bytes of blocks that can have left it by a time, and the first and last departure that are
+//! of use to a block.
 
 use std::time::Duration;
 
@@ -17,14 +17,20 @@ pub(super) const MOST: i64 = i64::MAX / 8;
 /// frame's type and one byte to say which stream or block its bytes are of.
 const QUIC_OVERHEAD: u32 = 1 + 8 + 1 + 16 + 1 + 1;
 
-/// One path, as the best of senders could use it.
-#[derive(Debug)]
+/// One path, as the best of senders could use it: the link that counts, and how far from both ends it is.
+#[derive(Debug, Clone)]
 pub(super) struct Path {
     /// `None`: as much as one likes, at once.
     work: Option<Work>,
     /// Of the bytes on the wire, in units, those that can be a block's: a numerator and a denominator.
     units_per_byte: (u128, u128),
     delay: Delay,
+    /// Nanoseconds that every packet needs before it is at this link.
+    ahead: u64,
+    /// Nanoseconds that every packet needs once this link's wire is behind it.
+    behind: u64,
+    /// The greatest probability with which a packet can ever get through undamaged.
+    survival: f64,
 }
 
 impl Path {
@@ -38,15 +44,27 @@ impl Path {
             Rate::Trace(trace) => Some(Work::Trace(trace.clone())),
         };
         let units_per_byte = (u128::from(payload) * UNITS_PER_BYTE as u128, u128::from(spec.mtu));
-        (payload > 0).then(|| Self { work, units_per_byte, delay: Delay::new(&spec.delay) })
+        let (delay, survival) = (Delay::new(&spec.delay), survival(spec));
+        (payload > 0).then_some(Self { work, units_per_byte, delay, ahead: 0, behind: 0, survival })
+    }
+
+    /// The same with other links around it: a packet needs at least so many nanoseconds on those before and on those behind it, and
+    /// survives them with at most this probability.
+    pub(super) fn between(self, ahead: u64, behind: u64, survival: f64) -> Self {
+        Self { ahead, behind, survival: self.survival * survival, ..self }
+    }
+
+    /// Whether packets can be lost.
+    pub(super) fn is_lossy(&self) -> bool {
+        self.survival < 1.0
     }
 
     /// The same with only that part of its capacity that is not lost on average, as little as the link can lose.
-    pub(super) fn thinned(self, spec: &LinkSpec) -> Self {
+    pub(super) fn thinned(&self) -> Self {
         const ONE: u128 = 1 << 20;
-        let survive = (survival(spec) * ONE as f64).ceil() as u128;
+        let survive = (self.survival * ONE as f64).ceil() as u128;
         let (units, bytes) = self.units_per_byte;
-        Self { units_per_byte: (units * survive, bytes * ONE), ..self }
+        Self { units_per_byte: (units * survive, bytes * ONE), ..self.clone() }
     }
 
     /// Whether packets take no time to send.
@@ -54,15 +72,25 @@ impl Path {
         self.work.is_none()
     }
 
-    /// The shortest its wire ever is, nanoseconds.
+    /// The shortest way from this link to the receiver, nanoseconds.
     pub(super) fn least_delay(&self) -> u64 {
-        self.delay.least
+        self.delay.least.saturating_add(self.behind)
+    }
+
+    /// Whether packets that leave both at the same moment are at the receiver at the same moment, and were as long under way.
+    pub(super) fn is_as_long_as(&self, other: &Self) -> bool {
+        (self.ahead, self.behind, &self.delay) == (other.ahead, other.behind, &other.delay)
+    }
+
+    /// The first moment a packet can be here if it was handed over then, nanoseconds.
+    pub(super) fn first_departure(&self, handed_over: u64) -> u64 {
+        handed_over.saturating_add(self.ahead)
     }
 
     /// The last moment a packet can leave and be there by `due`, nanoseconds. Jitter, packets held back and packets that may not
     /// overtake only make it earlier.
     pub(super) fn latest_departure(&self, due: u64) -> Option<u64> {
-        self.delay.latest_departure(due)
+        self.delay.latest_departure(due.checked_sub(self.behind)?)
     }
 
     /// At least the units of block data in packets that have left by `time`.
@@ -117,14 +145,14 @@ pub(super) fn survival(spec: &LinkSpec) -> f64 {
     (1.0 - lost) * (1.0 - damage * (1.0 - copy + copy * damage))
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Work {
     Steps(Steps),
     Trace(Opportunities),
 }
 
 /// A rate that changes in steps, summed up.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Steps {
     /// From when (nanoseconds), what was done by then (bits · 10⁹), and the rate from there on.
     steps: Vec<(u128, u128, u128)>,
@@ -163,8 +191,13 @@ fn opportunities_by(trace: &Opportunities, time: u128) -> u128 {
     (time / period) * times.len() as u128 + times.partition_point(|at| at.as_nanos() <= phase) as u128
 }
 
+/// The shortest a link's wire ever is, nanoseconds.
+pub(super) fn least_delay(spec: &LinkSpec) -> u64 {
+    Delay::new(&spec.delay).least
+}
+
 /// How long the wire is over time, nanoseconds.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq)]
 struct Delay {
     /// From when, and how long.
     steps: Vec<(u64, u64)>,
@@ -249,7 +282,7 @@ mod tests {
         assert!((survives(Loss::bursts(0.05, 8.0)) - (1.0 - 5.0 / 95.0 / 8.0)).abs() < 1e-12);
         let spec =
             LinkSpec::new(12.0, ms(1)).loss(Schedule::fixed(Loss::Bernoulli(0.5)).then(ms(9), Loss::Bernoulli(0.75)));
-        let path = Path::new(&spec).unwrap().thinned(&spec);
+        let path = Path::new(&spec).unwrap().thinned();
         assert_eq!(path.by(nanos_ms(10)), 10 * 1444 * UNITS_PER_BYTE / 2);
         // Every packet comes twice, each damaged with one half.
         assert_eq!(survival(&LinkSpec::new(1.0, ms(1)).corruption(0.5).duplication(1.0)), 0.75);

@@ -1,26 +1,34 @@
 //! The clairvoyant bound: how many blocks no sender can beat, not even one that knows the future.
 //!
-//! Statement, relaxations and proof are in `docs/design.md`, "The clairvoyant bound". In short: links and blocks become tasks on one
-//! preemptive machine (`capacity`, `machine`); that falls into parts that do not touch; and of each part the lowest of several
-//! upper bounds counts (`agreeable`, `sweep`, `fractional`).
+//! Statement, relaxations and proof are in `docs/design.md`, "The clairvoyant bound". In short: links and blocks become tasks on
+//! preemptive machines, one for each path (`capacity`, `shared`, `instance`, `windows`); that falls into parts that do not touch
+//! (`serve`); and of each part the lowest of several upper bounds counts (`agreeable`, `sweep`, `fractional`, put together by
+//! `count`).
 
+#[cfg(test)]
+mod against_pooled;
 mod agreeable;
 mod capacity;
 mod count;
 #[cfg(test)]
 mod exhaustive;
 mod fractional;
-mod machine;
+mod instance;
+mod serve;
+mod shared;
 mod sweep;
+mod windows;
 
 use std::time::Duration;
 
 use punctual_sim::LinkSpec;
 
+pub use self::shared::{Place, SharedLink};
 use self::{
     capacity::{Path, UNITS_PER_BYTE},
     fractional::fractional,
-    machine::{Instance, most_work},
+    instance::Instance,
+    serve::most_work,
 };
 
 /// A block that was, or will be, handed over.
@@ -88,68 +96,124 @@ pub struct Origin {
 ///
 /// `end` is when the run stops: what arrives later does not count, and blocks without a deadline are due then. Links count as they
 /// are specified, from their beginning on. That they lose packets (but see [`Bound::average`]), have a way back and may die is
-/// ignored, which makes the bound no lower.
+/// ignored, which makes the bound no lower. Paths that share a link besides their own are for [`bound_over_shared`].
 ///
 /// It takes some tens of milliseconds at most for a few thousand jobs, and some tenths of a second for a hundred thousand.
 pub fn bound(paths: &[LinkSpec], jobs: &[Job], end: Duration) -> Bound {
-    let usable: Vec<_> = paths.iter().filter_map(Path::new).collect();
-    let instance = Instance::new(&usable, jobs, end);
-    let (up_to_priority, origin) = count::prefixes(&instance, jobs);
-    let counts: Vec<_> = up_to_priority.iter().map(|(priority, most)| (*priority, *most as f64)).collect();
+    bound_over_shared(paths, &[], jobs, end)
+}
+
+/// The same as [`bound`] for paths that pass other links besides their own, and have them in common.
+///
+/// It is the least of what the paths' own links allow and what the shared links do, each counted once, beside the own links of the
+/// paths that do not pass them. With one shared link this takes twice as long as without, with *n* others up to *n* + 2 times.
+///
+/// ```
+/// use std::time::Duration;
+/// use punctual_eval::bound::{Job, Place, SharedLink, bound_over_shared};
+/// use punctual_sim::LinkSpec;
+///
+/// let ms = Duration::from_millis;
+/// let paths = [LinkSpec::new(10.0, ms(5)), LinkSpec::new(10.0, ms(20))];
+/// let modem = SharedLink { link: LinkSpec::new(8.0, ms(10)), paths: vec![0, 1], place: Place::First };
+/// // 20 ms are left after 15 ms on the way: at most 20 kB at 8 Mbit/s, but some 29 kB over both paths.
+/// let job = |size| [Job { handed_over: ms(0), deadline: Some(ms(35)), size, priority: 0, weight: 1.0 }];
+/// let on_time = |size| bound_over_shared(&paths, &[modem.clone()], &job(size), ms(100)).on_time;
+/// assert_eq!((on_time(19_000), on_time(20_000)), (1, 0));
+/// ```
+pub fn bound_over_shared(paths: &[LinkSpec], shared: &[SharedLink], jobs: &[Job], end: Duration) -> Bound {
+    let bounds = shared::cuts(paths, shared).into_iter().map(|cut| over(&cut, jobs, end));
+    bounds.reduce(Bound::lower).unwrap_or_else(|| over(&[], jobs, end))
+}
+
+/// The bound for these paths.
+fn over(paths: &[Path], jobs: &[Job], end: Duration) -> Bound {
+    let instance = Instance::new(paths, jobs, end);
+    let mut counts = count::prefixes(&instance, jobs);
+    // What was found exactly is never above the other, which has more capacity for everything.
+    if !counts.exact && instance.windows.machines() > 1 {
+        counts = counts.lower(count::prefixes(&instance.pooled(paths, jobs, end), jobs));
+    }
+    let up_to_priority: Vec<_> = counts.most.iter().map(|(priority, most)| (*priority, *most as f64)).collect();
     let ceiling = Average {
-        on_time: counts.last().map_or(0.0, |(_, most)| *most),
-        weighted: weighted(&instance, jobs, &counts),
+        on_time: up_to_priority.last().map_or(0.0, |(_, most)| *most),
+        weighted: weighted(&instance, jobs, &up_to_priority),
         bytes_on_time: bytes_on_time(&instance, jobs).floor(),
-        up_to_priority: counts,
+        up_to_priority,
     };
     Bound {
-        on_time: up_to_priority.last().map_or(0, |(_, most)| *most),
-        up_to_priority,
+        on_time: counts.most.last().map_or(0, |(_, most)| *most),
+        up_to_priority: counts.most,
         weighted: ceiling.weighted,
         bytes_on_time: ceiling.bytes_on_time as u64,
         average: average(paths, &instance, jobs, end, ceiling),
-        origin,
+        origin: counts.origin,
+    }
+}
+
+impl Bound {
+    /// The lower of two in every figure.
+    fn lower(self, other: Self) -> Self {
+        let up_to = self.up_to_priority.iter().zip(&other.up_to_priority);
+        Self {
+            origin: if other.on_time < self.on_time { other.origin } else { self.origin },
+            on_time: self.on_time.min(other.on_time),
+            up_to_priority: up_to.map(|((priority, a), (_, b))| (*priority, *a.min(b))).collect(),
+            weighted: self.weighted.min(other.weighted),
+            bytes_on_time: self.bytes_on_time.min(other.bytes_on_time),
+            average: self.average.lower(other.average),
+        }
+    }
+}
+
+impl Average {
+    /// The lower of two in every figure.
+    fn lower(self, other: Self) -> Self {
+        let up_to = self.up_to_priority.iter().zip(&other.up_to_priority);
+        Self {
+            on_time: self.on_time.min(other.on_time),
+            up_to_priority: up_to.map(|((priority, a), (_, b))| (*priority, a.min(*b))).collect(),
+            weighted: self.weighted.min(other.weighted),
+            bytes_on_time: self.bytes_on_time.min(other.bytes_on_time),
+        }
     }
 }
 
 /// Lowers `ceiling` to what links carry that lose packets.
-fn average(paths: &[LinkSpec], instance: &Instance, jobs: &[Job], end: Duration, ceiling: Average) -> Average {
-    if paths.iter().all(|path| capacity::survival(path) >= 1.0) {
+fn average(paths: &[Path], instance: &Instance, jobs: &[Job], end: Duration, ceiling: Average) -> Average {
+    if !paths.iter().any(Path::is_lossy) {
         return ceiling;
     }
-    let thinned: Vec<_> = paths.iter().filter_map(|spec| Some(Path::new(spec)?.thinned(spec))).collect();
+    let thinned: Vec<_> = paths.iter().map(Path::thinned).collect();
     let instance = instance.over(&thinned, jobs, end);
-    let count = |(priority, most): (u8, f64)| {
-        let within = |job: usize| f64::from(u8::from(jobs[job].priority <= priority));
-        (
-            priority,
-            most.min(
-                instance.free.iter().map(|job| within(*job)).sum::<f64>()
-                    + fractional(&instance.tasks, |task| within(task.job)),
-            ),
-        )
-    };
-    let up_to_priority: Vec<_> = ceiling.up_to_priority.into_iter().map(count).collect();
-    Average {
+    let up_to = ceiling.up_to_priority.iter().map(|(priority, most)| {
+        let within = |job: usize| f64::from(u8::from(jobs[job].priority <= *priority));
+        let free: f64 = instance.free.iter().map(|job| within(*job)).sum();
+        let limited = fractional(&instance.windows, &instance.tasks, |task| within(task.job));
+        (*priority, most.min(free + limited))
+    });
+    let up_to_priority: Vec<_> = up_to.collect();
+    let average = Average {
         on_time: up_to_priority.last().map_or(0.0, |(_, most)| *most),
-        weighted: weighted(&instance, jobs, &up_to_priority).min(ceiling.weighted),
-        bytes_on_time: bytes_on_time(&instance, jobs).min(ceiling.bytes_on_time),
+        weighted: weighted(&instance, jobs, &up_to_priority),
+        bytes_on_time: bytes_on_time(&instance, jobs),
         up_to_priority,
-    }
+    };
+    average.lower(ceiling)
 }
 
 /// Most weight on time.
 fn weighted(instance: &Instance, jobs: &[Job], up_to_priority: &[(u8, f64)]) -> f64 {
     let weight = |job: usize| if jobs[job].weight > 0.0 { jobs[job].weight } else { 0.0 };
     let free: f64 = instance.free.iter().map(|job| weight(*job)).sum();
-    let most = free + fractional(&instance.tasks, |task| weight(task.job));
+    let most = free + fractional(&instance.windows, &instance.tasks, |task| weight(task.job));
     most.min(by_priority(up_to_priority, jobs).unwrap_or(f64::INFINITY))
 }
 
 /// Most bytes on time. All bytes are equally dear, so it is the most work that can be done.
 fn bytes_on_time(instance: &Instance, jobs: &[Job]) -> f64 {
     let free: u64 = instance.free.iter().map(|job| u64::from(jobs[*job].size)).sum();
-    free as f64 + most_work(instance.tasks.iter().copied()) as f64 / UNITS_PER_BYTE as f64
+    free as f64 + most_work(&instance.windows, instance.tasks.iter().copied()) as f64 / UNITS_PER_BYTE as f64
 }
 
 /// Most weight on time, if weight follows from priority and does not rise as that falls: the counts, summed by parts (Abel).

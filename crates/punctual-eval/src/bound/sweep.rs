@@ -1,6 +1,6 @@
 //! Any windows: a sweep over the releases that remembers, for each number of tasks kept, how much could still be waiting.
 
-use super::machine::Task;
+use super::windows::{Task, Windows};
 
 /// What [`most`] finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,68 +28,99 @@ pub(super) struct Width {
 #[derive(Debug, Clone)]
 struct State {
     count: u64,
-    /// When those that are due by each date in sight are done if nothing more comes. Never falls from one date to the next.
-    done: Vec<i64>,
+    /// The work still to be done for those that are due by each date in sight. Never falls from one date to the next.
+    backlog: Vec<i64>,
 }
 
 impl State {
     /// Whether it is as good as `other` in every way.
     fn dominates(&self, other: &Self) -> bool {
         // The whole backlog first: there they differ most.
-        self.count >= other.count && self.done.iter().zip(&other.done).rev().all(|(own, other)| own <= other)
+        self.count >= other.count && self.backlog.iter().zip(&other.backlog).rev().all(|(own, other)| own <= other)
     }
 
     /// Becomes as good as both.
     fn relax(&mut self, other: &Self) {
         self.count = self.count.max(other.count);
-        self.done.iter_mut().zip(&other.done).for_each(|(own, other)| *own = (*own).min(*other));
+        self.backlog.iter_mut().zip(&other.backlog).for_each(|(own, other)| *own = (*own).min(*other));
     }
 
     /// How different two are.
     fn distance(&self, other: &Self) -> i64 {
-        self.done.iter().zip(&other.done).map(|(own, other)| (own - other).abs()).fold(0, i64::saturating_add)
+        self.backlog.iter().zip(&other.backlog).map(|(own, other)| (own - other).abs()).fold(0, i64::saturating_add)
+    }
+
+    /// Lets time pass in which so much can be done for what is due by each date in sight: as much as can be for each date and
+    /// those before it, which earliest due date first does for all of them at once.
+    fn pass(&mut self, work: &[i64]) {
+        let mut left = 0;
+        for (backlog, work) in self.backlog.iter_mut().zip(work) {
+            left = left.max(*backlog - work);
+            *backlog = left;
+        }
     }
 }
 
 /// The most of `tasks` (by release) on time.
 ///
 /// A relaxed decision diagram (Andersen, Hadzic, Hooker and Tiedemann 2007): each task is kept or not. What can come of either
-/// depends only on how many are kept and on when the work due by each date is done, and earlier is never worse. States that are
-/// no better than another are forgotten; where there are more than `width` allows, two become one that is as good as both.
+/// depends only on how many are kept and on how much work is left that is due by each date, and less is never worse. States that
+/// are no better than another are forgotten; where there are more than `width` allows, two become one that is as good as both.
 /// Without that it is exact.
-pub(super) fn most(tasks: &[Task], width: Width) -> Swept {
-    let mut dues: Vec<i64> = tasks.iter().map(|task| task.due).collect();
+pub(super) fn most(windows: &Windows, tasks: &[Task], width: Width) -> Swept {
+    let mut dues: Vec<usize> = tasks.iter().map(|task| task.due).collect();
     dues.sort_unstable();
     dues.dedup();
     let (mut exact, mut steps) = (true, 0);
-    let mut states = vec![State { count: 0, done: Vec::new() }];
-    // Dates in sight: `dues[first..][..states[_].done.len()]`.
-    let mut first = 0;
+    let mut states = vec![State { count: 0, backlog: Vec::new() }];
+    // Dates in sight: `dues[first..][..states[_].backlog.len()]`.
+    let (mut first, mut now) = (0, 0);
+    let mut work = Vec::new();
+    // The work that can be done from now on for what is due by each date in sight.
+    let mut room: Vec<i64> = Vec::new();
     for (index, task) in tasks.iter().enumerate() {
-        let now = dues.partition_point(|due| *due <= task.release).max(first);
-        let past = (now - first).min(states[0].done.len());
-        first = now;
-        let rank = dues.partition_point(|due| *due < task.due) - first;
-        let sight = (states[0].done.len() - past).max(rank + 1);
-        for state in &mut states {
-            state.done.drain(..past);
-            state.done.iter_mut().for_each(|done| *done = (*done).max(task.release));
-            let last = state.done.last().copied().unwrap_or(task.release);
-            state.done.resize(sight, last);
+        let mut sight = states[0].backlog.len();
+        if task.release != now {
+            work.clear();
+            let dates = &dues[first..][..sight];
+            // What all machines are open to until then has all their work in common.
+            let some = dates.partition_point(|due| !windows.is_open_until(task.release, *due));
+            work.extend(dates[..sight.min(some + 1)].iter().map(|due| windows.work(now, Some(task.release), *due)));
+            work.resize(sight, work.last().copied().unwrap_or(0));
+            states.iter_mut().for_each(|state| state.pass(&work));
+            room.iter_mut().zip(&work).for_each(|(room, work)| *room -= work);
+            now = task.release;
         }
-        let dates = &dues[first + rank..];
+        let open = first + dues[first..].partition_point(|due| !windows.is_open(now, *due));
+        if open > first {
+            let past = (open - first).min(sight);
+            states.iter_mut().for_each(|state| drop(state.backlog.drain(..past)));
+            room.drain(..past.min(room.len()));
+            first = open;
+            sight -= past;
+        }
+        let rank = dues.partition_point(|due| *due < task.due) - first;
+        if sight < rank + 1 {
+            sight = rank + 1;
+            for state in &mut states {
+                let last = state.backlog.last().copied().unwrap_or(0);
+                state.backlog.resize(sight, last);
+            }
+        }
+        let more = &dues[first..][..sight][room.len()..];
+        room.extend(more.iter().map(|due| windows.work(now, None, *due)));
         let kept: Vec<State> = states
             .iter()
             .filter_map(|state| {
-                let mut kept = State { count: state.count + 1, done: state.done.clone() };
-                let later = &mut kept.done[rank..];
-                later.iter_mut().for_each(|done| *done += task.work);
-                later.iter().zip(dates).all(|(done, due)| done <= due).then_some(kept)
+                let mut kept = State { count: state.count + 1, backlog: state.backlog.clone() };
+                let later = &mut kept.backlog[rank..];
+                later.iter_mut().for_each(|backlog| *backlog += task.work);
+                later.iter().zip(&room[rank..]).all(|(backlog, room)| backlog <= room).then_some(kept)
             })
             .collect();
         steps += ((states.len() + kept.len()) * sight) as u64;
-        let room = width.steps.saturating_sub(steps) / ((tasks.len() - index) * 2 * width.backlogs * sight) as u64;
-        let width = Width { counts: width.counts.min(room as usize).max(1), ..width };
+        let budget = width.steps.saturating_sub(steps) / ((tasks.len() - index) * 2 * width.backlogs * sight) as u64;
+        let width = Width { counts: width.counts.min(budget as usize).max(1), ..width };
         (states, exact) = reduce(kept, states, width, exact);
     }
     Swept { most: states[0].count, exact, steps }

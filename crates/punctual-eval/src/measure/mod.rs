@@ -47,6 +47,8 @@ pub struct BoundFigures {
     pub weighted: f64,
     /// Bytes of blocks on time.
     pub bytes_on_time: u64,
+    /// Blocks on time on average over the losses, if nobody knows them beforehand.
+    pub average_on_time: f64,
 }
 
 impl BoundFigures {
@@ -160,6 +162,10 @@ pub const MEASURES: &[Measure] = {
             "blocks the clairvoyant bound has on time, of all blocks"),
         measure("share_of_bound", "On time, of the bound", "of bound", "share", Up, share::share_of_bound,
             "blocks on time, of those the clairvoyant bound has on time"),
+        measure("bound_average", "Bound on average", "avg bound", "share", Neither, share::bound_average,
+            "blocks that no sender can have on time on average over the losses unless it knows them beforehand, of all blocks"),
+        measure("share_of_bound_average", "On time, of the bound on average", "of avg bound", "ratio", Up, share::share_of_bound_average,
+            "blocks on time, of those that no sender can exceed on average over the losses; a lucky run may be above 1"),
         measure("score", "Score", "score", "points", Up, share::score,
             "sum over blocks on time of their priority's weight over the greatest weight (AItrans); all others score 0"),
         measure("score_share_of_bound", "Score, of the bound", "score of bound", "share", Up, share::score_share_of_bound,

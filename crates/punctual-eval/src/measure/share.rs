@@ -27,6 +27,14 @@ pub(super) fn share_of_bound(run: &Run<'_>) -> Option<f64> {
     if_blocks(run, || of_bound(count(run, BlockRow::on_time), run.bound.on_time as f64))
 }
 
+pub(super) fn bound_average(run: &Run<'_>) -> Option<f64> {
+    ratio(run.bound.average_on_time, planned(run))
+}
+
+pub(super) fn share_of_bound_average(run: &Run<'_>) -> Option<f64> {
+    if_blocks(run, || of_bound(count(run, BlockRow::on_time), run.bound.average_on_time))
+}
+
 pub(super) fn score(run: &Run<'_>) -> Option<f64> {
     // Counted by priority first: the sum must not depend on the order of blocks, and this is also quicker.
     let mut on_time = [0_u64; 256];
@@ -70,12 +78,16 @@ mod tests {
 
     #[test]
     fn shares_of_the_bound() {
-        let bound = BoundFigures { on_time: 3, weighted: 2.5, ..BoundFigures::default() };
+        let bound = BoundFigures { on_time: 3, weighted: 2.5, average_on_time: 1.6, ..BoundFigures::default() };
         let with = |key| value_with(key, &four(), &bound, &MeasureConfig::default());
         assert_close(with("bound"), 0.75);
         assert_close(with("share_of_bound"), 2.0 / 3.0);
         assert_close(with("score_share_of_bound"), 2.0 / 2.5);
+        assert_close(with("bound_average"), 0.4);
+        assert_close(with("share_of_bound_average"), 1.25);
         assert_close(value("share_of_bound", &of_blocks(vec![lost(0)])), 1.0);
+        assert_close(value("share_of_bound_average", &of_blocks(vec![lost(0)])), 1.0);
+        assert_eq!((value("bound_average", &record()), value("share_of_bound_average", &record())), (None, None));
     }
 
     #[test]

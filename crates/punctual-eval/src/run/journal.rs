@@ -24,7 +24,7 @@ use crate::{measure::BoundFigures, record::RunRecord};
 const MAGIC: &[u8; 8] = b"pnctjrnl";
 
 /// Counts up with every change of the frames, [`RunRecord`] and [`BoundFigures`] included: postcard does not describe itself.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 const HEADER_LEN: u64 = 20;
 

@@ -228,6 +228,7 @@ fn bound_figures(stage: &Stage, record: &RunRecord, measure: &MeasureConfig) -> 
         up_to_priority: bound.up_to_priority,
         weighted: bound.weighted,
         bytes_on_time: bound.bytes_on_time,
+        average_on_time: bound.average.on_time,
     }
 }
 

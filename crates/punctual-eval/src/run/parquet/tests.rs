@@ -56,7 +56,13 @@ fn record() -> RunRecord {
 }
 
 fn bound() -> BoundFigures {
-    BoundFigures { on_time: 1, up_to_priority: vec![(0, 0), (2, 1)], weighted: 0.5, bytes_on_time: 9 }
+    BoundFigures {
+        on_time: 1,
+        up_to_priority: vec![(0, 0), (2, 1)],
+        weighted: 0.5,
+        bytes_on_time: 9,
+        average_on_time: 0.75,
+    }
 }
 
 fn blocks_file() -> Vec<u8> {
