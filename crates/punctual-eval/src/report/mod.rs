@@ -44,7 +44,7 @@ pub fn page(results: &Results) -> String {
         samples = cast.samples(),
         headline = headline(results, &cast),
         lead = lead(results, &cast),
-        verdicts = headline::verdicts(&results.verdicts),
+        verdicts = headline::failures(&results.failures) + &headline::verdicts(&results.verdicts),
         tables = table::results(&scene),
         definitions = definitions(results, &figures),
         setup = setup(results),
