@@ -229,7 +229,7 @@ pub struct CrossSpec {
 }
 
 /// A path ready for the simulator.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Path {
     /// As reports call it.
     pub name: String,

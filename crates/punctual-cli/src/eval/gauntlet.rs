@@ -8,13 +8,13 @@ use std::{
     num::NonZeroU16,
     path::{Path, PathBuf},
     sync::{Arc, atomic::AtomicBool},
-    thread,
 };
 
 use clap::Args;
 use punctual_eval::{
     gauntlet::{self, Cell, GauntletError, Listed, Options, Results},
     registry::Registry,
+    report,
     run::Progress,
 };
 
@@ -72,13 +72,17 @@ pub(super) async fn run(args: &GauntletArgs, registry: &Registry) -> Result<(), 
     let options = options(args, &directory, registry)?;
     let results = perform(options, args, registry.clone()).await?;
     let json = serde_json::to_string(&results).map_err(|error| Failure::Other(error.to_string()))?;
-    let path = directory.join("results.json");
-    fs::write(&path, &json).map_err(|error| Failure::file("write", &path, error))?;
+    let write = |file: &str, content: &str| {
+        let path = directory.join(file);
+        fs::write(&path, content).map_err(|error| Failure::file("write", &path, error))
+    };
+    write("results.json", &json)?;
+    write("report.html", &report::gauntlet(&results))?;
     if args.json {
         line(json)?;
     } else {
         line(table::all(&results))?;
-        line(format_args!("the results: {}", path.display()))?;
+        line(format_args!("the report: {}", directory.join("report.html").display()))?;
     }
     match results.verdicts.iter().filter(|verdict| !verdict.holds).count() {
         0 => Ok(()),
@@ -92,18 +96,21 @@ fn options(args: &GauntletArgs, directory: &Path, registry: &Registry) -> Result
         [] => Listed::usual(registry),
         list => list.iter().map(|name| Listed::parse(name.trim(), registry)).collect::<Result<_, _>>().map_err(|error| usage(&error))?,
     };
-    Ok(Options {
+    let mut options = Options {
         first: args.first,
         cells: args.cells,
         seeds: args.seeds,
         contenders,
         against: args.against.as_deref().map(read).transpose()?,
-        directory: directory.to_path_buf(),
         files: files("", args.data.as_deref()),
-        threads: args.jobs.map_or_else(|| thread::available_parallelism().map_or(1, usize::from), |jobs| jobs.get().into()),
         fresh: args.fresh,
         command: command(args),
-    })
+        ..Options::new(directory)
+    };
+    if let Some(jobs) = args.jobs {
+        options.threads = jobs.get().into();
+    }
+    Ok(options)
 }
 
 /// Results of an earlier time: the file, or the directory it is in.

@@ -3,7 +3,7 @@
 use super::{
     dice::{Dice, Part, rounded},
     path::{CORE, Path, Queue, WIDE, queue},
-    source::{self, Application, PAYLOAD, Room, Source},
+    source::{self, Application, PAYLOAD, Room, Source, Way, Workload},
 };
 
 /// A cell.
@@ -25,7 +25,7 @@ pub struct Cell {
     pub sources: Vec<Source>,
     /// Whether there is a bulk transfer beside them.
     pub bulk: bool,
-    /// What was done to have fewer packets.
+    /// What was done to have fewer packets than were drawn.
     pub cut: Cut,
 }
 
@@ -43,19 +43,20 @@ pub struct Shared {
 }
 
 /// What was done to have fewer packets than were drawn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cut {
-    /// Nothing.
-    None,
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Cut {
     /// The run is shorter.
-    Shorter,
-    /// It is as short as it may be, and there is less to send.
-    Lighter,
+    pub shorter: bool,
+    /// There is less to send.
+    pub lighter: bool,
 }
 
 /// How long blocks are handed over, seconds; and at least, where there are many packets.
 const SECONDS: (f64, f64) = (8.0, 20.0);
 const LEAST_SECONDS: f64 = 6.0;
+
+/// Bits of a workload that are less than this of what was drawn are less than was drawn; rounding does not count.
+const NOTICED: f64 = 0.9;
 
 /// Packets of a run, about. More would tell little more, and take long.
 const MOST_PACKETS: f64 = 120_000.0;
@@ -81,30 +82,34 @@ impl Cell {
         }
         let shared = Shared::draw(&mut Dice::of(number, Part::Shared, 0), &paths);
         let mut dice = Dice::of(number, Part::Workload, 0);
-        let delays = delays(&paths, shared);
-        let rates = paths.iter().map(Path::mean_rate).zip(delays).collect::<Vec<_>>();
+        let way = |(path, delay): (&Path, f64)| Way {
+            rate: path.mean_rate(),
+            delay,
+            jitter: path.jitter.map_or(0.0, |jitter| jitter.most_ms()),
+        };
+        let ways: Vec<Way> = paths.iter().zip(delays(&paths, shared)).map(way).collect();
         let capacity = capacity(&paths, shared);
-        let (application, sources) = source::draw(&mut dice, Room { paths: &rates, capacity });
+        let Workload { application, sources, wanted } = source::draw(&mut dice, Room { ways: &ways, capacity });
         let bulk = dice.chance(0.1) && capacity / 8.0 / PAYLOAD * LEAST_SECONDS < MOST_PACKETS;
-        let cell = Self { number, wide, seconds, paths, shared, application, sources, bulk, cut: Cut::None };
-        cell.cut()
+        let mut cell = Self { number, wide, seconds, paths, shared, application, sources, bulk, cut: Cut::default() };
+        cell.cut();
+        cell.cut.lighter = cell.bit_rate() < wanted * NOTICED;
+        cell
     }
 
-    /// The same with few enough packets.
-    fn cut(mut self) -> Self {
+    /// Has few enough packets from now on.
+    fn cut(&mut self) {
         let seconds = MOST_PACKETS / self.packets_per_second();
         if seconds >= self.seconds {
-            return self;
+            return;
         }
         // To a tenth.
-        self.seconds = (seconds * 10.0).floor() / 10.0;
-        self.cut = Cut::Shorter;
-        if self.seconds < LEAST_SECONDS {
+        self.cut.shorter = true;
+        self.seconds = ((seconds * 10.0).floor() / 10.0).max(LEAST_SECONDS);
+        if seconds < LEAST_SECONDS {
             let factor = seconds / LEAST_SECONDS;
-            self.sources = self.sources.into_iter().map(|source| source.lighter(factor)).collect();
-            (self.seconds, self.cut) = (LEAST_SECONDS, Cut::Lighter);
+            self.sources = self.sources.iter().cloned().map(|source| source.lighter(factor)).collect();
         }
-        self
     }
 
     /// About, and at most what the paths carry if there is bulk.

@@ -54,7 +54,18 @@ pub(super) struct Entrant {
     pub(super) contender: Contender,
     /// The path it has, if not all.
     pub(super) alone: Option<usize>,
-    pub(super) role: Role,
+}
+
+impl Role {
+    /// That of who is called so, path included.
+    pub fn of(name: &str) -> Self {
+        let plain = |quic: &&str| name.strip_prefix(*quic).is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '/', '@']));
+        match ["quic", "mpquic"].iter().any(|quic| plain(&quic)) {
+            true => Self::Baseline,
+            false if on_all_paths(name) != name => Self::OursAlone,
+            false => Self::Ours,
+        }
+    }
 }
 
 impl Listed {
@@ -100,17 +111,8 @@ impl Listed {
             name: alone.map_or_else(|| self.contender.name.clone(), |path| format!("{}@{path}", self.contender.name)),
             contender: self.contender.clone(),
             alone,
-            role: role(&self.contender, alone),
         };
         alone.into_iter().map(entrant).collect()
-    }
-}
-
-fn role(contender: &Contender, alone: Option<usize>) -> Role {
-    match (&contender.transport, alone) {
-        (Transport::Quic { .. }, _) => Role::Baseline,
-        (Transport::Punctual { .. }, Some(_)) => Role::OursAlone,
-        (Transport::Punctual { .. }, None) => Role::Ours,
     }
 }
 
@@ -149,10 +151,9 @@ mod tests {
 
     #[test]
     fn roles_follow_from_names() {
-        let registry = Registry::new();
-        let role = |name: &str| Listed::parse(name, &registry).unwrap().entrants(2)[0].role;
-        let of = ["ads", "ads/cubic", "edf@1", "quic@0", "mpquic"].map(role);
-        assert_eq!(of, [Role::Ours, Role::Ours, Role::OursAlone, Role::Baseline, Role::Baseline]);
+        let of = ["ads", "ads/cubic", "quick", "edf@1", "quic@0", "mpquic-one/bbr3", "quic"].map(Role::of);
+        use Role::{Baseline, Ours, OursAlone};
+        assert_eq!(of, [Ours, Ours, Ours, OursAlone, Baseline, Baseline, Baseline]);
         let repeating = ["ads", "quic/bbr3@1", "mpquic-one/bbr3", "ads/bbr3+fec"].map(repeats);
         assert_eq!(repeating, [true, false, false, false]);
     }

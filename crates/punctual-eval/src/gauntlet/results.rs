@@ -56,6 +56,9 @@ pub struct CellResults {
     pub limits: Vec<LimitRow>,
     /// All runs.
     pub runs: Vec<RunRow>,
+    /// Runs with further seeds, of those who seemed behind and of who seemed better.
+    #[serde(default)]
+    pub confirming: Vec<RunRow>,
     /// Those who are judged.
     pub scores: Vec<Score>,
 }
@@ -152,14 +155,19 @@ pub struct Standing {
 }
 
 /// How much better another was.
+///
+/// Who is best in a cell is who had the best luck, too. So where one seems to be behind, both are run again with other seeds, and
+/// those alone tell by how much.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Regret {
     /// Who.
     pub than: String,
-    /// In points: hundredths of all blocks. Negative if it was worse.
+    /// In points: hundredths of all blocks, the mean over seeds. Negative if it was worse.
     pub points: f64,
-    /// Half the width of the interval; nothing with a single seed.
+    /// Half the width of the 95 % interval (Student's t) of the mean, seed paired with seed; nothing with a single one.
     pub half_width: Option<f64>,
+    /// Whether it is of the further seeds.
+    pub confirmed: bool,
 }
 
 /// How one that is judged did over all cells.

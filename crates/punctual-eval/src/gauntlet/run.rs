@@ -7,9 +7,10 @@ use std::{
     io::{self, BufWriter},
     path::{Path, PathBuf},
     sync::{
-        Mutex, PoisonError,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
+    thread,
 };
 
 use siphasher::sip::SipHasher13;
@@ -20,7 +21,7 @@ use super::{
     cell::Cell,
     easy,
     earlier::{Earlier, EarlierError},
-    entrants::{self, Entrant, Listed},
+    entrants::{self, Entrant, Listed, Role},
     figures::{self, Kept, Limit},
     results::{CellResults, LimitRow, Participant, Results, RunRow},
     score,
@@ -95,6 +96,24 @@ pub struct Options {
     pub command: String,
 }
 
+impl Options {
+    /// A hundred cells from the first, with the usual contenders, into this directory, on all cores.
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
+        Self {
+            first: 0,
+            cells: 100,
+            seeds: 2,
+            contenders: Listed::usual(&Registry::new()),
+            against: None,
+            directory: directory.into(),
+            files: Files::default(),
+            threads: thread::available_parallelism().map_or(1, usize::from),
+            fresh: false,
+            command: String::new(),
+        }
+    }
+}
+
 /// A cell that is ready to be run.
 struct Ready {
     cell: Cell,
@@ -129,22 +148,31 @@ struct Job<'a> {
 #[derive(Default)]
 struct Last {
     network: Option<(u64, Network)>,
-    stage: Option<(u64, u32, Stage, Limit, BoundFigures)>,
+    scene: Option<Scene>,
+}
+
+/// A cell under a seed.
+struct Scene {
+    cell: u64,
+    seed: u32,
+    stage: Stage,
+    limit: Limit,
+    bound: BoundFigures,
 }
 
 impl Last {
-    fn stage(&mut self, ready: &Ready, seed: u32, files: &Files) -> Result<&(u64, u32, Stage, Limit, BoundFigures), ExperimentError> {
-        let number = ready.cell.number;
-        let (_, network) = match self.network.take().filter(|(of, _)| *of == number) {
+    fn scene(&mut self, ready: &Ready, seed: u32, files: &Files) -> Result<&Scene, ExperimentError> {
+        let cell = ready.cell.number;
+        let (_, network) = match self.network.take().filter(|(of, _)| *of == cell) {
             Some(last) => self.network.insert(last),
-            None => self.network.insert((number, ready.setup.network(files)?)),
+            None => self.network.insert((cell, ready.setup.network(files)?)),
         };
-        match self.stage.take().filter(|(of, under, ..)| (*of, *under) == (number, seed)) {
-            Some(last) => Ok(self.stage.insert(last)),
+        match self.scene.take().filter(|scene| (scene.cell, scene.seed) == (cell, seed)) {
+            Some(last) => Ok(self.scene.insert(last)),
             None => {
                 let stage = Stage::over(network.clone(), &ready.setup, files, seed.into())?;
                 let (limit, bound) = figures::limit(&stage, &ready.setup);
-                Ok(self.stage.insert((number, seed, stage, limit, bound)))
+                Ok(self.scene.insert(Scene { cell, seed, stage, limit, bound }))
             }
         }
     }
@@ -152,7 +180,8 @@ impl Last {
 
 /// Runs what is left of the gauntlet, and judges; `runs.parquet` is then in the directory.
 ///
-/// A run that fails has no block on time. `stop` interrupts it between runs.
+/// A run that fails has no block on time. Where one that is judged seems to be behind another, both are run again with further seeds.
+/// `stop` interrupts it between runs.
 ///
 /// # Errors
 /// See [`GauntletError`]. Runs that were done are kept.
@@ -167,104 +196,55 @@ pub fn run(
     let ready: Vec<Ready> =
         numbers.map(|number| Ready::new(number, options, &files, registry)).collect::<Result<_, _>>()?;
     let earlier = Earlier::new(options, &ready.iter().map(|one| one.cell.number).collect::<Vec<_>>())?;
-    fs::create_dir_all(&options.directory).map_err(at(&options.directory))?;
-    let path = options.directory.join("journal");
-    if options.fresh && path.exists() {
-        fs::remove_file(&path).map_err(at(&path))?;
-    }
     let mut hasher = SipHasher13::new();
     hasher.write_u32(VERSION);
     hasher.write_u64(seen.fingerprint());
     hash_program(&mut hasher);
-    let (journal, done) = Journal::<Kept>::open(&path, hasher.finish()).map_err(at(&path))?;
-    let done: BTreeSet<RunKey> = done.into_iter().collect();
-    let (jobs, finished): (Vec<Job<'_>>, Vec<Job<'_>>) =
-        ready.iter().flat_map(|one| jobs(one, options.seeds)).partition(|job| !done.contains(&job.key));
-    let total = jobs.len() + finished.len();
-    let (journal, count) = (Mutex::new(journal), AtomicUsize::new(finished.len()));
-    progress(Progress { done: finished.len(), total });
-    let each = |last: &mut Last, job: &Job<'_>| -> Result<(), GauntletError> {
-        let kept = one(job, last, &options.files)?;
-        journal.lock().unwrap_or_else(PoisonError::into_inner).append(job.key, &kept).map_err(at(&path))?;
-        progress(Progress { done: count.fetch_add(1, Ordering::Relaxed) + 1, total });
-        Ok(())
-    };
-    if !pool::work(&jobs, options.threads, stop, each)? {
-        return Err(GauntletError::Interrupted);
-    }
-    let mut journal = journal.into_inner().unwrap_or_else(PoisonError::into_inner);
-    gather(&ready, options, &earlier, &mut journal)
-}
+    let sweep = Sweep::open(options, hasher.finish(), stop, progress)?;
 
-/// All runs of a cell, contenders changing fastest.
-fn jobs(ready: &Ready, seeds: u32) -> impl Iterator<Item = Job<'_>> {
-    let seeds = 1..=seeds;
-    seeds.flat_map(move |seed| {
-        ready.entrants.iter().map(move |entrant| Job { key: key(ready.cell.number, &entrant.name, seed), ready, entrant })
-    })
-}
-
-/// Cells and contenders may be others from command to command; a run is known by what it is.
-fn key(cell: u64, contender: &str, seed: u32) -> RunKey {
-    RunKey { cell: SipHasher13::new_with_keys(VERSION.into(), cell).hash(contender.as_bytes()), seed }
-}
-
-fn one(job: &Job<'_>, last: &mut Last, files: &Files) -> Result<Kept, GauntletError> {
-    let (ready, seed) = (job.ready, job.key.seed);
-    let error = |error| GauntletError::Cell { cell: ready.cell.number, error };
-    let (_, _, stage, limit, bound) = last.stage(ready, seed, files).map_err(error)?;
-    let contender = &job.entrant.contender;
-    let record = match job.entrant.alone {
-        Some(path) => carry::attempt(&entrants::alone(stage, path), contender, seed.into()),
-        None => carry::attempt(stage, contender, seed.into()),
-    };
-    Ok(Kept::of(record, limit, bound, &ready.setup))
-}
-
-/// Reads all runs back in order: files and results.
-fn gather(
-    ready: &[Ready],
-    options: &Options,
-    earlier: &Earlier<'_>,
-    journal: &mut Journal<Kept>,
-) -> Result<Results, GauntletError> {
-    let (path, journal_path) = (options.directory.join("runs.parquet"), options.directory.join("journal"));
-    let file = File::create(&path).map(BufWriter::new).map_err(at(&path))?;
-    let mut runs = RunsFile::new(file, &["cell".to_owned()]).map_err(at(&path))?;
-    let mut cells = Vec::new();
-    for one in ready {
-        let cell = &one.cell;
-        let params = [("cell".to_owned(), cell.number.to_string())];
-        let mut results = CellResults {
-            number: cell.number,
-            description: cell.describe(),
-            paths: cell.paths.len() as u32,
-            wide: cell.wide,
-            hard: one.hard.clone(),
-            ..CellResults::default()
-        };
-        for job in jobs(one, options.seeds) {
-            let lost = || io::Error::new(io::ErrorKind::NotFound, "a run is not in the journal any more");
-            let kept = journal.read(job.key).and_then(|run| run.ok_or_else(lost)).map_err(at(&journal_path))?;
-            let (seed, contender) = (job.key.seed, job.entrant.name.as_str());
-            let label = RunLabel { params: &params, contender, seed: seed.into() };
-            runs.push(&label, &kept.values, kept.all.blocks, &kept.totals, &kept.bound).map_err(at(&path))?;
-            if results.limits.last().is_none_or(|limit| limit.seed != seed) {
-                results.limits.push(limit_row(seed, &kept.limit));
+    let first: Vec<Job<'_>> = ready.iter().flat_map(|one| all_jobs(one, options.seeds)).collect();
+    sweep.perform(&first)?;
+    let mut cells: Vec<CellResults> = ready.iter().map(CellResults::from).collect();
+    for (cell, one) in cells.iter_mut().zip(&ready) {
+        for job in all_jobs(one, options.seeds) {
+            let (seed, kept) = (job.key.seed, sweep.read(job.key)?);
+            if cell.limits.last().is_none_or(|limit| limit.seed != seed) {
+                cell.limits.push(limit_row(seed, &kept.limit));
             }
-            results.runs.push(run_row(seed, contender, &kept));
+            cell.runs.push(run_row(seed, &job.entrant.name, &kept));
         }
-        earlier.complete(&mut results);
-        results.scores = score::scores(&results);
-        cells.push(results);
+        earlier.complete(cell);
+        cell.scores = score::scores(cell);
     }
-    runs.finish().map_err(at(&path))?;
+
+    let extra = confirmers(&ready, &cells, registry)?;
+    let further = options.seeds + 1..=options.seeds + FURTHER_SEEDS;
+    let asked = extra.iter().flat_map(|one| further.clone().map(move |seed| (one, seed)));
+    let known = |one: &Confirmer<'_>, seed| {
+        let earlier = earlier.run(one.ready.cell.number, &one.entrant.name, seed);
+        earlier.filter(|_| !one.ready.entrants.contains(&one.entrant))
+    };
+    let (taken, missing): (Vec<_>, Vec<_>) =
+        asked.map(|(one, seed)| (one, seed, known(one, seed))).partition(|(.., known)| known.is_some());
+    let second: Vec<Job<'_>> = missing.iter().map(|(one, seed, _)| Job::new(one.ready, &one.entrant, *seed)).collect();
+    sweep.perform(&second)?;
+    let at_cell = |number: u64| (number - options.first) as usize;
+    for (one, _, run) in taken {
+        cells[at_cell(one.ready.cell.number)].confirming.extend(run);
+    }
+    for job in &second {
+        let row = run_row(job.key.seed, &job.entrant.name, &sweep.read(job.key)?);
+        cells[at_cell(job.ready.cell.number)].confirming.push(row);
+    }
+    cells.iter_mut().for_each(|cell| cell.scores = score::scores(cell));
+
+    sweep.write_runs(first.iter().chain(&second))?;
     let summaries = score::summaries(&cells);
     Ok(Results {
         gauntlet: VERSION,
         first: options.first,
         seeds: options.seeds,
-        contenders: participants(ready, earlier),
+        contenders: participants(&ready, &earlier),
         verdicts: score::verdicts(&summaries),
         summaries,
         cells,
@@ -272,11 +252,161 @@ fn gather(
     })
 }
 
+/// Seeds with which two are run again of whom one seems to be behind.
+const FURTHER_SEEDS: u32 = 6;
+
+/// Who is run again in a cell.
+struct Confirmer<'a> {
+    ready: &'a Ready,
+    entrant: Entrant,
+}
+
+/// All who are, each once a cell, in order.
+fn confirmers<'a>(
+    ready: &'a [Ready],
+    cells: &[CellResults],
+    registry: &Registry,
+) -> Result<Vec<Confirmer<'a>>, GauntletError> {
+    let mut all = Vec::new();
+    for (one, cell) in ready.iter().zip(cells) {
+        let names: BTreeSet<String> = score::doubts(cell).into_iter().flat_map(|(own, than)| [own, than]).collect();
+        for name in names {
+            let entrant = match one.entrants.iter().find(|entrant| entrant.name == name) {
+                Some(entrant) => Some(entrant.clone()),
+                // One whose runs are of an earlier time.
+                None => Listed::parse(&name, registry)
+                    .map_err(GauntletError::Contender)?
+                    .entrants(one.cell.paths.len())
+                    .into_iter()
+                    .next(),
+            };
+            all.extend(entrant.map(|entrant| Confirmer { ready: one, entrant }));
+        }
+    }
+    Ok(all)
+}
+
+impl<'a> Job<'a> {
+    /// Cells and contenders may be others from command to command; a run is known by what it is.
+    fn new(ready: &'a Ready, entrant: &'a Entrant, seed: u32) -> Self {
+        let hasher = SipHasher13::new_with_keys(VERSION.into(), ready.cell.number);
+        Self { key: RunKey { cell: hasher.hash(entrant.name.as_bytes()), seed }, ready, entrant }
+    }
+}
+
+/// All runs of a cell, contenders changing fastest.
+fn all_jobs(ready: &Ready, seeds: u32) -> impl Iterator<Item = Job<'_>> {
+    (1..=seeds).flat_map(move |seed| ready.entrants.iter().map(move |entrant| Job::new(ready, entrant, seed)))
+}
+
+/// What runs are done with.
+struct Sweep<'a> {
+    options: &'a Options,
+    journal: Mutex<Journal<Kept>>,
+    path: PathBuf,
+    /// Runs of an earlier time.
+    known: BTreeSet<RunKey>,
+    /// Runs done and runs in all, as far as is known.
+    count: [AtomicUsize; 2],
+    stop: &'a AtomicBool,
+    progress: &'a (dyn Fn(Progress) + Sync),
+}
+
+impl<'a> Sweep<'a> {
+    fn open(
+        options: &'a Options,
+        fingerprint: u64,
+        stop: &'a AtomicBool,
+        progress: &'a (dyn Fn(Progress) + Sync),
+    ) -> Result<Self, GauntletError> {
+        fs::create_dir_all(&options.directory).map_err(at(&options.directory))?;
+        let path = options.directory.join("journal");
+        if options.fresh && path.exists() {
+            fs::remove_file(&path).map_err(at(&path))?;
+        }
+        let (journal, known) = Journal::open(&path, fingerprint).map_err(at(&path))?;
+        let (journal, known) = (Mutex::new(journal), known.into_iter().collect());
+        Ok(Self { options, journal, path, known, count: Default::default(), stop, progress })
+    }
+
+    /// Does those of the jobs that are not done yet.
+    fn perform(&self, jobs: &[Job<'_>]) -> Result<(), GauntletError> {
+        let [done, total] = &self.count;
+        let left: Vec<&Job<'_>> = jobs.iter().filter(|job| !self.known.contains(&job.key)).collect();
+        total.fetch_add(jobs.len(), Ordering::Relaxed);
+        done.fetch_add(jobs.len() - left.len(), Ordering::Relaxed);
+        self.show();
+        let each = |last: &mut Last, job: &&Job<'_>| -> Result<(), GauntletError> {
+            let kept = self.one(job, last)?;
+            self.journal().append(job.key, &kept).map_err(at(&self.path))?;
+            done.fetch_add(1, Ordering::Relaxed);
+            self.show();
+            Ok(())
+        };
+        if pool::work(&left, self.options.threads, self.stop, each)? { Ok(()) } else { Err(GauntletError::Interrupted) }
+    }
+
+    fn one(&self, job: &Job<'_>, last: &mut Last) -> Result<Kept, GauntletError> {
+        let (ready, seed) = (job.ready, job.key.seed);
+        let error = |error| GauntletError::Cell { cell: ready.cell.number, error };
+        let Scene { stage, limit, bound, .. } = last.scene(ready, seed, &self.options.files).map_err(error)?;
+        let contender = &job.entrant.contender;
+        let record = match job.entrant.alone {
+            Some(path) => carry::attempt(&entrants::alone(stage, path), contender, seed.into()),
+            None => carry::attempt(stage, contender, seed.into()),
+        };
+        Ok(Kept::of(record, limit, bound, &ready.setup))
+    }
+
+    fn show(&self) {
+        let [done, total] = self.count.each_ref().map(|count| count.load(Ordering::Relaxed));
+        (self.progress)(Progress { done, total });
+    }
+
+    fn journal(&self) -> MutexGuard<'_, Journal<Kept>> {
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read(&self, key: RunKey) -> Result<Kept, GauntletError> {
+        let lost = || io::Error::new(io::ErrorKind::NotFound, "a run is not in the journal any more");
+        self.journal().read(key).and_then(|run| run.ok_or_else(lost)).map_err(at(&self.path))
+    }
+
+    /// Writes `runs.parquet`.
+    fn write_runs<'j>(&self, jobs: impl Iterator<Item = &'j Job<'j>>) -> Result<(), GauntletError> {
+        let path = self.options.directory.join("runs.parquet");
+        let file = File::create(&path).map(BufWriter::new).map_err(at(&path))?;
+        let mut runs = RunsFile::new(file, &["cell".to_owned()]).map_err(at(&path))?;
+        for job in jobs {
+            let kept = self.read(job.key)?;
+            let params = [("cell".to_owned(), job.ready.cell.number.to_string())];
+            let label = RunLabel { params: &params, contender: &job.entrant.name, seed: job.key.seed.into() };
+            runs.push(&label, &kept.values, kept.all.blocks, &kept.totals, &kept.bound).map_err(at(&path))?;
+        }
+        runs.finish().map_err(at(&path))?;
+        Ok(())
+    }
+}
+
+impl From<&Ready> for CellResults {
+    fn from(ready: &Ready) -> Self {
+        let cell = &ready.cell;
+        Self {
+            number: cell.number,
+            description: cell.describe(),
+            paths: cell.paths.len() as u32,
+            wide: cell.wide,
+            hard: ready.hard.clone(),
+            ..Self::default()
+        }
+    }
+}
+
 fn participants(ready: &[Ready], earlier: &Earlier<'_>) -> Vec<Participant> {
     let mut all: Vec<Participant> = Vec::new();
     let now = ready.iter().flat_map(|one| &one.entrants).map(|entrant| Participant {
         name: entrants::on_all_paths(&entrant.name).to_owned(),
-        role: entrant.role,
+        role: Role::of(&entrant.name),
         repeats: entrants::repeats(&entrant.name),
         earlier: false,
     });
@@ -307,10 +437,8 @@ fn limit_row(seed: u32, limit: &Limit) -> LimitRow {
 }
 
 fn run_row(seed: u32, contender: &str, kept: &Kept) -> RunRow {
-    let value = |key: &str| {
-        let index = MEASURES.iter().position(|measure| measure.key == key)?;
-        kept.values.get(index).copied().flatten().filter(|value| value.is_finite())
-    };
+    let overhead = MEASURES.iter().position(|measure| measure.key == "overhead_ratio");
+    let overhead = overhead.and_then(|index| kept.values.get(index).copied().flatten());
     let of = |tally: &figures::Tally| share(tally.on_time as f64, tally.blocks);
     RunRow {
         contender: contender.to_owned(),
@@ -318,7 +446,7 @@ fn run_row(seed: u32, contender: &str, kept: &Kept) -> RunRow {
         on_time: of(&kept.all).unwrap_or(0.0),
         start: of(&kept.start),
         by_priority: kept.priorities.iter().map(|(priority, tally)| (*priority, tally.blocks, tally.on_time)).collect(),
-        overhead: value("overhead_ratio"),
+        overhead: overhead.filter(|value| value.is_finite()),
         failure: kept.totals.failure.clone(),
     }
 }

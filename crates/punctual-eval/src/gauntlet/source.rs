@@ -77,29 +77,49 @@ impl Application {
     pub const ALL: [Self; 5] = [Self::Messages, Self::Frames, Self::Video, Self::Conference, Self::Sensors];
 }
 
+/// What a path has for blocks.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Way {
+    /// Bits per second on average.
+    pub(super) rate: f64,
+    /// One way, milliseconds.
+    pub(super) delay: f64,
+    /// What jitter adds at most, but for one packet in a hundred.
+    pub(super) jitter: f64,
+}
+
 /// What the network of a cell has room for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Room<'a> {
-    /// Of each path: bits per second on average, and milliseconds one way.
-    pub(super) paths: &'a [(f64, f64)],
+    pub(super) ways: &'a [Way],
     /// Bits per second of all together, which is less than their sum if they share a link.
     pub(super) capacity: f64,
 }
 
 impl Room<'_> {
     fn least_delay(&self) -> f64 {
-        self.paths.iter().map(|path| path.1).fold(f64::INFINITY, f64::min)
+        self.ways.iter().map(|way| way.delay).fold(f64::INFINITY, f64::min)
+    }
+
+    /// From where to where deadlines are drawn.
+    fn deadlines(&self) -> (f64, f64) {
+        // What nobody can meet is no deadline: a few packets have to get through.
+        let few_packets = |way: &Way| way.delay + way.jitter + FEW_PACKETS / way.rate * 1e3;
+        let soonest = self.ways.iter().map(few_packets).fold(f64::INFINITY, f64::min);
+        let limited = |ms: f64| rounded(ms.clamp(DEADLINE_LIMITS.0, DEADLINE_LIMITS.1));
+        let least = limited((DEADLINES.0 * self.least_delay()).max(soonest));
+        (least, limited((DEADLINES.1 * self.least_delay()).max(2.0 * least)))
     }
 
     /// Bits per second of the paths on which a block can be there in so many milliseconds.
     fn within(&self, deadline: f64) -> f64 {
-        let usable = self.paths.iter().filter(|path| path.1 * NOT_IN_TIME < deadline);
-        usable.map(|path| path.0).sum::<f64>().min(self.capacity)
+        let usable = self.ways.iter().filter(|way| way.delay * NOT_IN_TIME < deadline);
+        usable.map(|way| way.rate).sum::<f64>().min(self.capacity)
     }
 
     /// Bits that can be there in so many milliseconds, if all paths have nothing else to do.
     fn burst(&self, deadline: f64) -> f64 {
-        let sum: f64 = self.paths.iter().map(|(rate, delay)| rate * (deadline - delay).max(0.0) / 1e3).sum();
+        let sum: f64 = self.ways.iter().map(|way| way.rate * (deadline - way.delay).max(0.0) / 1e3).sum();
         sum.min(self.capacity * (deadline - self.least_delay()).max(0.0) / 1e3)
     }
 }
@@ -111,7 +131,10 @@ const NOT_IN_TIME: f64 = 1.05;
 const DEADLINES: (f64, f64) = (1.1, 12.0);
 pub(super) const DEADLINE_LIMITS: (f64, f64) = (20.0, 2000.0);
 
-/// Of what the paths carry on average.
+/// Bits of three full packets.
+const FEW_PACKETS: f64 = 3.0 * 1500.0 * 8.0;
+
+/// Of what the paths that can be in time carry on average.
 pub(super) const LOADS: (f64, f64) = (0.2, 1.4);
 
 /// Of the bits that can be there in time, how many a burst has at most: what takes longer alone than its deadline is no test.
@@ -127,30 +150,53 @@ const LEAST_INTERVAL: f64 = 2.0;
 const LEAST_SIZE: f64 = 20.0;
 const GREATEST_SIZE: f64 = 2e6;
 
-/// Of the bits of a conference.
-const MOST_VOICE: f64 = 0.3;
+/// Of the bits of a conference that are no camera's.
+const MOST_VOICE: f64 = 0.7;
+
+/// Time from change to change of a shared screen, milliseconds.
+const SCREEN_INTERVALS: (f64, f64) = (50.0, 500.0);
+
+/// Deadlines that are looked at for a camera, in equal factors.
+const DEADLINE_STEPS: u32 = 50;
 
 /// Of each group of sensors.
 const MOST_SENSORS: u32 = 200;
+/// Bytes that each costs beside its own.
+const PER_READING: f64 = 20.0;
 /// Messages a second of all of them: each may be a packet of its own.
 const MOST_READINGS: f64 = 12_000.0;
 
 /// What a cell's application hands over.
-pub(super) fn draw(dice: &mut Dice, room: Room<'_>) -> (Application, Vec<Source>) {
-    let least = room.least_delay();
-    let limited = |factor: f64| (factor * least).clamp(DEADLINE_LIMITS.0, DEADLINE_LIMITS.1);
-    let deadline = dice.log_uniform((limited(DEADLINES.0), limited(DEADLINES.1)));
-    let bits = rounded(dice.uniform(LOADS) * room.within(deadline));
-    let wanted = dice.pick(&Application::ALL);
-    let sources = match wanted {
-        Application::Messages => None,
-        Application::Frames => video(dice, room, deadline, bits, false).map(|video| vec![video]),
-        Application::Video => video(dice, room, deadline, bits, true).map(|video| vec![video]),
-        Application::Conference => conference(dice, room, deadline, bits),
-        Application::Sensors => Some(sensors(dice, room, deadline, bits)),
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Workload {
+    pub(super) application: Application,
+    pub(super) sources: Vec<Source>,
+    /// Bits per second that were meant, which may be more than sources can have.
+    pub(super) wanted: f64,
+}
+
+/// Draws it.
+pub(super) fn draw(dice: &mut Dice, room: Room<'_>) -> Workload {
+    let (application, load) = (dice.pick(&Application::ALL), dice.uniform(LOADS));
+    let drawn = match application {
+        Application::Messages | Application::Sensors => None,
+        Application::Frames => video(dice, room, load, false),
+        Application::Video => video(dice, room, load, true),
+        Application::Conference => conference(dice, room, load),
     };
-    // What cannot be in time in frames can in smaller pieces.
-    sources.map_or_else(|| (Application::Messages, vec![messages(dice, room, deadline, bits)]), |sources| (wanted, sources))
+    if let Some((sources, wanted)) = drawn {
+        return Workload { application, sources, wanted };
+    }
+    let deadline = dice.log_uniform(room.deadlines());
+    let wanted = rounded(load * room.within(deadline));
+    match application {
+        Application::Sensors => Workload { application, sources: sensors(dice, room, deadline, wanted), wanted },
+        // What cannot be in time in frames can in smaller pieces.
+        _ => {
+            let sources = vec![messages(dice, room, deadline, wanted)];
+            Workload { application: Application::Messages, sources, wanted }
+        }
+    }
 }
 
 fn messages(dice: &mut Dice, room: Room<'_>, deadline_ms: f64, bits: f64) -> Source {
@@ -182,58 +228,82 @@ fn message_traffic(
     Traffic::Messages { size, sigma, every_ms }
 }
 
-/// A video; `None` if its I frames could not be in time.
-fn video(dice: &mut Dice, room: Room<'_>, deadline_ms: f64, bits: f64, depends: bool) -> Option<Source> {
-    let gop = dice.whole(15, 120);
-    let ratio = dice.uniform((3.0, 10.0));
-    let fps = dice.pick(&[15, 24, 25, 30, 50, 60]);
-    let variation = if dice.chance(0.3) { 0.0 } else { dice.uniform((0.05, 0.4)) };
-    let priority = if dice.chance(0.5) { Priority::Same(0) } else { Priority::Frames(0, 1) };
-    // More, and more equal, frames where they have to be smaller.
-    let tries = [(fps, ratio), (60, ratio), (60, 3.0), (120, 3.0)];
-    let most = |(fps, ratio): (u32, f64)| {
-        let of_mean = ratio * f64::from(gop) / (f64::from(gop) - 1.0 + ratio);
-        MOST_AT_ONCE * room.burst(deadline_ms) * f64::from(fps) / of_mean
-    };
-    let (fps, ratio) = tries.into_iter().find(|one| most(*one) >= bits).unwrap_or(tries[3]);
-    let bit_rate = rounded(bits.min(most((fps, ratio))));
-    let enough = bit_rate >= LOADS.0 * room.within(deadline_ms);
-    let traffic = Traffic::Video { bit_rate, fps, gop, ratio, variation, depends };
-    enough.then_some(Source { name: "video", copies: 1, priority, deadline_ms, traffic })
+/// A camera, before it is known how much it sends.
+struct Camera {
+    fps: u32,
+    gop: u32,
+    ratio: f64,
+    variation: f64,
+    /// A deadline for which its I frames are small enough.
+    deadline_ms: f64,
 }
 
-/// Three or four priorities; `None` if its videos cannot be.
-fn conference(dice: &mut Dice, room: Room<'_>, deadline_ms: f64, bits: f64) -> Option<Vec<Source>> {
+impl Camera {
+    /// Draws one that makes so much of what can be in time; `None` if its I frames could not be.
+    fn draw(dice: &mut Dice, room: Room<'_>, load: f64) -> Option<Self> {
+        let gop = dice.whole(15, 120);
+        let ratio = dice.uniform((3.0, 10.0));
+        let fps = dice.pick(&[15, 24, 25, 30, 50, 60]);
+        let variation = if dice.chance(0.3) { 0.0 } else { dice.uniform((0.05, 0.4)) };
+        let fits = |fps: u32, ratio: f64, deadline: f64| {
+            let of_mean = ratio * f64::from(gop) / (f64::from(gop) - 1.0 + ratio);
+            load * room.within(deadline) / f64::from(fps) * of_mean <= MOST_AT_ONCE * room.burst(deadline)
+        };
+        // More, and more equal, frames only where no deadline will do.
+        let tries = [(fps, ratio), (60, ratio), (60, 3.0), (120, 3.0)];
+        let (low, high) = room.deadlines();
+        let grid: Vec<f64> =
+            (0..=DEADLINE_STEPS).map(|n| rounded(low * (high / low).powf(f64::from(n) / f64::from(DEADLINE_STEPS)))).collect();
+        tries.into_iter().find_map(|(fps, ratio)| {
+            let fit: Vec<f64> = grid.iter().copied().filter(|deadline| fits(fps, ratio, *deadline)).collect();
+            let deadline_ms = if fit.is_empty() { return None } else { dice.pick(&fit) };
+            Some(Self { fps, gop, ratio, variation, deadline_ms })
+        })
+    }
+
+    fn source(&self, name: &'static str, copies: u32, bits: f64, priority: Priority, depends: bool) -> Source {
+        let Self { fps, gop, ratio, variation, deadline_ms } = *self;
+        let bit_rate = rounded(bits / f64::from(copies));
+        let traffic = Traffic::Video { bit_rate, fps, gop, ratio, variation, depends };
+        Source { name, copies, priority, deadline_ms, traffic }
+    }
+}
+
+fn video(dice: &mut Dice, room: Room<'_>, load: f64, depends: bool) -> Option<(Vec<Source>, f64)> {
+    let camera = Camera::draw(dice, room, load)?;
+    let bits = load * room.within(camera.deadline_ms);
+    let priority = if dice.chance(0.5) { Priority::Same(0) } else { Priority::Frames(0, 1) };
+    Some((vec![camera.source("video", 1, bits, priority, depends)], bits))
+}
+
+/// Three or four priorities.
+fn conference(dice: &mut Dice, room: Room<'_>, load: f64) -> Option<(Vec<Source>, f64)> {
     let people = dice.whole(1, 4);
-    let later = |factor: f64| rounded((deadline_ms * factor).min(DEADLINE_LIMITS.1));
+    let of_cameras = dice.uniform((0.5, 0.85));
+    // Cameras are not in step, but two I frames may meet.
+    let camera = Camera::draw(dice, room, load * of_cameras)?;
+    let bits = load * room.within(camera.deadline_ms);
+    let least = room.deadlines().0;
+    let voice_deadline = rounded((camera.deadline_ms / dice.uniform((1.0, 1.5))).max(least));
     let every_ms = dice.pick(&[10.0, 20.0, 40.0]);
-    let voice_bits = (dice.log_uniform((24e3, 128e3)) * f64::from(people)).min(bits * MOST_VOICE);
+    let voice_bits = (dice.log_uniform((24e3, 128e3)) * f64::from(people)).min(bits * MOST_VOICE * (1.0 - of_cameras));
     let size = (voice_bits / f64::from(people) * every_ms / 8e3).max(LEAST_SIZE / 2.0).round() as u32;
     let voice = Source {
         name: "voice",
         copies: people,
         priority: Priority::Same(0),
-        deadline_ms,
+        deadline_ms: voice_deadline,
         traffic: Traffic::Messages { size, sigma: None, every_ms },
     };
-    let rest = bits - voice.bit_rate();
-    let for_cameras = rest * dice.uniform((0.5, 0.85));
+    let (priority, last) = if dice.chance(0.5) { (Priority::Frames(1, 2), 3) } else { (Priority::Same(1), 2) };
     let depends = dice.chance(0.5);
-    let camera_deadline = later(dice.uniform((1.0, 1.5)));
-    // Cameras are not in step, but two I frames may meet.
-    let camera = video(dice, room, camera_deadline, for_cameras, depends)?;
-    let Traffic::Video { bit_rate, fps, gop, ratio, variation, depends } = camera.traffic else { return None };
-    let bit_rate = rounded(bit_rate / f64::from(people));
-    let traffic = Traffic::Video { bit_rate, fps, gop, ratio, variation, depends };
-    let (priority, last) =
-        if dice.chance(0.5) { (Priority::Frames(1, 2), 3) } else { (Priority::Same(1), 2) };
-    let cameras = Source { name: "camera", copies: people, priority, traffic, ..camera };
-    let screen_deadline = later(dice.uniform((1.5, 4.0)));
+    let cameras = camera.source("camera", people, bits * of_cameras, priority, depends);
+    let deadline_ms = rounded((camera.deadline_ms * dice.uniform((1.0, 3.0))).min(DEADLINE_LIMITS.1));
+    let rest = (bits - cameras.bit_rate() - voice.bit_rate()).max(bits * 0.05);
     let sigma = Some(dice.uniform((0.3, 0.8)));
-    let traffic = message_traffic(dice, room, screen_deadline, rest - for_cameras, sigma, (50.0, 500.0), 1);
-    let screen =
-        Source { name: "screen", copies: 1, priority: Priority::Same(last), deadline_ms: screen_deadline, traffic };
-    Some(vec![voice, cameras, screen])
+    let traffic = message_traffic(dice, room, deadline_ms, rest, sigma, SCREEN_INTERVALS, 1);
+    let screen = Source { name: "screen", copies: 1, priority: Priority::Same(last), deadline_ms, traffic };
+    Some((vec![voice, cameras, screen], bits))
 }
 
 /// Two to four groups, of which the first is the most important.
@@ -244,8 +314,13 @@ fn sensors(dice: &mut Dice, room: Room<'_>, deadline_ms: f64, bits: f64) -> Vec<
         let hz = dice.log_uniform((10.0, 200.0));
         let deadline_ms = rounded((deadline_ms * dice.uniform((1.0, 3.0))).min(DEADLINE_LIMITS.1));
         let most = MOST_AT_ONCE * room.burst(deadline_ms) / 8.0;
-        let size = dice.log_uniform((LEAST_SIZE, 1000.0)).min(most).max(LEAST_SIZE).round();
-        let wanted = bits / f64::from(groups) / (size * 8.0 * hz);
+        let share = bits / f64::from(groups);
+        // One sensor alone must not be too much: rather smaller than rarer.
+        let size = dice.log_uniform((LEAST_SIZE, 1000.0)).min(most).min(share / hz / 8.0).max(LEAST_SIZE).round();
+        // What has to be said of each reading counts, where that is hardly less than the reading.
+        let bits = (size + PER_READING) * 8.0;
+        let hz = hz.min(share / bits);
+        let wanted = share / (bits * hz);
         let copies = wanted.min(MOST_READINGS / f64::from(groups) / hz).round().clamp(1.0, MOST_SENSORS.into());
         let traffic = Traffic::Messages { size: size as u32, sigma: None, every_ms: rounded(1e3 / hz) };
         Source {

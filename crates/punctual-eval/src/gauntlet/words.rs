@@ -22,11 +22,8 @@ impl Cell {
         if self.bulk {
             text.push_str(", beside bulk");
         }
-        let cut = match self.cut {
-            Cut::None => "",
-            Cut::Shorter => ", shortened",
-            Cut::Lighter => ", shortened and lightened",
-        };
+        let Cut { shorter, lighter } = self.cut;
+        let cut = [(shorter, ", shortened"), (lighter, ", lightened")].map(|(done, text)| if done { text } else { "" }).concat();
         text.push_str(&format!(" ({} s{cut}{})", self.seconds, if self.wide { ", wide" } else { "" }));
         text
     }
