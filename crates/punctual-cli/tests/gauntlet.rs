@@ -85,7 +85,11 @@ fn cells_are_run_judged_and_kept() {
         let all = tuned["contenders"].as_array().unwrap();
         all.iter().map(|one| (one["name"].as_str().unwrap().to_owned(), one["earlier"] == true)).collect::<Vec<_>>()
     };
-    assert_eq!(who(&tuned), [("admission", false), ("ads", true), ("quic-by-priority", true)].map(|(name, earlier)| (name.to_owned(), earlier)));
+    assert_eq!(
+        who(&tuned),
+        [("admission", false), ("ads", true), ("quic-by-priority", true)]
+            .map(|(name, earlier)| (name.to_owned(), earlier))
+    );
     place.fails("--first 58 --cells 1 --seeds 1 --against punctual-eval/gauntlet-56-2", 2, "no cell 58");
     place.fails("--first 56 --cells 1 --against punctual-eval/gauntlet-56-2", 2, "--seeds 1");
     let other = fs::read_to_string(left.join("results.json")).unwrap().replacen("\"gauntlet\":", "\"gauntlet\":99", 1);

@@ -347,7 +347,8 @@ impl DirectionSpec {
                 Rate::Steps(rate) => Rate::Steps(rate.begun_at(begin)),
                 other => other,
             };
-            link = LinkSpec { rate, delay: recorded.delay.begun_at(begin), loss: recorded.loss.begun_at(begin), ..link };
+            link =
+                LinkSpec { rate, delay: recorded.delay.begun_at(begin), loss: recorded.loss.begun_at(begin), ..link };
         }
         if let Some(name) = &self.trace {
             let trace =

@@ -144,7 +144,9 @@ mod tests {
     #[test]
     fn it_can_begin_anywhere() {
         let steps = Schedule::fixed('a').then(s(5), 'b').then(s(7), 'c');
-        for schedule in [steps.clone(), steps.clone().repeat_every(s(9)), steps.repeat_every(s(6)), Schedule::fixed('a')] {
+        for schedule in
+            [steps.clone(), steps.clone().repeat_every(s(9)), steps.repeat_every(s(6)), Schedule::fixed('a')]
+        {
             for offset in 0..30 {
                 let begun = schedule.begun_at(s(offset));
                 assert!((0..30).all(|t| begun.at(s(t)) == schedule.at(s(offset + t))), "{schedule:?} {offset}");

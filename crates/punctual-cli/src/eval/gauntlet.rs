@@ -94,7 +94,11 @@ fn options(args: &GauntletArgs, directory: &Path, registry: &Registry) -> Result
     let usage = |error: &dyn std::fmt::Display| Failure::Usage(error.to_string());
     let contenders = match args.contenders.as_slice() {
         [] => Listed::usual(registry),
-        list => list.iter().map(|name| Listed::parse(name.trim(), registry)).collect::<Result<_, _>>().map_err(|error| usage(&error))?,
+        list => list
+            .iter()
+            .map(|name| Listed::parse(name.trim(), registry))
+            .collect::<Result<_, _>>()
+            .map_err(|error| usage(&error))?,
     };
     let mut options = Options {
         first: args.first,

@@ -129,7 +129,10 @@ mod tests {
         let record = attempted("fragile", "cost = 2");
         let why = record.failure.unwrap();
         assert!(why.starts_with("panicked: no room (") && why.contains("src/carry/attempt.rs:"), "{why}");
-        assert_eq!((record.blocks.len(), record.blocks.iter().filter(|block| block.delivered.is_some()).count()), (10, 0));
+        assert_eq!(
+            (record.blocks.len(), record.blocks.iter().filter(|block| block.delivered.is_some()).count()),
+            (10, 0)
+        );
         assert_eq!((record.paths[0].cost, record.duration), (2.0, 1_000_000_000));
     }
 

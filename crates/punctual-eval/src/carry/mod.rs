@@ -135,7 +135,11 @@ fn record(stage: &Stage, world: &World, paths: &[PathHandle], ledger: &Ledger, f
     let link_row = |index: usize| {
         let through = |(path, &handle): (&Path, &PathHandle)| {
             let (there, back) = world.path_links(handle);
-            [there, back].into_iter().zip(path.through).find(|(_, link)| *link == Some(index)).map(|(links, _)| links[1])
+            [there, back]
+                .into_iter()
+                .zip(path.through)
+                .find(|(_, link)| *link == Some(index))
+                .map(|(links, _)| links[1])
         };
         let counters = stage.paths.iter().zip(paths).find_map(through).map(|link| *world.counters(link));
         let LinkCounters { lost, policed, overflowed, queue_max, .. } = counters.unwrap_or_default();

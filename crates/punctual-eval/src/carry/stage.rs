@@ -122,8 +122,11 @@ impl Stage {
     /// Puts the paths between two hosts, with what goes on on them besides. Times in the stage count from the beginning of the
     /// run, which is not known yet, so deaths wait for [`schedule_deaths`](Self::schedule_deaths).
     pub(super) fn lay_paths(&self, world: &mut World, client: HostId, server: HostId) -> Vec<PathHandle> {
-        let own: Vec<[LinkId; 2]> =
-            self.paths.iter().map(|path| [&path.forward, &path.back].map(|spec| world.add_link(spec.clone()))).collect();
+        let own: Vec<[LinkId; 2]> = self
+            .paths
+            .iter()
+            .map(|path| [&path.forward, &path.back].map(|spec| world.add_link(spec.clone())))
+            .collect();
         let shared: Vec<LinkId> = self.links.iter().map(|link| world.add_link(link.spec.clone())).collect();
         for (path, links) in self.paths.iter().zip(&own) {
             links.iter().zip(&path.cross).for_each(|(link, traffic)| add_cross(world, *link, traffic));

@@ -13,13 +13,17 @@ use super::{
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum EarlierError {
     /// The same numbers were other cells then.
-    #[error("the earlier results are of version {0} of the cells, and this program has version {VERSION}: run their contenders again")]
+    #[error(
+        "the earlier results are of version {0} of the cells, and this program has version {VERSION}: run their contenders again"
+    )]
     Version(u32),
     /// A cell is not in them.
     #[error("the earlier results have no cell {0}: give `--first` and `--cells` as they had them, or less")]
     Cell(u64),
     /// There are fewer runs in them.
-    #[error("the earlier results have {had} seeds, fewer than {wanted}: give `--seeds {had}`, or run their contenders again")]
+    #[error(
+        "the earlier results have {had} seeds, fewer than {wanted}: give `--seeds {had}`, or run their contenders again"
+    )]
     Seeds {
         /// How many they have.
         had: u32,

@@ -182,7 +182,8 @@ fn lane(cell: &Cell, index: usize, floor: f64) -> Lane {
     let policed = path.policer.map(|(rate, burst)| (burst as f64, burst as f64 * 8e3 / rate));
     let behind = shared.map(|shared| (shared.queue.bytes as f64, shared.queue.bytes as f64 * 8e3 / shared.rate));
     let own = (path.queue.bytes as f64, path.queue.bytes as f64 * 8e3 / fastest);
-    let queue = policed.into_iter().chain(behind).fold(own, |least, queue| (queue.0.min(least.0), queue.1.min(least.1)));
+    let queue =
+        policed.into_iter().chain(behind).fold(own, |least, queue| (queue.0.min(least.0), queue.1.min(least.1)));
     Lane {
         path: index,
         floor: floor.max(0.0),
@@ -204,7 +205,8 @@ fn lowest_rate(path: &Path) -> f64 {
 fn lowest_of(trace: &Opportunities, window: Duration, seconds: f64) -> f64 {
     // Four windows begin in the time of one.
     let step = window.as_secs_f64() / 4.0;
-    let begins = (0..).map(|n| f64::from(n) * step).take_while(|begin| begin + window.as_secs_f64() <= seconds.max(step * 4.0));
+    let begins =
+        (0..).map(|n| f64::from(n) * step).take_while(|begin| begin + window.as_secs_f64() <= seconds.max(step * 4.0));
     let times = trace.times();
     let by = |time: f64| times.partition_point(|at| at.as_secs_f64() < time) as f64;
     let mut carried: Vec<f64> = begins.map(|begin| by(begin + window.as_secs_f64()) - by(begin)).collect();
@@ -339,7 +341,9 @@ mod tests {
         hard_for("load", |cell| cell.sources.push(messages(10_000, 20.0)));
         hard_for("load", |cell| cell.paths[0].rate = Rate::Steps(vec![(0.0, 10e6), (0.5, 5e6)]));
         hard_for("load", |cell| cell.paths[0].policer = Some((5e6, 100_000)));
-        hard_for("load", |cell| cell.paths[0].cross = Some(super::super::Cross { rate: 5e6, pattern: super::super::Pattern::Poisson }));
+        hard_for("load", |cell| {
+            cell.paths[0].cross = Some(super::super::Cross { rate: 5e6, pattern: super::super::Pattern::Poisson })
+        });
         hard_for("no path is in time", |cell| cell.paths[0].stalls = vec![(0.5, 50.0)]);
     }
 
@@ -371,8 +375,10 @@ mod tests {
 
     #[test]
     fn small_messages_are_easy_if_they_can_share_packets() {
-        let sensors = |copies, deadline_ms| move |cell: &mut Cell| {
-            cell.sources = vec![Source { copies, deadline_ms, ..messages(60, 10.0) }];
+        let sensors = |copies, deadline_ms| {
+            move |cell: &mut Cell| {
+                cell.sources = vec![Source { copies, deadline_ms, ..messages(60, 10.0) }];
+            }
         };
         still_easy(sensors(70, 120.0));
         // 8,000 blocks a second of 80 bytes: in packets of their own they are 9 Mbit/s, in packets of 18 they are 5.4.
@@ -385,15 +391,19 @@ mod tests {
     #[test]
     fn what_comes_at_once_has_to_fit() {
         hard_for("no path is in time", |cell| cell.sources = vec![messages(130_000, 1000.0)]);
-        hard_for("burst", |cell| cell.sources = vec![Source { priority: Priority::Each(3), ..messages(40_000, 1000.0) }]);
+        hard_for("burst", |cell| {
+            cell.sources = vec![Source { priority: Priority::Each(3), ..messages(40_000, 1000.0) }]
+        });
         hard_for("no path is in time", |cell| cell.paths[0].jitter = Some(Jitter::Exponential(22.0)));
     }
 
     #[test]
     fn losses_need_time() {
-        let lossy = |share, delay| move |cell: &mut Cell| {
-            cell.paths[0].loss = Loss::Random(share);
-            cell.paths[0].delay = vec![(0.0, delay)];
+        let lossy = |share, delay| {
+            move |cell: &mut Cell| {
+                cell.paths[0].loss = Loss::Random(share);
+                cell.paths[0].delay = vec![(0.0, delay)];
+            }
         };
         still_easy(lossy(0.05, 20.0));
         still_easy(lossy(0.0009, 25.0));

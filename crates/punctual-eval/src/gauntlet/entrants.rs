@@ -59,8 +59,8 @@ pub(super) struct Entrant {
 impl Role {
     /// That of who is called so, path included.
     pub fn of(name: &str) -> Self {
-        let plain = |quic: &&str| name.strip_prefix(*quic).is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '/', '@']));
-        match ["quic", "mpquic"].iter().any(|quic| plain(&quic)) {
+        let ends = |rest: &str| rest.is_empty() || rest.starts_with(['-', '/', '@']);
+        match ["quic", "mpquic"].iter().any(|quic| name.strip_prefix(quic).is_some_and(ends)) {
             true => Self::Baseline,
             false if on_all_paths(name) != name => Self::OursAlone,
             false => Self::Ours,

@@ -27,7 +27,8 @@ pub use entrants::{CONTENDERS, Listed, Role};
 pub use path::{Back, Cross, Jitter, Loss, Path, Pattern, Queue, QueueBy, Rate};
 pub use recorded::Recorded;
 pub use results::{
-    Behind, CellResults, LimitRow, Overall, Participant, PriorityScore, Quantiles, Regret, Results, RunRow, Score, Standing, Summary,
+    Behind, CellResults, LimitRow, Overall, Participant, PriorityScore, Quantiles, Regret, Results, RunRow, Score,
+    Standing, Summary,
 };
 pub use run::{GauntletError, Options, run};
 pub use source::{Application, Priority, Source, Traffic};

@@ -191,8 +191,9 @@ impl Path {
         // A recording has stalls of its own.
         let stalling = dice.chance(0.05) && recorded.is_none();
         let stalls = if stalling { stalls(dice) } else { Vec::new() };
-        let policer =
-            dice.chance(0.05).then(|| (rounded(base * dice.uniform((0.3, 0.9))), dice.log_uniform((10e3, 100e3)) as u64));
+        let policer = dice
+            .chance(0.05)
+            .then(|| (rounded(base * dice.uniform((0.3, 0.9))), dice.log_uniform((10e3, 100e3)) as u64));
         let mtu = if dice.chance(0.2) { dice.whole(1280, MTU) } else { MTU };
         let ecn_threshold = dice
             .chance(0.05)

@@ -156,8 +156,8 @@ pub struct Standing {
 
 /// How much better another was.
 ///
-/// Who is best in a cell is who had the best luck, too. So where one seems to be behind, both are run again with other seeds, and
-/// those alone tell by how much.
+/// Who is best in a cell is who had the best luck, too. So where one seems to be behind, and not beyond doubt, both are run again with
+/// other seeds, and those alone tell by how much.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Regret {
     /// Who.

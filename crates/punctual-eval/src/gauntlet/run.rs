@@ -19,8 +19,8 @@ use thiserror::Error;
 use super::{
     VERSION,
     cell::Cell,
-    easy,
     earlier::{Earlier, EarlierError},
+    easy,
     entrants::{self, Entrant, Listed, Role},
     figures::{self, Kept, Limit},
     results::{CellResults, LimitRow, Participant, Results, RunRow},

@@ -252,8 +252,9 @@ impl Camera {
         // More, and more equal, frames only where no deadline will do.
         let tries = [(fps, ratio), (60, ratio), (60, 3.0), (120, 3.0)];
         let (low, high) = room.deadlines();
-        let grid: Vec<f64> =
-            (0..=DEADLINE_STEPS).map(|n| rounded(low * (high / low).powf(f64::from(n) / f64::from(DEADLINE_STEPS)))).collect();
+        let grid: Vec<f64> = (0..=DEADLINE_STEPS)
+            .map(|n| rounded(low * (high / low).powf(f64::from(n) / f64::from(DEADLINE_STEPS))))
+            .collect();
         tries.into_iter().find_map(|(fps, ratio)| {
             let fit: Vec<f64> = grid.iter().copied().filter(|deadline| fits(fps, ratio, *deadline)).collect();
             let deadline_ms = if fit.is_empty() { return None } else { dice.pick(&fit) };
@@ -338,9 +339,7 @@ impl Source {
     /// Bits per second of all copies.
     pub fn bit_rate(&self) -> f64 {
         let one = match &self.traffic {
-            Traffic::Messages { size, every_ms, .. } => {
-                f64::from(*size) * f64::from(self.at_once()) * 8e3 / every_ms
-            }
+            Traffic::Messages { size, every_ms, .. } => f64::from(*size) * f64::from(self.at_once()) * 8e3 / every_ms,
             Traffic::Video { bit_rate, .. } => *bit_rate,
         };
         one * f64::from(self.copies)

@@ -34,7 +34,8 @@ fn a_number_is_always_the_same_cell() {
     // What a cell is called and who runs in it is not what it is.
     let matters = |line: &&str| !["title", "about", "contenders"].iter().any(|key| line.starts_with(key));
     let texts = (0..100).map(|number| Cell::draw(number).text());
-    let texts: String = texts.flat_map(|text| text.lines().filter(matters).map(str::to_owned).collect::<Vec<_>>()).collect();
+    let texts: String =
+        texts.flat_map(|text| text.lines().filter(matters).map(str::to_owned).collect::<Vec<_>>()).collect();
     let hash = SipHasher13::new().hash(texts.as_bytes());
     assert_eq!((VERSION, hash), (1, 160_231_868_289_014_577), "other cells: count VERSION up, and say so here");
 }
@@ -75,7 +76,10 @@ fn is_as_drawn(built: &Built, drawn: &Path, text: &str) {
     let back = drawn.back.loss.unwrap_or(if drawn.loses_back { drawn.loss.mean() } else { 0.0 });
     assert!((share(&built.back) - back).abs() < 1e-9, "{text}");
     assert_eq!(built.dies.len(), usize::from(drawn.dies.is_some()), "{text}");
-    assert_eq!(built.cross.each_ref().map(Vec::len), [&drawn.cross, &drawn.back.cross].map(|cross| usize::from(cross.is_some())));
+    assert_eq!(
+        built.cross.each_ref().map(Vec::len),
+        [&drawn.cross, &drawn.back.cross].map(|cross| usize::from(cross.is_some()))
+    );
 }
 
 /// That of `of` things so many are such, give or take what chance does.

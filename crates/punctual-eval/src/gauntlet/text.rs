@@ -192,10 +192,13 @@ fn source_table(source: &Source) -> String {
     };
     match &source.traffic {
         Traffic::Messages { size, sigma, every_ms } => {
-            add("size", match sigma {
-                Some(sigma) => format!("{{ log-normal = {{ mean = {size}, sigma = {sigma} }} }}"),
-                None => size.to_string(),
-            });
+            add(
+                "size",
+                match sigma {
+                    Some(sigma) => format!("{{ log-normal = {{ mean = {size}, sigma = {sigma} }} }}"),
+                    None => size.to_string(),
+                },
+            );
             add("every", format!("\"{every_ms}ms\""));
             if source.copies > 1 {
                 add("start", format!("{{ uniform = [\"0s\", \"{every_ms}ms\"] }}"));
@@ -220,11 +223,14 @@ fn source_table(source: &Source) -> String {
     if source.copies > 1 {
         add("copies", source.copies.to_string());
     }
-    add("priority", match source.priority {
-        Priority::Same(priority) => priority.to_string(),
-        Priority::Each(count) => format!("{:?}", (0..count).collect::<Vec<_>>()),
-        Priority::Frames(i, p) => format!("{{ i = {i}, p = {p}, b = {p} }}"),
-    });
+    add(
+        "priority",
+        match source.priority {
+            Priority::Same(priority) => priority.to_string(),
+            Priority::Each(count) => format!("{:?}", (0..count).collect::<Vec<_>>()),
+            Priority::Frames(i, p) => format!("{{ i = {i}, p = {p}, b = {p} }}"),
+        },
+    );
     add("deadline", format!("\"{}ms\"", source.deadline_ms));
     text
 }

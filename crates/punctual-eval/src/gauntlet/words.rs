@@ -23,7 +23,9 @@ impl Cell {
             text.push_str(", beside bulk");
         }
         let Cut { shorter, lighter } = self.cut;
-        let cut = [(shorter, ", shortened"), (lighter, ", lightened")].map(|(done, text)| if done { text } else { "" }).concat();
+        let cut = [(shorter, ", shortened"), (lighter, ", lightened")]
+            .map(|(done, text)| if done { text } else { "" })
+            .concat();
         text.push_str(&format!(" ({} s{cut}{})", self.seconds, if self.wide { ", wide" } else { "" }));
         text
     }

@@ -4,8 +4,7 @@ use std::fmt::Write as _;
 
 use super::{
     cast::{Cast, Sample},
-    document,
-    headline,
+    document, headline,
     plot::{
         Size, YAxis,
         cloud::{Cloud, Mark, Set},
@@ -45,7 +44,8 @@ pub fn page(results: &Results) -> String {
     );
     body.push_str(&headline::verdicts(&results.verdicts));
     let whole = Part { title: "of all blocks", of: |score| Some(&score.all), share: |run| Some(run.0) };
-    let start = Part { title: "of the blocks of the first second", of: |score| score.start.as_ref(), share: |run| run.1 };
+    let start =
+        Part { title: "of the blocks of the first second", of: |score| score.start.as_ref(), share: |run| run.1 };
     body.push_str(&scene.distribution(&whole, 1));
     body.push_str(&scene.scatter(&whole, 2));
     body.push_str(&scene.regrets(&whole, 3));
@@ -84,8 +84,13 @@ impl Scene<'_> {
     fn headline(&self) -> String {
         let clause = |summary: &Summary| {
             let Behind { by_2, by_10, cells, .. } = summary.all.baseline;
-            let behind = format!("behind the best baseline by more than 2 points in {by_2} of {cells} cells, by 10 in {by_10}");
-            format!("<span>{}: {} of the bound on average, {behind}</span>", escape(&summary.contender), percent(summary.all.shares.mean))
+            let behind =
+                format!("behind the best baseline by more than 2 points in {by_2} of {cells} cells, by 10 in {by_10}");
+            format!(
+                "<span>{}: {} of the bound on average, {behind}</span>",
+                escape(&summary.contender),
+                percent(summary.all.shares.mean)
+            )
         };
         self.results.summaries.iter().map(clause).collect::<Vec<_>>().join(" ")
     }
@@ -131,7 +136,15 @@ impl Scene<'_> {
         (standing.average > 0.0).then_some(standing.average)
     }
 
-    fn figure(&self, n: u32, title: &str, note: &str, names: &[&str], sample: Sample, panels: &[(&str, String)]) -> String {
+    fn figure(
+        &self,
+        n: u32,
+        title: &str,
+        note: &str,
+        names: &[&str],
+        sample: Sample,
+        panels: &[(&str, String)],
+    ) -> String {
         let size = Size::among(panels.len()).class();
         let mut body = String::new();
         for (title, drawing) in panels {
@@ -149,18 +162,21 @@ impl Scene<'_> {
         let draw = |easy: bool| {
             let sets = self.cast.all().filter_map(|(name, look)| {
                 let cells = self.results.cells.iter().filter(|cell| !easy || cell.is_easy());
-                let share = |cell: &CellResults| Some((self.mean(cell, name, part)? / Self::limit(cell, part)?).min(1.0));
+                let share =
+                    |cell: &CellResults| Some((self.mean(cell, name, part)? / Self::limit(cell, part)?).min(1.0));
                 let mut shares: Vec<f64> = cells.filter_map(share).collect();
                 shares.sort_by(f64::total_cmp);
                 let count = shares.len();
                 let rise = shares.iter().enumerate().flat_map(|(below, share)| {
-                    [below, below + 1].map(|rank| Mark { at: (*share, rank as f64 / count as f64), title: String::new() })
+                    [below, below + 1]
+                        .map(|rank| Mark { at: (*share, rank as f64 / count as f64), title: String::new() })
                 });
                 let points: Vec<Mark> = rise.collect();
                 (!points.is_empty()).then(|| Set { name: name.to_owned(), look: look.clone(), points, joined: true })
             });
             let sets: Vec<Set> = sets.collect();
-            let y = YAxis { title: "of the cells".into(), share: true, domain: (0.0, 1.0), log: false, infinite: false };
+            let y =
+                YAxis { title: "of the cells".into(), share: true, domain: (0.0, 1.0), log: false, infinite: false };
             let cloud = Cloud {
                 size: Size::Half,
                 label: "cells by what was reached of the bound",
@@ -181,19 +197,23 @@ impl Scene<'_> {
 
     /// Ours against the best baseline, a point a cell.
     fn scatter(&self, part: &Part, n: u32) -> String {
-        let sets: Vec<Set> = self.each(|name, cell, standing| {
-            let than = standing.baseline.as_ref()?;
-            let best = standing.on_time + than.points / 100.0;
-            let title = format!(
-                "cell {}: {name} {}, {} {}; {}",
-                cell.number,
-                percent(standing.on_time),
-                than.than,
-                percent(best),
-                cell.description
-            );
-            Some(Mark { at: (best, standing.on_time), title })
-        }, part, false);
+        let sets: Vec<Set> = self.each(
+            |name, cell, standing| {
+                let than = standing.baseline.as_ref()?;
+                let best = standing.on_time + than.points / 100.0;
+                let title = format!(
+                    "cell {}: {name} {}, {} {}; {}",
+                    cell.number,
+                    percent(standing.on_time),
+                    than.than,
+                    percent(best),
+                    cell.description
+                );
+                Some(Mark { at: (best, standing.on_time), title })
+            },
+            part,
+            false,
+        );
         let y = YAxis { title: "ours".into(), share: true, domain: (0.0, 1.0), log: false, infinite: false };
         let cloud = Cloud {
             size: Size::Wide,
@@ -213,16 +233,20 @@ impl Scene<'_> {
     /// Points behind the best baseline and behind the best path alone, in order.
     fn regrets(&self, part: &Part, n: u32) -> String {
         let draw = |of: fn(&Standing) -> Option<&Regret>| {
-            let mut sets: Vec<Set> = self.each(|name, cell, standing| {
-                let regret = of(standing)?;
-                let half = regret.half_width.map_or_else(String::new, |half| format!(" ± {half:.1}"));
-                let points = regret.points.clamp(-MOST_POINTS, MOST_POINTS);
-                let title = format!(
-                    "cell {}: {name} is {:.1}{half} points behind {}; {}",
-                    cell.number, regret.points, regret.than, cell.description
-                );
-                Some(Mark { at: (0.0, points), title })
-            }, part, true);
+            let mut sets: Vec<Set> = self.each(
+                |name, cell, standing| {
+                    let regret = of(standing)?;
+                    let half = regret.half_width.map_or_else(String::new, |half| format!(" ± {half:.1}"));
+                    let points = regret.points.clamp(-MOST_POINTS, MOST_POINTS);
+                    let title = format!(
+                        "cell {}: {name} is {:.1}{half} points behind {}; {}",
+                        cell.number, regret.points, regret.than, cell.description
+                    );
+                    Some(Mark { at: (0.0, points), title })
+                },
+                part,
+                true,
+            );
             for set in &mut sets {
                 set.points.sort_by(|a, b| b.at.1.total_cmp(&a.at.1));
                 let count = set.points.len() as f64;
@@ -252,7 +276,12 @@ impl Scene<'_> {
     }
 
     /// A set of marks for each that is judged.
-    fn each(&self, mark: impl Fn(&str, &CellResults, &Standing) -> Option<Mark>, part: &Part, joined: bool) -> Vec<Set> {
+    fn each(
+        &self,
+        mark: impl Fn(&str, &CellResults, &Standing) -> Option<Mark>,
+        part: &Part,
+        joined: bool,
+    ) -> Vec<Set> {
         let judged = |name: &str| self.results.summaries.iter().any(|summary| summary.contender == name);
         let set = |(name, look): (&str, &super::plot::Look)| {
             let of = |cell: &CellResults| {
@@ -278,7 +307,8 @@ impl Scene<'_> {
             cells.extend([shares.mean, shares.least, shares.p1, shares.p5, shares.p25, shares.p50].map(percent));
             cells.extend([easy.mean, easy.p5].map(|share| if easy.cells > 0 { percent(share) } else { "–".into() }));
             for behind in [baseline, alone] {
-                let doubt = if behind.in_doubt > 0 { format!(" (+{} in doubt)", behind.in_doubt) } else { String::new() };
+                let doubt =
+                    if behind.in_doubt > 0 { format!(" (+{} in doubt)", behind.in_doubt) } else { String::new() };
                 cells.push(format!("{}{doubt} of {}", behind.by_2, behind.cells));
                 cells.push(behind.by_10.to_string());
             }
@@ -308,10 +338,13 @@ impl Scene<'_> {
         );
         for (_, cell, score) in rows.into_iter().take(WORST) {
             let regret = |regret: Option<&Regret>| {
-                regret.map_or_else(|| "–".into(), |regret| {
-                    let half = regret.half_width.map_or_else(String::new, |half| format!(" ± {half:.1}"));
-                    format!("{:.1}{half} <small>{}</small>", regret.points, escape(&regret.than))
-                })
+                regret.map_or_else(
+                    || "–".into(),
+                    |regret| {
+                        let half = regret.half_width.map_or_else(String::new, |half| format!(" ± {half:.1}"));
+                        format!("{:.1}{half} <small>{}</small>", regret.points, escape(&regret.than))
+                    },
+                )
             };
             let easy = if cell.is_easy() { " <small>easy</small>" } else { "" };
             let _ = writeln!(

@@ -177,7 +177,9 @@ mod tests {
         let failed = |seed| FailedRun { place: "loss 1, <quic>".into(), seed, why: "the sender …".into() };
         assert!(failures(&[failed(3)]).contains("One run failed"));
         let html = failures(&(0..30).map(failed).collect::<Vec<_>>());
-        assert!(html.contains("30 runs failed") && html.contains("&lt;quic&gt;, seed 19:") && !html.contains("seed 20"));
+        assert!(
+            html.contains("30 runs failed") && html.contains("&lt;quic&gt;, seed 19:") && !html.contains("seed 20")
+        );
         assert!(failures(&[]).is_empty());
     }
 

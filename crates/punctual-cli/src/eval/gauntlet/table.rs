@@ -34,8 +34,18 @@ pub(super) fn all(results: &Results) -> String {
 fn summaries(results: &Results) -> String {
     let mut table = table();
     table.set_header([
-        "of the bound", "mean", "least", "p1", "p5", "p25", "p50", "easy\nmean", "easy\np5", "easy\nleast",
-        "behind the best\nbaseline > 2, > 10", "behind the best\npath alone > 2, > 10",
+        "of the bound",
+        "mean",
+        "least",
+        "p1",
+        "p5",
+        "p25",
+        "p50",
+        "easy\nmean",
+        "easy\np5",
+        "easy\nleast",
+        "behind the best\nbaseline > 2, > 10",
+        "behind the best\npath alone > 2, > 10",
     ]);
     for summary in &results.summaries {
         for (what, of) in [(summary.contender.clone(), &summary.all), ("  first second".into(), &summary.start)] {
@@ -119,7 +129,13 @@ fn verdicts(verdicts: &[Verdict]) -> String {
         let sign = if verdict.at_most { "≤" } else { "≥" };
         let mark = if verdict.holds { "held" } else { "NOT HELD" };
         let measured = if verdict.value.is_nan() { "–".into() } else { percent(verdict.value) };
-        table.add_row([mark, &verdict.must, &measured, &format!("{sign} {}", percent(verdict.threshold)), &verdict.worst]);
+        table.add_row([
+            mark,
+            &verdict.must,
+            &measured,
+            &format!("{sign} {}", percent(verdict.threshold)),
+            &verdict.worst,
+        ]);
     }
     table.to_string()
 }
