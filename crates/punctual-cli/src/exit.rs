@@ -65,7 +65,7 @@ impl Failure {
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0  done
-  1  an unexpected error; with eval check: a threshold does not hold
+  1  an unexpected error; with eval check and eval gauntlet: a threshold does not hold
   2  the command line, the configuration or the input makes no sense
   3  a file cannot be read or written
   4  the host cannot be resolved or does not answer

@@ -12,6 +12,7 @@ pub mod bound;
 pub mod carry;
 pub mod experiment;
 pub mod files;
+pub mod gauntlet;
 pub mod h264;
 pub mod measure;
 pub mod network;

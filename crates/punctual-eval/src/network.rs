@@ -1,4 +1,5 @@
-//! The network of an experiment: `[[path]]` tables, each two links of the simulator.
+//! The network of an experiment: `[[path]]` tables, each two links of the simulator, and `[[link]]` tables for links that several
+//! paths share.
 //!
 //! ```toml
 //! [[path]]
@@ -13,6 +14,16 @@
 //!
 //! `trace = "file"` takes the rate from a Mahimahi trace, `aitrans = "file"` rate, loss and delay from one of the AItrans
 //! challenge. The way back of such a path has its delay, and neither a rate nor losses unless `back` says so.
+//!
+//! ```toml
+//! [[link]]
+//! name = "mast"          # both sectors' packets pass it behind their own links
+//! rate = "20 Mbit/s"
+//!
+//! [[path]]
+//! rate = "15 Mbit/s"
+//! through = "mast"       # `back = { through = … }` for the way back
+//! ```
 
 use std::time::Duration;
 
@@ -20,7 +31,10 @@ use punctual_sim::{
     Corruption, CorruptionSite, GilbertElliott, Jitter, LinkSpec, Loss, Policer, Queue, Rate, Reordering, Schedule,
     trace::{Opportunities, aitrans_link},
 };
-use serde::{Deserialize, Deserializer, de};
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, DeserializeOwned},
+};
 
 use crate::{
     experiment::ExperimentError,
@@ -39,23 +53,67 @@ pub struct PathSpec {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 struct PathOwn {
     name: Option<String>,
-    back: Option<DirectionSpec>,
+    through: Option<String>,
+    back: Option<BackSpec>,
     #[serde(default)]
     cost: f64,
     #[serde(default)]
     dies: Vec<(Time, Time)>,
 }
 
+/// The way back of a path, where it differs.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct BackSpec {
+    direction: DirectionSpec,
+    own: BackOwn,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+struct BackOwn {
+    through: Option<String>,
+}
+
+/// A `[[link]]` table: one direction, which paths go through behind their own links.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct LinkTable {
+    direction: DirectionSpec,
+    own: LinkOwn,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+struct LinkOwn {
+    name: String,
+}
+
+/// A direction's keys, and those of the table that are something else's. By hand, because serde cannot both flatten and refuse
+/// unknown fields.
+fn set_apart<'de, D: Deserializer<'de>, T: DeserializeOwned>(
+    deserializer: D,
+    keys: &[&str],
+) -> Result<(DirectionSpec, T), D::Error> {
+    let mut direction = toml::Table::deserialize(deserializer)?;
+    let own: toml::Table = keys.iter().filter_map(|key| direction.remove_entry(*key)).collect();
+    Ok((direction.try_into().map_err(de::Error::custom)?, own.try_into().map_err(de::Error::custom)?))
+}
+
 impl<'de> Deserialize<'de> for PathSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // By hand, because serde cannot both flatten and refuse unknown fields.
-        let mut there = toml::Table::deserialize(deserializer)?;
-        let own: toml::Table =
-            ["name", "back", "cost", "dies"].into_iter().filter_map(|key| there.remove_entry(key)).collect();
-        Ok(Self {
-            there: there.try_into().map_err(de::Error::custom)?,
-            own: own.try_into().map_err(de::Error::custom)?,
-        })
+        let (there, own) = set_apart(deserializer, &["name", "through", "back", "cost", "dies"])?;
+        Ok(Self { there, own })
+    }
+}
+
+impl<'de> Deserialize<'de> for BackSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (direction, own) = set_apart(deserializer, &["through"])?;
+        Ok(Self { direction, own })
+    }
+}
+
+impl<'de> Deserialize<'de> for LinkTable {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (direction, own) = set_apart(deserializer, &["name"])?;
+        Ok(Self { direction, own })
     }
 }
 
@@ -66,6 +124,8 @@ pub struct DirectionSpec {
     rate: Option<Steps<BitRate>>,
     trace: Option<String>,
     aitrans: Option<String>,
+    /// How far into its trace it begins.
+    trace_from: Option<Time>,
     /// A factor on the rates of a trace.
     scale: Option<f64>,
     delay: Option<Steps<Time>>,
@@ -169,7 +229,7 @@ pub struct CrossSpec {
 }
 
 /// A path ready for the simulator.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Path {
     /// As reports call it.
     pub name: String,
@@ -179,32 +239,95 @@ pub struct Path {
     pub back: LinkSpec,
     /// Traffic of others on the way there, and on the way back.
     pub cross: [Vec<CrossSpec>; 2],
+    /// The shared link behind it on the way there, and on the way back: indices into [`Network::links`].
+    pub through: [Option<usize>; 2],
     /// Cost of a byte.
     pub cost: f64,
     /// When it dies, and lives again.
     pub dies: Vec<(Duration, Duration)>,
 }
 
-impl PathSpec {
-    /// The links this describes. `index` counts paths, for those without a name.
+/// A link that paths share, ready for the simulator.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SharedLink {
+    /// As the experiment calls it.
+    pub name: String,
+    /// What it is.
+    pub spec: LinkSpec,
+    /// Traffic of others on it.
+    pub cross: Vec<CrossSpec>,
+}
+
+/// All that is between the two hosts.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Network {
+    /// The paths.
+    pub paths: Vec<Path>,
+    /// The links that some of them share.
+    pub links: Vec<SharedLink>,
+}
+
+impl Network {
+    /// What these tables describe.
     ///
     /// # Errors
-    /// If a trace cannot be read, or the table makes no sense.
-    pub fn build(&self, index: usize, files: &Files) -> Result<Path, ExperimentError> {
+    /// If a trace cannot be read, or a table makes no sense, or names a link that is not there.
+    pub fn build(paths: &[PathSpec], links: &[LinkTable], files: &Files) -> Result<Self, ExperimentError> {
+        check_names(paths, links)?;
+        let links: Vec<SharedLink> = links.iter().map(|link| link.build(files)).collect::<Result<_, _>>()?;
+        let paths = paths.iter().enumerate().map(|(index, path)| path.build(index, &links, files));
+        Ok(Self { paths: paths.collect::<Result<_, _>>()?, links })
+    }
+}
+
+/// Whether links' names are all different, and paths go through such links only.
+pub(crate) fn check_names(paths: &[PathSpec], links: &[LinkTable]) -> Result<(), ExperimentError> {
+    let names: Vec<&str> = links.iter().map(|link| link.own.name.as_str()).collect();
+    if let Some(twice) = (1..names.len()).find(|n| names[..*n].contains(&names[*n])) {
+        return Err(ExperimentError::Invalid(format!("two links are called `{}`", names[twice])));
+    }
+    let through = |path: &PathSpec| path.through().map(|name| name.map(str::to_owned));
+    match paths.iter().flat_map(through).flatten().find(|name| !names.contains(&name.as_str())) {
+        Some(name) => Err(ExperimentError::Invalid(format!(
+            "a path goes `through` a [[link]] called `{name}`; there are: {}",
+            names.join(", ")
+        ))),
+        None => Ok(()),
+    }
+}
+
+impl LinkTable {
+    fn build(&self, files: &Files) -> Result<SharedLink, ExperimentError> {
+        let spec = self.direction.link(LinkSpec::default(), files)?;
+        let cross = self.direction.cross.clone().unwrap_or_default();
+        Ok(SharedLink { name: self.own.name.clone(), spec, cross })
+    }
+}
+
+impl PathSpec {
+    /// Names of the shared links it goes through, there and back.
+    fn through(&self) -> [Option<&str>; 2] {
+        [self.own.through.as_deref(), self.own.back.as_ref().and_then(|back| back.own.through.as_deref())]
+    }
+
+    /// The path this describes. `index` counts paths, for those without a name.
+    fn build(&self, index: usize, links: &[SharedLink], files: &Files) -> Result<Path, ExperimentError> {
         let forward = self.there.link(LinkSpec::default(), files)?;
         let traced = self.there.trace.is_some() || self.there.aitrans.is_some();
         let like = match traced {
             true => LinkSpec { rate: Rate::Unlimited, loss: Schedule::default(), ..forward.clone() },
             false => forward.clone(),
         };
-        let back = match &self.own.back {
+        let back_spec = self.own.back.as_ref().map(|back| &back.direction);
+        let back = match back_spec {
             Some(spec) => spec.link(like, files)?,
             None => like,
         };
         let cross = |spec: Option<&DirectionSpec>| spec.and_then(|spec| spec.cross.clone()).unwrap_or_default();
         Ok(Path {
             name: self.own.name.clone().unwrap_or_else(|| format!("path {index}")),
-            cross: [cross(Some(&self.there)), cross(self.own.back.as_ref())],
+            cross: [cross(Some(&self.there)), cross(back_spec)],
+            through: self.through().map(|name| links.iter().position(|link| Some(link.name.as_str()) == name)),
             forward,
             back,
             cost: self.own.cost,
@@ -217,14 +340,20 @@ impl DirectionSpec {
     /// What `like` is, as far as this says nothing else.
     fn link(&self, like: LinkSpec, files: &Files) -> Result<LinkSpec, ExperimentError> {
         let mut link = like;
+        let begin = self.trace_from.unwrap_or_default().0;
         if let Some(name) = &self.aitrans {
             let recorded = aitrans_link(&files.text(name)?).map_err(|error| ExperimentError::trace(name, error))?;
-            link = LinkSpec { rate: recorded.rate, delay: recorded.delay, loss: recorded.loss, ..link };
+            let rate = match recorded.rate {
+                Rate::Steps(rate) => Rate::Steps(rate.begun_at(begin)),
+                other => other,
+            };
+            link =
+                LinkSpec { rate, delay: recorded.delay.begun_at(begin), loss: recorded.loss.begun_at(begin), ..link };
         }
         if let Some(name) = &self.trace {
             let trace =
                 Opportunities::parse(&files.text(name)?).map_err(|error| ExperimentError::trace(name, error))?;
-            link.rate = Rate::Trace(trace);
+            link.rate = Rate::Trace(trace.begun_at(begin));
         }
         if let Some(rate) = &self.rate {
             link.rate = Rate::Steps(rate.schedule(|rate| rate.0.round() as u64)?);
@@ -319,6 +448,55 @@ impl LossSpec {
                 loss_in_good: model.loss_in_good.0,
                 loss_in_bad: model.loss_in_bad.0,
             }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Deserialize)]
+    struct Tables {
+        #[serde(default)]
+        link: Vec<LinkTable>,
+        path: Vec<PathSpec>,
+    }
+
+    fn build(text: &str) -> Result<Network, String> {
+        let Tables { link, path } = toml::from_str(text).map_err(|error| error.message().to_owned())?;
+        Network::build(&path, &link, &Files::default()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn paths_go_through_shared_links() {
+        let network = build(
+            "[[link]]\nname = 'up'\nrate = '5 Mbit/s'\n[[link]]\nname = 'down'\nloss = '1 %'\n\
+             [[path]]\nrate = '4 Mbit/s'\nthrough = 'up'\nback = { through = 'down', rate = '1 Mbit/s' }\n\
+             [[path]]\nthrough = 'up'\n[[path]]",
+        );
+        let Network { paths, links } = network.unwrap();
+        assert_eq!(links.iter().map(|link| link.name.as_str()).collect::<Vec<_>>(), ["up", "down"]);
+        assert_eq!(links[0].spec.rate, Rate::mbps(5.0));
+        // What the way back shares, it says itself.
+        let through: Vec<_> = paths.iter().map(|path| path.through).collect();
+        assert_eq!(through, [[Some(0), Some(1)], [Some(0), None], [None, None]]);
+        assert_eq!((&paths[0].forward.rate, &paths[0].back.rate), (&Rate::mbps(4.0), &Rate::mbps(1.0)));
+    }
+
+    #[test]
+    fn what_cannot_be_shared_is_named() {
+        let link = "[[link]]\nname = 'up'\n";
+        for (text, word) in [
+            (format!("{link}{link}[[path]]"), "two links are called `up`"),
+            (format!("{link}[[path]]\nthrough = 'down'"), "`down`; there are: up"),
+            (format!("{link}[[path]]\nback = {{ through = 'down' }}"), "`down`"),
+            (format!("{link}dies = []\n[[path]]"), "dies"),
+            ("[[link]]\nrate = 1\n[[path]]".to_owned(), "name"),
+            ("[[path]]\nback = { dies = [] }".to_owned(), "dies"),
+        ] {
+            let error = build(&text).unwrap_err();
+            assert!(error.contains(word), "{text}: {error}");
         }
     }
 }

@@ -104,6 +104,19 @@ pub struct PathRow {
     pub cost: f64,
 }
 
+/// What happened on a link that paths share, to packets of whichever path.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkRow {
+    /// Packets lost at random.
+    pub lost: u64,
+    /// Packets a policer dropped.
+    pub policed: u64,
+    /// Packets the queue had no room for.
+    pub overflowed: u64,
+    /// Most bytes that stood in its queue.
+    pub queue_max: u64,
+}
+
 /// Bytes that left for blocks, bulk ones included, by why they did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SentBytes {
@@ -174,12 +187,16 @@ pub struct FlowRow {
 /// All that is kept of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunRecord {
+    /// Why the run came to no end, if it did not; then no block counts as taken.
+    pub failure: Option<String>,
     /// Every planned block, in order of hand-over.
     pub blocks: Vec<BlockRow>,
     /// Names of the sources.
     pub sources: Vec<String>,
     /// The paths, first to last.
     pub paths: Vec<PathRow>,
+    /// The links that paths share.
+    pub links: Vec<LinkRow>,
     /// The flows, that under test first; one, if it was alone.
     pub flows: Vec<FlowRow>,
     /// What became of the bytes our session lost; nothing of plain QUIC, which does not tell.
@@ -190,7 +207,7 @@ pub struct RunRecord {
     pub bulk_bytes: u64,
     /// Block bytes that arrived, new ones, in each [`BIN`](Self::BIN) since the beginning.
     pub arrivals: Vec<u32>,
-    /// Bytes queued on the first path's forward link, sampled at the end of each bin.
+    /// Bytes queued on the first path's way there, sampled at the end of each bin.
     pub queue: Vec<u32>,
     /// How long the workload lasted, nanoseconds.
     pub duration: Nanos,

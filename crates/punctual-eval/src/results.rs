@@ -141,6 +141,17 @@ impl Cell {
     }
 }
 
+/// A run that came to no end.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedRun {
+    /// Parameters and contender.
+    pub place: String,
+    /// The run's seed.
+    pub seed: u32,
+    /// Why.
+    pub why: String,
+}
+
 /// A threshold of an experiment, and what was measured.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
@@ -181,6 +192,9 @@ pub struct Results {
     pub contenders: Vec<String>,
     /// In order of parameters, then contenders.
     pub cells: Vec<Cell>,
+    /// Runs that came to no end; their blocks count as not on time.
+    #[serde(default)]
+    pub failures: Vec<FailedRun>,
     /// The experiment's thresholds.
     pub verdicts: Vec<Verdict>,
     /// Thresholds that say nothing of what was run: overrides left out their contender or their cells.

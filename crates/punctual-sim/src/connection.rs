@@ -10,6 +10,7 @@ use crate::{
     host::Host,
     node::Node,
     queue::Target,
+    stuck::Stuck,
     tls::SERVER_NAME,
     world::{HostId, LinkId, PathHandle, World},
 };
@@ -33,6 +34,9 @@ pub enum HandshakeError {
     /// It took more than [`World::HANDSHAKE_LIMIT`].
     #[error("no end of the handshake in sight")]
     TimedOut,
+    /// Time does not pass.
+    #[error(transparent)]
+    Stuck(#[from] Stuck),
 }
 
 /// The sessions of a world.
@@ -153,12 +157,12 @@ impl World {
             if let Some(failure) = self.connections.failure() {
                 return Err(failure.clone());
             }
-            if self.now > Self::HANDSHAKE_LIMIT || !self.step() {
+            if self.now > Self::HANDSHAKE_LIMIT || !self.try_step()? {
                 return Err(HandshakeError::TimedOut);
             }
         }
         let start = (self.now + Self::SETTLING).as_nanos().div_ceil(1_000_000_000) as u64;
-        self.run_until(Duration::from_secs(start));
+        self.try_run_until(Duration::from_secs(start))?;
         if let Some(failure) = self.connections.failure() {
             return Err(failure.clone());
         }

@@ -44,6 +44,23 @@ impl<T> Schedule<T> {
         self
     }
 
+    /// What it is from `offset` on, counted from there.
+    pub fn begun_at(&self, offset: Duration) -> Self
+    where
+        T: Clone,
+    {
+        let mut begun = Self::fixed(self.at(offset).clone());
+        let mut at = offset;
+        while let Some(next) = self.next_change(at) {
+            if self.period.is_some_and(|period| next - offset >= period) {
+                break;
+            }
+            begun = begun.then(next - offset, self.at(next).clone());
+            at = next;
+        }
+        Self { period: self.period, ..begun }
+    }
+
     /// The same times with other values.
     pub fn map<U>(&self, change: impl Fn(&T) -> U) -> Schedule<U> {
         Schedule { steps: self.steps.iter().map(|(at, value)| (*at, change(value))).collect(), period: self.period }
@@ -122,6 +139,19 @@ mod tests {
         assert_eq!(schedule.next_change(s(0)), Some(s(5)));
         assert_eq!(schedule.next_change(s(5)), Some(s(10)));
         assert_eq!(schedule.next_change(s(10)), None);
+    }
+
+    #[test]
+    fn it_can_begin_anywhere() {
+        let steps = Schedule::fixed('a').then(s(5), 'b').then(s(7), 'c');
+        for schedule in
+            [steps.clone(), steps.clone().repeat_every(s(9)), steps.repeat_every(s(6)), Schedule::fixed('a')]
+        {
+            for offset in 0..30 {
+                let begun = schedule.begun_at(s(offset));
+                assert!((0..30).all(|t| begun.at(s(t)) == schedule.at(s(offset + t))), "{schedule:?} {offset}");
+            }
+        }
     }
 
     #[test]

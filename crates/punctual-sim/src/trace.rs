@@ -56,7 +56,18 @@ impl Opportunities {
         Ok(Self { times: times.into(), period })
     }
 
-    /// When opportunities come within one period, in ascending order. The last is at its end.
+    /// The same recording, begun this far into it.
+    pub fn begun_at(&self, offset: Duration) -> Self {
+        let phase = Duration::from_nanos((offset.as_nanos() % self.period.as_nanos()) as u64);
+        // An opportunity at the very beginning is the last of the repetition before.
+        let first = self.times.partition_point(|at| *at <= phase);
+        let late = self.times[first..].iter().map(|at| *at - phase);
+        let early = self.times[..first].iter().map(|at| *at + self.period - phase);
+        Self { times: late.chain(early).collect(), period: self.period }
+    }
+
+    /// When opportunities come within one period, in ascending order. The last is at its end, unless it was
+    /// [begun](Self::begun_at) elsewhere.
     pub fn times(&self) -> &[Duration] {
         &self.times
     }
@@ -81,7 +92,10 @@ impl Opportunities {
         // The last opportunity of one repetition falls on the beginning of the next.
         let cycle = (time.as_nanos().saturating_sub(1) / self.period.as_nanos()) as u32;
         let phase = time - self.period * cycle;
-        Cursor { cycle, index: self.times.partition_point(|at| *at < phase) }
+        match self.times.partition_point(|at| *at < phase) {
+            index if index == self.times.len() => Cursor { cycle: cycle + 1, index: 0 },
+            index => Cursor { cycle, index },
+        }
     }
 
     /// The one behind it.
@@ -191,6 +205,24 @@ mod tests {
         // At 10 ms there are two: the last of the first repetition and the first of the second.
         let cursor = trace.seek(ms(10));
         assert_eq!(trace.time(trace.next(cursor)), ms(10));
+    }
+
+    #[test]
+    fn a_recording_can_begin_anywhere() {
+        let trace = Opportunities::parse("2\n2\n5\n10\n").unwrap();
+        let times = |trace: &Opportunities, from| {
+            let cursors = std::iter::successors(Some(trace.seek(from)), |cursor| Some(trace.next(*cursor)));
+            cursors.take(9).map(|cursor| trace.time(cursor)).collect::<Vec<_>>()
+        };
+        for offset in [0, 1, 2, 4, 9, 10, 13].map(ms) {
+            let begun = trace.begun_at(offset);
+            assert_eq!((begun.period(), begun.times().len()), (ms(10), 4));
+            // Not from the very beginning, at which what was there is over.
+            for from in 1..25 {
+                let expected: Vec<_> = times(&trace, offset + ms(from)).into_iter().map(|at| at - offset).collect();
+                assert_eq!(times(&begun, ms(from)), expected, "{offset:?} {from}");
+            }
+        }
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::{
     queue::{Alarm, EventQueue, Target},
     rng::{Purpose, generator, seed_bytes},
     spec::LinkSpec,
+    stuck::{MOST_SENT_AT_ONCE, Stuck, Watch},
 };
 
 /// Names a host of a world.
@@ -48,7 +49,9 @@ pub struct World {
     pub(crate) connections: Connections,
     pub(crate) cross: Vec<CrossSource>,
     pub(crate) log: EventLog,
-    events: u64,
+    watch: Watch,
+    /// What keeps time from passing, once that was noticed.
+    stuck: Option<Stuck>,
     /// The datagram being sent.
     buffer: Vec<u8>,
 }
@@ -90,7 +93,8 @@ impl World {
             connections: Connections::default(),
             cross: Vec::new(),
             log: EventLog::new(LogMode::Off),
-            events: 0,
+            watch: Watch::default(),
+            stuck: None,
             buffer: Vec::with_capacity(2048),
         }
     }
@@ -98,6 +102,12 @@ impl World {
     /// The same, remembering what happens. See [`log`](Self::log).
     pub fn with_log(self, mode: LogMode) -> Self {
         Self { log: EventLog::new(mode), ..self }
+    }
+
+    /// The same, which is [stuck](Stuck) after more events than this.
+    pub fn with_most_events(mut self, most: u64) -> Self {
+        self.watch.allow(most);
+        self
     }
 
     /// Adds a host.
@@ -188,7 +198,7 @@ impl World {
 
     /// Events that have happened; a measure of the work done.
     pub fn events(&self) -> u64 {
-        self.events
+        self.watch.events()
     }
 
     /// What happened, if the world was asked to remember it.
@@ -300,24 +310,56 @@ impl World {
     }
 
     /// Lets everything happen that is due by `time`; it is `time` then.
+    ///
+    /// # Panics
+    /// If time cannot pass; see [`try_run_until`](Self::try_run_until).
     pub fn run_until(&mut self, time: Duration) {
+        or_panic(self.try_run_until(time));
+    }
+
+    /// The same, for worlds in which something runs that may keep them busy for ever.
+    ///
+    /// # Errors
+    /// If time cannot pass. It never will again.
+    pub fn try_run_until(&mut self, time: Duration) -> Result<(), Stuck> {
         while self.queue.next_time().is_some_and(|next| next <= time) {
-            self.step();
+            self.try_step()?;
         }
         self.now = self.now.max(time);
+        Ok(())
     }
 
     /// Lets time pass.
+    ///
+    /// # Panics
+    /// As [`run_until`](Self::run_until).
     pub fn run_for(&mut self, time: Duration) {
         self.run_until(self.now + time);
     }
 
     /// Lets the next event happen, and says whether there was one.
+    ///
+    /// # Panics
+    /// As [`run_until`](Self::run_until).
     pub fn step(&mut self) -> bool {
-        let Some((time, target)) = self.queue.pop() else { return false };
+        or_panic(self.try_step())
+    }
+
+    /// The same, for worlds in which something runs that may keep them busy for ever.
+    ///
+    /// # Errors
+    /// If time cannot pass. It never will again.
+    pub fn try_step(&mut self) -> Result<bool, Stuck> {
+        if let Some(stuck) = self.stuck {
+            return Err(stuck);
+        }
+        let Some((time, target)) = self.queue.pop() else { return Ok(false) };
         debug_assert!(time >= self.now, "time runs backwards");
         self.now = time;
-        self.events += 1;
+        if let Err(stuck) = self.watch.count(time, &target) {
+            self.stuck = Some(stuck);
+            return Err(stuck);
+        }
         match target {
             Target::Host(host) => self.wake_host(host),
             Target::Kick(host) => self.drive(host),
@@ -332,13 +374,16 @@ impl World {
             }
             Target::Action(action) => action(self),
         }
-        true
+        self.stuck.map_or(Ok(true), Err)
     }
 
     fn wake_host(&mut self, id: HostId) {
         let host = &mut self.hosts[id.0 as usize];
         if host.alarm.ring(self.now) {
-            host.wake(self.now);
+            if !host.wake(self.now) {
+                self.stuck = Some(Stuck::Host { host: id, at: self.now });
+                return;
+            }
             self.drive(id);
         }
     }
@@ -386,20 +431,26 @@ impl World {
 
     /// Drains what a host runs, as its contract wants it after anything that goes in, and sets its alarm.
     pub(crate) fn drive(&mut self, id: HostId) {
+        let mut sent_at_once = 0;
         loop {
-            let sent = self.transmit(id);
+            let sent = self.transmit(id, &mut sent_at_once);
             let told = self.tell(id);
-            if !sent && !told {
+            if !sent && !told || self.stuck.is_some() {
                 break;
             }
         }
         self.hosts[id.0 as usize].set_alarm(self.now, &mut self.queue);
     }
 
-    /// Puts on their links the datagrams a host has to send; whether there were any.
-    fn transmit(&mut self, id: HostId) -> bool {
+    /// Puts on their links the datagrams a host has to send, and counts them; whether there were any.
+    fn transmit(&mut self, id: HostId, sent_at_once: &mut u32) -> bool {
         let mut any = false;
         loop {
+            if *sent_at_once > MOST_SENT_AT_ONCE {
+                self.stuck = Some(Stuck::Host { host: id, at: self.now });
+                return any;
+            }
+            *sent_at_once += 1;
             let host = &mut self.hosts[id.0 as usize];
             self.buffer.clear();
             let at = host.moment(self.now);
@@ -443,4 +494,9 @@ impl World {
             app.on_event(&mut cx, session, event);
         }
     }
+}
+
+/// What callers get that do not reckon with a world that is stuck.
+fn or_panic<T>(result: Result<T, Stuck>) -> T {
+    result.unwrap_or_else(|stuck| panic!("{stuck}"))
 }

@@ -11,7 +11,7 @@ use bytes::BytesMut;
 use common::{Pair, Setup, dmtp_link, dmtp_source, ms};
 use punctual_proto::{EcnCodepoint, NetworkPath, Transmit};
 use punctual_sim::{
-    CrossTraffic, HandshakeError, HostId, LinkCounters, LinkSpec, LogMode, Loss, Moment, Node, PathHandle, World,
+    CrossTraffic, HandshakeError, HostId, LinkCounters, LinkSpec, LogMode, Loss, Moment, Node, PathHandle, Stuck, World,
 };
 
 /// Sends a numbered datagram at even intervals, and notes when its echo came.
@@ -119,6 +119,58 @@ fn a_handshake_waits_for_nodes() {
     let (mut world, pinger, _) = echoing(LinkSpec::unlimited(ms(20)), ms(10), 100);
     world.node_mut::<Pinger>(pinger).unwrap().ready = false;
     assert_eq!(world.handshake(), Err(HandshakeError::TimedOut));
+}
+
+/// Wants to be woken now, whenever that is; or sends for ever.
+struct Lost {
+    path: NetworkPath,
+    from: Option<Instant>,
+    sends: bool,
+}
+
+impl Node for Lost {
+    fn handle_datagram(&mut self, _: Moment, _: NetworkPath, _: Option<EcnCodepoint>, _: BytesMut) {}
+
+    fn poll_transmit(&mut self, at: Moment, buf: &mut Vec<u8>) -> Option<Transmit> {
+        self.from.filter(|from| self.sends && at.instant >= *from)?;
+        buf.extend([0; 10]);
+        Some(Transmit { path: self.path, size: 10, ecn: None })
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.from
+    }
+
+    fn handle_timeout(&mut self, _: Moment) {}
+
+    fn begin(&mut self, at: Moment) {
+        self.from = Some(at.instant + ms(30));
+    }
+}
+
+#[test]
+fn a_world_notices_that_time_stands_still() {
+    for sends in [false, true] {
+        let (mut world, pinger, _) = echoing(LinkSpec::unlimited(ms(20)), ms(10), 3);
+        let path = world.network_path(PathHandle(0), pinger);
+        let lost = world.add_node(Lost { path, from: None, sends });
+        let start = world.handshake().unwrap();
+        assert_eq!(world.try_run_until(start + ms(29)), Ok(()));
+        let stuck = Stuck::Host { host: lost, at: start + ms(30) };
+        assert_eq!(world.try_run_until(start + ms(100)), Err(stuck));
+        assert_eq!((world.now(), world.try_step()), (start + ms(30), Err(stuck)), "it goes on being stuck");
+    }
+}
+
+#[test]
+fn a_world_has_only_as_many_events_as_it_may() {
+    let count = |most: u64| {
+        let mut world = World::new(1).with_most_events(most);
+        (0..10).for_each(|n| world.at(ms(n), |_| ()));
+        (world.try_run_until(ms(100)), world.events())
+    };
+    assert_eq!(count(10), (Ok(()), 10));
+    assert_eq!(count(9), (Err(Stuck::Events { events: 9, at: ms(9) }), 10));
 }
 
 #[test]

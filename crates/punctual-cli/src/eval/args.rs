@@ -4,6 +4,8 @@ use std::{num::NonZeroU16, path::PathBuf};
 
 use clap::{Args, Subcommand};
 
+use super::gauntlet::GauntletArgs;
+
 const EVAL_HELP: &str = "\
 Examples:
   punctual eval list
@@ -13,7 +15,9 @@ Examples:
   punctual eval run dtp-bandwidth --set path.0.loss=0.01 --set session.congestion=cubic --json
   punctual eval run ./mine.toml --data ~/traces
   punctual eval check dtp-bandwidth && echo as claimed
-  punctual eval compare punctual-eval/before punctual-eval/after";
+  punctual eval compare punctual-eval/before punctual-eval/after
+  punctual eval gauntlet --cells 40                     networks and workloads nobody has thought of
+  punctual eval gauntlet --show 17 > cell.toml          one of them, to look at and to run by itself";
 
 /// `punctual eval`.
 #[derive(Debug, Args)]
@@ -35,6 +39,9 @@ pub(crate) enum EvalCommand {
     Check(RunArgs),
     /// Set two results side by side, cell by cell.
     Compare(CompareArgs),
+    /// Run the gauntlet: networks and workloads drawn from their numbers, ours beside plain QUIC and beside itself on one path alone;
+    /// exit with code 1 if a threshold does not hold.
+    Gauntlet(GauntletArgs),
 }
 
 #[derive(Debug, Args)]

@@ -2,6 +2,7 @@
 
 mod args;
 mod compare;
+mod gauntlet;
 mod json;
 mod progress;
 mod table;
@@ -27,6 +28,8 @@ use punctual_eval::{
     run::{self, Options, Progress, RunError},
 };
 
+use tokio::task::JoinHandle;
+
 use crate::{exit::Failure, out::line};
 
 /// Does what the command line asks for.
@@ -38,15 +41,23 @@ pub(crate) async fn run(args: &EvalArgs, registry: &Registry) -> Result<(), Fail
         }
         EvalCommand::Show(args) => show(args, registry),
         EvalCommand::Run(args) => {
+            let mut failed = 0;
             for name in &args.experiments {
                 let (results, directory) = perform(name, args, registry).await?;
                 conclude(&results, &directory, args)?;
+                failed += results.failures.len();
             }
-            Ok(())
+            all_came_through(failed)
         }
         EvalCommand::Check(args) => check(args, registry).await,
         EvalCommand::Compare(args) => compare::run(args),
+        EvalCommand::Gauntlet(args) => gauntlet::run(args, registry).await,
     }
+}
+
+/// Results are there all the same, but who asked for them has to know.
+fn all_came_through(failed: usize) -> Result<(), Failure> {
+    if failed > 0 { Err(Failure::Other(format!("{failed} runs failed; the results say which"))) } else { Ok(()) }
 }
 
 /// An experiment that is known by its name, or one in a file.
@@ -96,7 +107,7 @@ async fn perform(name: &str, args: &RunArgs, registry: &Registry) -> Result<(Res
     let experiment = prepare(name, args, registry)?;
     let directory = directory(&experiment.name, args);
     let mut options = Options {
-        files: files(name, args),
+        files: files(name, args.data.as_deref()),
         fresh: args.fresh,
         command: command(name, args),
         blocks: !args.no_blocks,
@@ -106,12 +117,7 @@ async fn perform(name: &str, args: &RunArgs, registry: &Registry) -> Result<(Res
         options.threads = jobs.get().into();
     }
     let stop = Arc::new(AtomicBool::new(false));
-    let interrupted = stop.clone();
-    let watch = tokio::spawn(async move {
-        if tokio::signal::ctrl_c().await.is_ok() {
-            interrupted.store(true, Ordering::Relaxed);
-        }
-    });
+    let watch = stop_on_interrupt(stop.clone());
     let bar = progress::Bar::new(&experiment.name, !args.quiet && std::io::stderr().is_terminal());
     let task = tokio::task::spawn_blocking(move || {
         run::run(&experiment, &options, &stop, &|progress: Progress| bar.show(progress))
@@ -127,6 +133,15 @@ async fn perform(name: &str, args: &RunArgs, registry: &Registry) -> Result<(Res
     Ok((results, directory))
 }
 
+/// Ctrl-C sets the flag, for as long as the task lives.
+fn stop_on_interrupt(stop: Arc<AtomicBool>) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        if tokio::signal::ctrl_c().await.is_ok() {
+            stop.store(true, Ordering::Relaxed);
+        }
+    })
+}
+
 fn failure(error: RunError) -> Failure {
     let text = error.to_string();
     match error {
@@ -138,11 +153,12 @@ fn failure(error: RunError) -> Failure {
 }
 
 async fn check(args: &RunArgs, registry: &Registry) -> Result<(), Failure> {
-    let (mut failed, mut judged) = (0, 0);
+    let (mut failed, mut judged, mut lost) = (0, 0, 0);
     for name in &args.experiments {
         let (results, directory) = perform(name, args, registry).await?;
         failed += results.verdicts.iter().filter(|verdict| !verdict.holds).count();
         judged += results.verdicts.len();
+        lost += results.failures.len();
         if args.json {
             json::verdicts(&results)?;
         } else {
@@ -150,7 +166,10 @@ async fn check(args: &RunArgs, registry: &Registry) -> Result<(), Failure> {
             line(format_args!("the report: {}", directory.join("report.html").display()))?;
         }
     }
-    if failed > 0 { Err(Failure::Other(format!("{failed} of {judged} thresholds do not hold"))) } else { Ok(()) }
+    match failed {
+        0 => all_came_through(lost),
+        _ => Err(Failure::Other(format!("{failed} of {judged} thresholds do not hold"))),
+    }
 }
 
 fn conclude(results: &Results, directory: &Path, args: &RunArgs) -> Result<(), Failure> {
@@ -158,6 +177,9 @@ fn conclude(results: &Results, directory: &Path, args: &RunArgs) -> Result<(), F
         return json::cells(results);
     }
     line(table::results(results))?;
+    if !results.failures.is_empty() {
+        line(table::failures(&results.failures))?;
+    }
     if !results.verdicts.is_empty() || results.not_judged > 0 {
         line(table::verdicts(results))?;
     }
@@ -184,9 +206,9 @@ fn directory(name: &str, args: &RunArgs) -> PathBuf {
 }
 
 /// Where recordings are looked for: beside the experiment's file, where the command line or the environment says, in the usual places.
-fn files(name: &str, args: &RunArgs) -> Files {
+fn files(name: &str, data: Option<&Path>) -> Files {
     let beside = Path::new(name).parent().filter(|_| name.ends_with(".toml")).map(Path::to_path_buf);
-    let told = args.data.clone().or_else(|| std::env::var_os("PUNCTUAL_DATA").map(PathBuf::from));
+    let told = data.map(Path::to_path_buf).or_else(|| std::env::var_os("PUNCTUAL_DATA").map(PathBuf::from));
     let usual = ["data", "../shared/data"].map(PathBuf::from);
     Files::new(beside.into_iter().chain(told).chain(usual))
 }

@@ -4,7 +4,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use punctual_eval::{
     experiment::Experiment,
     measure::{Better, Measure},
-    results::{Cell, Results, Stat},
+    results::{Cell, FailedRun, Results, Stat},
 };
 
 /// Measures of the table of results, in order.
@@ -24,7 +24,7 @@ const COLUMNS: &[&str] = &[
     "rebuffers",
 ];
 
-fn table() -> Table {
+pub(super) fn table() -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED);
     table
@@ -98,6 +98,12 @@ pub(super) fn figure(key: &str, stat: &Stat) -> String {
         _ if stat.mean.abs() >= 10.0 => format!("{:.1}", stat.mean),
         _ => format!("{:.2}", stat.mean),
     }
+}
+
+/// A line for each of the runs that failed, a few of them at most.
+pub(super) fn failures(failures: &[FailedRun]) -> String {
+    let line = |FailedRun { place, seed, why }: &FailedRun| format!("failed: {place}, seed {seed}: {why}");
+    failures.iter().take(10).map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// A row for each threshold that was judged, and how many were not.

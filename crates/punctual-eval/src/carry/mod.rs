@@ -1,5 +1,6 @@
 //! One run: a plan carried by a contender over the simulator, and what came of it.
 
+mod attempt;
 mod flow;
 mod ledger;
 pub(crate) mod oracle;
@@ -9,8 +10,9 @@ mod stage;
 
 use std::time::Duration;
 
-use punctual_sim::{PathHandle, World};
+use punctual_sim::{LinkCounters, PathHandle, World};
 
+pub use attempt::attempt;
 pub use stage::{CarryError, RivalFlow, Stage};
 
 use self::{flow::Flow, ledger::Ledger};
@@ -18,15 +20,20 @@ use crate::{
     experiment::Contender,
     network::Path,
     plan::{Bulk, HandOver, Plan, SourcePlan},
-    record::{BlockRow, FlowRow, PathRow, RunRecord, SentBytes},
+    record::{BlockRow, FlowRow, LinkRow, PathRow, RunRecord, SentBytes},
 };
+
+/// Events of a world per second of virtual time that are taken for a loop: a link of 1 Gbit/s carries a million packets of 100
+/// bytes in that time, and each of them makes a handful of events.
+const MOST_EVENTS_PER_SECOND: f64 = 1e7;
 
 /// Runs a stage with a contender. The same seed gives the same record.
 ///
 /// # Errors
-/// If the contender's settings make no sense or the sessions do not come about.
+/// If the contender's settings make no sense, the sessions do not come about, or time stops passing.
 pub fn run(stage: &Stage, contender: &Contender, seed: u64) -> Result<RunRecord, CarryError> {
-    let mut world = World::new(seed);
+    let most_events = (stage.end + World::HANDSHAKE_LIMIT).as_secs_f64() * MOST_EVENTS_PER_SECOND;
+    let mut world = World::new(seed).with_most_events(most_events as u64);
     let ledger = Ledger::new(stage, &stage.plan);
     let mut flow = Flow::add(&mut world, contender, stage, stage.plan.clone(), &ledger, seed)?;
     let (client, server) = flow.ends();
@@ -41,7 +48,7 @@ pub fn run(stage: &Stage, contender: &Contender, seed: u64) -> Result<RunRecord,
     stage.schedule_deaths(&mut world, &paths, origin);
     flow.set_costs(&mut world, stage.paths.iter().map(|path| path.cost));
     watch_queue(&mut world, paths[0], &ledger, origin);
-    world.run_until(origin + stage.end);
+    world.try_run_until(origin + stage.end).map_err(|stuck| CarryError::stuck(stuck, origin))?;
     flow.collect(&mut world, &ledger);
     let mut flows = vec![FlowRow { name: contender.name.clone(), delivered_bytes: ledger.lock().compared_bytes }];
     for ((mut flow, ledger), rival) in rivals.into_iter().zip(&stage.rivals) {
@@ -83,10 +90,10 @@ fn add_rival(
     Ok((flow, ledger))
 }
 
-/// Looks at the first path's queue at the end of every bin.
+/// Looks at what waits on the first path, its shared link included, at the end of every bin.
 fn watch_queue(world: &mut World, path: PathHandle, ledger: &Ledger, origin: Duration) {
     fn look(world: &mut World, path: PathHandle, ledger: Ledger, bin: usize, origin: Duration) {
-        let queued = world.link(world.path_links(path).0[0]).queued_bytes();
+        let queued: u64 = world.path_links(path).0.iter().map(|link| world.link(*link).queued_bytes()).sum();
         {
             let mut entries = ledger.lock();
             let Some(entry) = entries.queue.get_mut(bin) else { return };
@@ -126,9 +133,24 @@ fn record(stage: &Stage, world: &World, paths: &[PathHandle], ledger: &Ledger, f
             cost: path.cost,
         }
     };
+    let link_row = |index: usize| {
+        let through = |(path, &handle): (&Path, &PathHandle)| {
+            let (there, back) = world.path_links(handle);
+            [there, back]
+                .into_iter()
+                .zip(path.through)
+                .find(|(_, link)| *link == Some(index))
+                .map(|(links, _)| links[1])
+        };
+        let counters = stage.paths.iter().zip(paths).find_map(through).map(|link| *world.counters(link));
+        let LinkCounters { lost, policed, overflowed, queue_max, .. } = counters.unwrap_or_default();
+        LinkRow { lost, policed, overflowed, queue_max }
+    };
     RunRecord {
+        failure: None,
         sources: stage.plan.sources.iter().map(|source| source.name.clone()).collect(),
         paths: stage.paths.iter().zip(paths).zip(sent).map(path_row).collect(),
+        links: (0..stage.links.len()).map(link_row).collect(),
         flows,
         lost: entries.lost,
         wasted_bytes: entries.wasted_bytes,

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use punctual_sim::{CrossTraffic, HandshakeError, HostId, LinkId, PathHandle, World};
+use punctual_sim::{CrossTraffic, HandshakeError, HostId, LinkId, PathHandle, Stuck, World};
 use thiserror::Error;
 
 use crate::{
     experiment::{Contender, ExperimentError, Rival, SessionSpec, Setup, contender},
     files::Files,
-    network::{CrossSpec, Path},
+    network::{CrossSpec, Network, Path, SharedLink},
     plan::Plan,
     registry::Registry,
     workload,
@@ -23,6 +23,29 @@ pub enum CarryError {
     /// The sessions were not established.
     #[error("the handshake failed: {0}")]
     Handshake(#[from] HandshakeError),
+    /// Time did not pass any more.
+    #[error("{who} at {at:?} of the run keeps time from passing")]
+    Stuck {
+        /// The host that is to blame; or what is.
+        who: String,
+        /// When, since the run's beginning.
+        at: Duration,
+    },
+}
+
+impl CarryError {
+    /// Of a world that is stuck; its run began at `origin`.
+    pub(super) fn stuck(stuck: Stuck, origin: Duration) -> Self {
+        // The flow under test comes first, and its sender before its receiver; then come rivals.
+        let (who, at) = match stuck {
+            Stuck::Host { host: HostId(0), at } => ("the sender".into(), at),
+            Stuck::Host { host: HostId(1), at } => ("the receiver".into(), at),
+            Stuck::Host { host, at } => (format!("host {}, a rival's,", host.0), at),
+            Stuck::Instant { at } => ("the network".into(), at),
+            Stuck::Events { events, at } => (format!("what had {events} events"), at),
+        };
+        Self::Stuck { who, at: at.saturating_sub(origin) }
+    }
 }
 
 /// A run's network, plan and settings, the same for every contender.
@@ -30,6 +53,8 @@ pub enum CarryError {
 pub struct Stage {
     /// The network.
     pub paths: Vec<Path>,
+    /// Links that some paths share.
+    pub links: Vec<SharedLink>,
     /// The workload.
     pub plan: Plan,
     /// How long blocks are handed over.
@@ -70,7 +95,8 @@ impl Stage {
     ///
     /// # Errors
     /// As [`new`](Self::new).
-    pub fn over(paths: Vec<Path>, setup: &Setup, files: &Files, seed: u64) -> Result<Self, ExperimentError> {
+    pub fn over(network: Network, setup: &Setup, files: &Files, seed: u64) -> Result<Self, ExperimentError> {
+        let Network { paths, links } = network;
         let plan = workload::plan(&setup.sources, setup.duration.0, seed, files)?;
         let longest = plan.blocks.iter().filter_map(|block| block.deadline).max().unwrap_or_default();
         let rivals =
@@ -82,6 +108,7 @@ impl Stage {
             rivals: rivals.concat(),
             registry: setup.registry.clone(),
             paths,
+            links,
             plan,
         })
     }
@@ -95,28 +122,40 @@ impl Stage {
     /// Puts the paths between two hosts, with what goes on on them besides. Times in the stage count from the beginning of the
     /// run, which is not known yet, so deaths wait for [`schedule_deaths`](Self::schedule_deaths).
     pub(super) fn lay_paths(&self, world: &mut World, client: HostId, server: HostId) -> Vec<PathHandle> {
-        let mut handles = Vec::new();
-        for path in &self.paths {
-            let handle = world.add_path(client, server, path.forward.clone(), path.back.clone());
-            let (there, back) = world.path_links(handle);
-            let links: [LinkId; 2] = [there[0], back[0]];
-            for (link, traffic) in links.into_iter().zip(&path.cross) {
-                traffic.iter().for_each(|traffic| world.add_cross_traffic(link, cross(traffic)));
-            }
-            handles.push(handle);
+        let own: Vec<[LinkId; 2]> = self
+            .paths
+            .iter()
+            .map(|path| [&path.forward, &path.back].map(|spec| world.add_link(spec.clone())))
+            .collect();
+        let shared: Vec<LinkId> = self.links.iter().map(|link| world.add_link(link.spec.clone())).collect();
+        for (path, links) in self.paths.iter().zip(&own) {
+            links.iter().zip(&path.cross).for_each(|(link, traffic)| add_cross(world, *link, traffic));
         }
-        handles
+        self.links.iter().zip(&shared).for_each(|(link, id)| add_cross(world, *id, &link.cross));
+        let join = |(path, own): (&Path, [LinkId; 2])| {
+            let [there, back] = [0, 1].map(|way| -> Vec<LinkId> {
+                [own[way]].into_iter().chain(path.through[way].map(|link| shared[link])).collect()
+            });
+            world.join(client, server, &there, &back)
+        };
+        self.paths.iter().zip(own).map(join).collect()
     }
 
-    /// Lets paths die and live again when they are to.
+    /// Lets paths die and live again when they are to: their own links, not those they share.
     pub(super) fn schedule_deaths(&self, world: &mut World, handles: &[PathHandle], origin: Duration) {
         for (path, &handle) in self.paths.iter().zip(handles) {
+            let (there, back) = world.path_links(handle);
+            let own = [there[0], back[0]];
             for &(from, to) in &path.dies {
-                world.at(origin + from, move |world| world.kill_path(handle));
-                world.at(origin + to, move |world| world.revive_path(handle));
+                world.at(origin + from, move |world| own.into_iter().for_each(|link| world.kill_link(link)));
+                world.at(origin + to, move |world| own.into_iter().for_each(|link| world.revive_link(link)));
             }
         }
     }
+}
+
+fn add_cross(world: &mut World, link: LinkId, traffic: &[CrossSpec]) {
+    traffic.iter().for_each(|traffic| world.add_cross_traffic(link, cross(traffic)));
 }
 
 fn rivals(rival: &Rival, paths: &[Path], registry: &Registry) -> Result<Vec<RivalFlow>, ExperimentError> {

@@ -40,7 +40,7 @@ use toml::Table;
 use crate::{
     files::{FileError, Files},
     measure::MeasureConfig,
-    network::{Path, PathSpec},
+    network::{self, LinkTable, Network, PathSpec},
     registry::{Registry, UnknownName},
     results::Figure,
     units::{Mode, Size, Time},
@@ -179,6 +179,9 @@ pub struct Setup {
     /// The network.
     #[serde(rename = "path")]
     pub paths: Vec<PathSpec>,
+    /// Links that paths share.
+    #[serde(rename = "link", default)]
+    pub links: Vec<LinkTable>,
     /// The workload.
     #[serde(rename = "workload", default)]
     pub sources: Vec<Source>,
@@ -272,6 +275,7 @@ const KEYS: &[&str] = &[
     "drain",
     "session",
     "path",
+    "link",
     "workload",
     "rival",
     "measure",
@@ -406,6 +410,7 @@ impl Setup {
         if setup.paths.is_empty() {
             return Err(ExperimentError::Invalid("there is no [[path]]".into()));
         }
+        network::check_names(&setup.paths, &setup.links)?;
         Ok(setup)
     }
 
@@ -420,12 +425,12 @@ impl Setup {
         self.rivals.iter().try_for_each(|rival| contender::by_name(&rival.like, &self.registry).map(drop))
     }
 
-    /// The paths, ready for the simulator.
+    /// The network, ready for the simulator.
     ///
     /// # Errors
     /// If a recording is missing or a path makes no sense.
-    pub fn network(&self, files: &Files) -> Result<Vec<Path>, ExperimentError> {
-        self.paths.iter().enumerate().map(|(index, path)| path.build(index, files)).collect()
+    pub fn network(&self, files: &Files) -> Result<Network, ExperimentError> {
+        Network::build(&self.paths, &self.links, files)
     }
 
     /// How long a run is, the time after the last block included.

@@ -102,7 +102,8 @@ pub(super) fn cheap_share(run: &Run<'_>) -> Option<f64> {
 pub(super) fn dropped_ratio(run: &Run<'_>) -> Option<f64> {
     let paths = &run.record.paths;
     let dropped: u64 = paths.iter().map(|path| path.policed + path.overflowed).sum();
-    ratio(dropped as f64, paths.iter().map(|path| path.offered).sum::<u64>() as f64)
+    let shared: u64 = run.record.links.iter().map(|link| link.policed + link.overflowed).sum();
+    ratio((dropped + shared) as f64, paths.iter().map(|path| path.offered).sum::<u64>() as f64)
 }
 
 /// Bytes over the workload's duration.

@@ -208,9 +208,9 @@ pub const MEASURES: &[Measure] = {
         measure("bulk_mbps", "Rate of the bulk transfer", "bulk", "Mbit/s", Up, bytes::bulk_mbps,
             "bulk bytes the receiving application got, over the workload's duration"),
         measure("dropped_ratio", "Dropped", "dropped", "share", Down, bytes::dropped_ratio,
-            "packets that policers and full queues dropped, of all packets offered to the paths' links there"),
+            "packets that policers and full queues dropped, of all packets offered to the paths' links there; those that share a link count its drops"),
         measure("queue_p95_kb", "Queue, 95th percentile", "p95 queue", "KB", Down, bytes::queue_p95_kb,
-            "95th percentile of the bytes queued at the first path's link, sampled every 20 ms"),
+            "95th percentile of the bytes queued on the first path's way there, sampled every 20 ms"),
 
         measure("mean_ms", "Mean latency", "mean", "ms", Down, latency::mean_ms,
             "mean of hand-over to delivery, over the blocks that were delivered"),

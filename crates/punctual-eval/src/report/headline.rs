@@ -8,7 +8,7 @@ use super::{
     words::{Measure, measure},
 };
 use crate::{
-    results::{FigureKind, Results, Verdict},
+    results::{FailedRun, FigureKind, Results, Verdict},
     svg::escape,
 };
 
@@ -79,6 +79,22 @@ fn clause(results: &Results, of: &Measure<'_>, name: &str, detail: bool) -> Opti
     };
     let worst = worst.filter(|_| never.is_empty()).map_or(never, |worst| format!(", {} at worst", of.value(worst)));
     Some(format!("{name}: {mean} {what} on average{worst}"))
+}
+
+/// Most runs that failed that are named one by one.
+const MOST_FAILURES: usize = 20;
+
+/// The runs that failed.
+pub(super) fn failures(failures: &[FailedRun]) -> String {
+    if failures.is_empty() {
+        return String::new();
+    }
+    let runs = if failures.len() == 1 { "One run".to_owned() } else { format!("{} runs", failures.len()) };
+    let mut html = format!("<section><h2 class=\"fails\">{runs} failed, and count as nothing on time</h2>\n<ul>\n");
+    for FailedRun { place, seed, why } in failures.iter().take(MOST_FAILURES) {
+        let _ = writeln!(html, "<li>{}, seed {seed}: {}</li>", escape(place), escape(why));
+    }
+    html + "</ul></section>\n"
 }
 
 /// The thresholds, each with what was measured.
@@ -154,6 +170,17 @@ mod tests {
         let cast = Cast::of(&results);
         let said = clauses(&results, &cast);
         assert_eq!(said, ["ads: 97.0\u{a0}% of the bound on average, 95.0\u{a0}% at worst", "quic: 40.0\u{a0}%"]);
+    }
+
+    #[test]
+    fn runs_that_failed_are_named() {
+        let failed = |seed| FailedRun { place: "loss 1, <quic>".into(), seed, why: "the sender …".into() };
+        assert!(failures(&[failed(3)]).contains("One run failed"));
+        let html = failures(&(0..30).map(failed).collect::<Vec<_>>());
+        assert!(
+            html.contains("30 runs failed") && html.contains("&lt;quic&gt;, seed 19:") && !html.contains("seed 20")
+        );
+        assert!(failures(&[]).is_empty());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod cast;
 mod figure;
+mod gauntlet;
 mod headline;
 mod plot;
 mod select;
@@ -12,6 +13,7 @@ use std::collections::BTreeSet;
 
 use cast::Cast;
 use figure::Scene;
+pub use gauntlet::page as gauntlet;
 use words::measure;
 
 use crate::{
@@ -28,26 +30,35 @@ pub fn page(results: &Results) -> String {
     let mut drawn = figures.iter().zip(1..).map(|(figure, n)| scene.figure(figure, n));
     let first = drawn.next().unwrap_or_default();
     let drawn: String = drawn.collect();
+    let body = format!(
+        "<p class=\"eyebrow\"><b>{name}</b> {title}</p>\n<h1>{headline}</h1>\n{lead}{first}{verdicts}{drawn}\
+         <section><h2>All results</h2>\n{tables}</section>\n\
+         <section><h2>What the words mean</h2>\n{definitions}</section>\n\
+         {setup}",
+        name = escape(&results.name),
+        title = escape(&results.title),
+        headline = headline(results, &cast),
+        lead = lead(results, &cast),
+        verdicts = headline::failures(&results.failures) + &headline::verdicts(&results.verdicts),
+        tables = table::results(&scene),
+        definitions = definitions(results, &figures),
+        setup = setup(&results.command, &results.setup),
+    );
+    document(&results.name, &cast, &body)
+}
+
+/// A page with the style, and what legends and switches refer to.
+fn document(title: &str, cast: &Cast, body: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>{name}</title>\n<style>\n{style}{cast_style}</style>\n</head>\n<body>\n{switches}{samples}\
-         <p class=\"eyebrow\"><b>{name}</b> {title}</p>\n<h1>{headline}</h1>\n{lead}{first}{verdicts}{drawn}\
-         <section><h2>All results</h2>\n{tables}</section>\n\
-         <section><h2>What the words mean</h2>\n{definitions}</section>\n\
-         {setup}</body>\n</html>\n",
-        name = escape(&results.name),
-        title = escape(&results.title),
+         <title>{title}</title>\n<style>\n{style}{cast_style}</style>\n</head>\n<body>\n{switches}{samples}{body}\
+         </body>\n</html>\n",
+        title = escape(title),
         style = include_str!("style.css"),
         cast_style = cast.style(),
         switches = cast.switches(),
         samples = cast.samples(),
-        headline = headline(results, &cast),
-        lead = lead(results, &cast),
-        verdicts = headline::verdicts(&results.verdicts),
-        tables = table::results(&scene),
-        definitions = definitions(results, &figures),
-        setup = setup(results),
     )
 }
 
@@ -100,13 +111,13 @@ fn definitions(results: &Results, figures: &[Figure]) -> String {
     )
 }
 
-fn setup(results: &Results) -> String {
+fn setup(command: &str, text: &str) -> String {
     let mut html = String::new();
-    if !results.command.is_empty() {
-        html.push_str(&format!("<section><h2>Do it again</h2>\n<pre>{}</pre></section>\n", escape(&results.command)));
+    if !command.is_empty() {
+        html.push_str(&format!("<section><h2>Do it again</h2>\n<pre>{}</pre></section>\n", escape(command)));
     }
-    if !results.setup.is_empty() {
-        html.push_str(&format!("<section><h2>The set-up</h2>\n<pre>{}</pre></section>\n", escape(&results.setup)));
+    if !text.is_empty() {
+        html.push_str(&format!("<section><h2>The set-up</h2>\n<pre>{}</pre></section>\n", escape(text)));
     }
     html
 }

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! header  "pnctjrnl"  version u32  fingerprint u64
-//! frame   length u32  crc32 u32    cell u32  seed u32  postcard(RunRecord, BoundFigures)
+//! frame   length u32  crc32 u32    cell u64  seed u32  postcard(what is kept of the run)
 //!                                  └──────────── `length` bytes, under the CRC ────────┘
 //! ```
 //!
@@ -16,28 +16,29 @@ use std::{
     collections::HashMap,
     fs::{File, OpenOptions},
     io::{self, BufReader, Read, Seek, SeekFrom, Write},
+    marker::PhantomData,
     path::Path,
 };
 
-use crate::{measure::BoundFigures, record::RunRecord};
+use serde::{Serialize, de::DeserializeOwned};
 
 const MAGIC: &[u8; 8] = b"pnctjrnl";
 
-/// Counts up with every change of the frames, [`RunRecord`] and [`BoundFigures`] included: postcard does not describe itself.
-const VERSION: u32 = 4;
+/// Counts up with every change of the frames, what is kept in them included: postcard does not describe itself.
+const VERSION: u32 = 5;
 
 const HEADER_LEN: u64 = 20;
 
 /// Of a frame, what comes before the bytes under the CRC.
 const PREFIX_LEN: u64 = 8;
 
-const KEY_LEN: usize = 8;
+const KEY_LEN: usize = 12;
 
 /// Which run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunKey {
-    /// Number of the cell, in the experiment's order.
-    pub cell: u32,
+    /// Number of the cell: in the experiment's order, or as the keeper of the journal has it.
+    pub cell: u64,
     /// The seed.
     pub seed: u32,
 }
@@ -45,13 +46,13 @@ pub struct RunKey {
 impl RunKey {
     fn to_bytes(self) -> [u8; KEY_LEN] {
         let mut bytes = [0; KEY_LEN];
-        bytes[..4].copy_from_slice(&self.cell.to_le_bytes());
-        bytes[4..].copy_from_slice(&self.seed.to_le_bytes());
+        bytes[..8].copy_from_slice(&self.cell.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.seed.to_le_bytes());
         bytes
     }
 
-    fn from_bytes([a, b, c, d, rest @ ..]: [u8; KEY_LEN]) -> Self {
-        Self { cell: u32::from_le_bytes([a, b, c, d]), seed: u32::from_le_bytes(rest) }
+    fn from_bytes([cell @ .., a, b, c, d]: [u8; KEY_LEN]) -> Self {
+        Self { cell: u64::from_le_bytes(cell), seed: u32::from_le_bytes([a, b, c, d]) }
     }
 }
 
@@ -64,16 +65,17 @@ struct Place {
     length: u32,
 }
 
-/// An open journal. One process at a time may have it.
+/// An open journal of what is kept of runs, a `T` for each. One process at a time may have it.
 #[derive(Debug)]
-pub struct Journal {
+pub struct Journal<T> {
     file: File,
     /// Where the next frame goes; the file ends here.
     end: u64,
     places: HashMap<RunKey, Place>,
+    kept: PhantomData<fn() -> T>,
 }
 
-impl Journal {
+impl<T: Serialize + DeserializeOwned> Journal<T> {
     /// Opens the journal at `path`, or begins one. Also returns the runs it has, in the order in which they were appended.
     ///
     /// `fingerprint` stands for all that the runs depend on: the experiment's text and the program. A journal with another one is
@@ -101,7 +103,7 @@ impl Journal {
             file.rewind()?;
             file.write_all(&header)?;
         }
-        let mut journal = Self { file, end: HEADER_LEN, places: HashMap::new() };
+        let mut journal = Self { file, end: HEADER_LEN, places: HashMap::new(), kept: PhantomData };
         let keys = journal.scan()?;
         journal.file.set_len(journal.end)?;
         Ok((journal, keys))
@@ -128,10 +130,10 @@ impl Journal {
     ///
     /// Those of the file system; the journal is then as it was before, and more can be tried.
     /// [`InvalidInput`](io::ErrorKind::InvalidInput) if the record is larger than 4 GB.
-    pub fn append(&mut self, key: RunKey, record: &RunRecord, bound: &BoundFigures) -> io::Result<()> {
+    pub fn append(&mut self, key: RunKey, run: &T) -> io::Result<()> {
         let mut frame = vec![0; PREFIX_LEN as usize];
         frame.extend(key.to_bytes());
-        let mut frame = postcard::to_extend(&(record, bound), frame).map_err(io::Error::other)?;
+        let mut frame = postcard::to_extend(run, frame).map_err(io::Error::other)?;
         let body = &frame[PREFIX_LEN as usize..];
         let length = u32::try_from(body.len())
             .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "the record of a run is larger than 4 GB"))?;
@@ -155,7 +157,7 @@ impl Journal {
     ///
     /// Those of the file system; and [`InvalidData`](io::ErrorKind::InvalidData) if the file was changed since it was opened, or
     /// written by another version of the program under the same fingerprint: such a journal is to be deleted.
-    pub fn read(&mut self, key: RunKey) -> io::Result<Option<(RunRecord, BoundFigures)>> {
+    pub fn read(&mut self, key: RunKey) -> io::Result<Option<T>> {
         let Some(&Place { offset, length }) = self.places.get(&key) else { return Ok(None) };
         self.file.seek(SeekFrom::Start(offset))?;
         let mut prefix = [0; PREFIX_LEN as usize];
@@ -168,8 +170,8 @@ impl Journal {
             io::Error::new(io::ErrorKind::InvalidData, message)
         };
         let body = (prefix == prefix_of(&body)).then_some(body).ok_or_else(unreadable)?;
-        let record = body.get(KEY_LEN..).and_then(|record| postcard::from_bytes(record).ok());
-        record.map(Some).ok_or_else(unreadable)
+        let run = body.get(KEY_LEN..).and_then(|run| postcard::from_bytes(run).ok());
+        run.map(Some).ok_or_else(unreadable)
     }
 }
 
@@ -214,27 +216,35 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::record::BlockRow;
+    use crate::{
+        measure::BoundFigures,
+        record::{BlockRow, RunRecord},
+    };
+
+    type Kept = (RunRecord, BoundFigures);
 
     const KEYS: [RunKey; 3] = [RunKey { cell: 0, seed: 1 }, RunKey { cell: 0, seed: 2 }, RunKey { cell: 7, seed: 1 }];
 
     /// The run that is kept under a key.
-    fn run(key: RunKey) -> (RunRecord, BoundFigures) {
+    fn run(key: RunKey) -> Kept {
         let block = BlockRow { size: key.seed, delivered: Some(1 << 40), ..BlockRow::default() };
-        let record = RunRecord { blocks: vec![block; 50], events: key.cell.into(), ..RunRecord::default() };
-        (record, BoundFigures { on_time: key.cell.into(), up_to_priority: vec![(0, 3)], ..BoundFigures::default() })
+        let record = RunRecord { blocks: vec![block; 50], events: key.cell, ..RunRecord::default() };
+        (record, BoundFigures { on_time: key.cell, up_to_priority: vec![(0, 3)], ..BoundFigures::default() })
     }
 
-    fn append(journal: &mut Journal, key: RunKey) {
-        let (record, bound) = run(key);
-        journal.append(key, &record, &bound).unwrap();
+    fn append(journal: &mut Journal<Kept>, key: RunKey) {
+        journal.append(key, &run(key)).unwrap();
+    }
+
+    fn open(path: &Path, fingerprint: u64) -> (Journal<Kept>, Vec<RunKey>) {
+        Journal::open(path, fingerprint).unwrap()
     }
 
     /// A closed journal with the three runs.
     fn journal() -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("journal");
-        let (mut journal, keys) = Journal::open(&path, 5).unwrap();
+        let (mut journal, keys) = open(&path, 5);
         assert!(keys.is_empty());
         KEYS.into_iter().for_each(|key| append(&mut journal, key));
         (dir, path)
@@ -243,7 +253,7 @@ mod tests {
     #[test]
     fn what_was_appended_is_there_again() {
         let (_dir, path) = journal();
-        let (mut journal, keys) = Journal::open(&path, 5).unwrap();
+        let (mut journal, keys) = open(&path, 5);
         assert_eq!(keys, KEYS);
         for key in KEYS.into_iter().rev() {
             assert_eq!(journal.read(key).unwrap(), Some(run(key)));
@@ -254,12 +264,12 @@ mod tests {
     #[test]
     fn reading_and_appending_mix() {
         let (_dir, path) = journal();
-        let (mut journal, _) = Journal::open(&path, 5).unwrap();
+        let (mut journal, _) = open(&path, 5);
         assert!(journal.read(KEYS[0]).unwrap().is_some());
         let new = RunKey { cell: 8, seed: 8 };
         append(&mut journal, new);
         assert_eq!(journal.read(new).unwrap(), Some(run(new)));
-        let (mut journal, keys) = Journal::open(&path, 5).unwrap();
+        let (mut journal, keys) = open(&path, 5);
         assert_eq!(keys.len(), 4);
         assert_eq!(journal.read(new).unwrap(), Some(run(new)));
     }
@@ -267,22 +277,21 @@ mod tests {
     #[test]
     fn of_two_with_one_key_the_last_counts() {
         let (_dir, path) = journal();
-        let (mut journal, _) = Journal::open(&path, 5).unwrap();
-        let (record, bound) = run(KEYS[2]);
-        journal.append(KEYS[0], &record, &bound).unwrap();
-        let (mut journal, keys) = Journal::open(&path, 5).unwrap();
+        let (mut journal, _) = open(&path, 5);
+        journal.append(KEYS[0], &run(KEYS[2])).unwrap();
+        let (mut journal, keys) = open(&path, 5);
         assert_eq!(keys, KEYS);
-        assert_eq!(journal.read(KEYS[0]).unwrap(), Some((record, bound)));
+        assert_eq!(journal.read(KEYS[0]).unwrap(), Some(run(KEYS[2])));
     }
 
     #[test]
     fn another_fingerprint_begins_anew() {
         let (_dir, path) = journal();
-        let (mut journal, keys) = Journal::open(&path, 6).unwrap();
+        let (mut journal, keys) = open(&path, 6);
         assert!(keys.is_empty());
         assert_eq!(fs::metadata(&path).unwrap().len(), HEADER_LEN);
         append(&mut journal, KEYS[1]);
-        assert_eq!(Journal::open(&path, 6).unwrap().1, [KEYS[1]]);
+        assert_eq!(open(&path, 6).1, [KEYS[1]]);
     }
 
     #[test]
@@ -292,10 +301,10 @@ mod tests {
         let frame = (whole.len() - HEADER_LEN as usize) / 3;
         for len in (0..whole.len()).filter(|len| len % frame < 60 || len % 50 == 0) {
             fs::write(&path, &whole[..len]).unwrap();
-            let (mut journal, keys) = Journal::open(&path, 5).unwrap();
+            let (mut journal, keys) = open(&path, 5);
             assert_eq!(keys, KEYS[..len.saturating_sub(HEADER_LEN as usize) / frame], "{len}");
             append(&mut journal, KEYS[2]);
-            let (mut journal, again) = Journal::open(&path, 5).unwrap();
+            let (mut journal, again) = open(&path, 5);
             assert_eq!(again.len(), keys.len() + 1, "{len}");
             assert_eq!(journal.read(KEYS[2]).unwrap(), Some(run(KEYS[2])), "{len}");
         }
@@ -307,7 +316,7 @@ mod tests {
         let path = dir.path().join("journal");
         for content in ["Dear diary, today I", "p", "pnct?"] {
             fs::write(&path, content).unwrap();
-            let opened = Journal::open(&path, 5);
+            let opened = Journal::<Kept>::open(&path, 5);
             if content == "p" {
                 // The beginning of a header: it was torn while the journal was made.
                 assert!(opened.is_ok());
@@ -326,7 +335,7 @@ mod tests {
         let body = [&KEYS[0].to_bytes()[..], &[0xff; 40]].concat();
         let mut file = OpenOptions::new().append(true).open(&path).unwrap();
         file.write_all(&[&prefix_of(&body)[..], &body].concat()).unwrap();
-        let (mut journal, keys) = Journal::open(&path, 5).unwrap();
+        let (mut journal, keys) = open(&path, 5);
         assert_eq!(keys, KEYS);
         assert_eq!(journal.read(KEYS[0]).unwrap_err().kind(), io::ErrorKind::InvalidData);
         assert!(journal.read(KEYS[1]).unwrap().is_some());
@@ -343,7 +352,7 @@ mod tests {
             let place = HEADER_LEN as usize + (place * (bytes.len() - HEADER_LEN as usize) as f64) as usize;
             bytes[place] ^= flip;
             fs::write(&path, &bytes).unwrap();
-            let (mut journal, keys) = Journal::open(&path, 5).unwrap();
+            let (mut journal, keys) = open(&path, 5);
             let frame = (bytes.len() - HEADER_LEN as usize).div_ceil(3);
             prop_assert_eq!(keys.len(), (place - HEADER_LEN as usize) / frame);
             for key in keys {
@@ -357,7 +366,7 @@ mod tests {
             let (_dir, path) = journal();
             let header = fs::read(&path).unwrap()[..HEADER_LEN as usize].to_vec();
             fs::write(&path, [header, content].concat()).unwrap();
-            let (mut journal, keys) = Journal::open(&path, 5).unwrap();
+            let (mut journal, keys) = open(&path, 5);
             keys.into_iter().for_each(|key| drop(journal.read(key)));
         }
     }

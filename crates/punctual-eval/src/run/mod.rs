@@ -22,18 +22,20 @@ use siphasher::sip::SipHasher13;
 use thiserror::Error;
 
 use crate::{
-    bound::{self, Job},
-    carry::{self, CarryError, Stage},
+    bound::{Bound, Job},
+    carry::{self, Stage},
     experiment::{CellPlan, Experiment, ExperimentError, Setup},
     files::Files,
     measure::{BoundFigures, CellBuilder, MeasureConfig},
-    network::{Path as NetworkPath, PathSpec},
+    network::{LinkTable, Network, PathSpec},
     record::RunRecord,
-    results::Results,
+    results::{FailedRun, Results},
 };
 
 pub mod journal;
+pub(crate) mod limits;
 pub mod parquet;
+pub(crate) mod pool;
 
 use journal::{Journal, RunKey};
 use parquet::{BlocksFile, RunLabel, RunsFile};
@@ -44,16 +46,6 @@ pub enum RunError {
     /// It makes no sense, or lacks files.
     #[error(transparent)]
     Experiment(#[from] ExperimentError),
-    /// A run did not come about.
-    #[error("{place}, seed {seed}: {error}")]
-    Carry {
-        /// Parameters and contender.
-        place: String,
-        /// The run's seed.
-        seed: u32,
-        /// Why.
-        error: CarryError,
-    },
     /// A file could not be written, or read back.
     #[error("{}: {error}", path.display())]
     File {
@@ -115,7 +107,7 @@ struct Pending<'a> {
 
 /// Runs what is left of an experiment, and gathers the results; `runs.parquet` and `blocks.parquet` are then in the directory.
 ///
-/// `stop` interrupts it between runs.
+/// A run that fails has no block on time, and is named in the results. `stop` interrupts it between runs.
 ///
 /// # Errors
 /// See [`RunError`]. Runs that were done are kept.
@@ -133,99 +125,72 @@ pub fn run(
     }
     let (journal, done) = Journal::open(&path, fingerprint(&cells, &options.files)?).map_err(at(&path))?;
     let seeds = experiment.head.seeds;
-    let all = (0u32..).zip(&cells).flat_map(|(cell, plan)| (1..=seeds).map(move |seed| (RunKey { cell, seed }, plan)));
+    let all = (0..).zip(&cells).flat_map(|(cell, plan)| (1..=seeds).map(move |seed| (RunKey { cell, seed }, plan)));
     let known: BTreeSet<RunKey> = done.into_iter().collect();
     let jobs: Vec<Pending<'_>> =
         all.filter(|(key, _)| !known.contains(key)).map(|(key, plan)| Pending { key, plan }).collect();
     let total = cells.len() * seeds as usize;
     let journal = Mutex::new(journal);
-    work(&jobs, options, total, &journal, stop, progress)?;
+    let finished = AtomicUsize::new(total - jobs.len());
+    progress(Progress { done: total - jobs.len(), total });
+    let each = |network: &mut LastNetwork, job: &Pending<'_>| -> Result<(), RunError> {
+        let run = one(job, network, &options.files)?;
+        journal.lock().unwrap_or_else(PoisonError::into_inner).append(job.key, &run).map_err(at(&path))?;
+        progress(Progress { done: finished.fetch_add(1, Ordering::Relaxed) + 1, total });
+        Ok(())
+    };
+    if !pool::work(&jobs, options.threads, stop, each)? {
+        return Err(RunError::Interrupted);
+    }
     let mut journal = journal.into_inner().unwrap_or_else(PoisonError::into_inner);
     gather(experiment, &cells, options, &mut journal)
 }
 
-/// Does the jobs, in order of their numbers, on several threads.
-fn work(
-    jobs: &[Pending<'_>],
-    options: &Options,
-    total: usize,
-    journal: &Mutex<Journal>,
-    stop: &AtomicBool,
-    progress: &(dyn Fn(Progress) + Sync),
-) -> Result<(), RunError> {
-    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(total - jobs.len()));
-    let failure: Mutex<Option<RunError>> = Mutex::new(None);
-    progress(Progress { done: total - jobs.len(), total });
-    thread::scope(|scope| {
-        for _ in 0..options.threads.clamp(1, jobs.len().max(1)) {
-            scope.spawn(|| {
-                let mut network = Network::default();
-                while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if stop.load(Ordering::Relaxed) {
-                        return;
-                    }
-                    let result = one(job, &mut network, &options.files).and_then(|(record, bound)| {
-                        let mut journal = journal.lock().unwrap_or_else(PoisonError::into_inner);
-                        journal.append(job.key, &record, &bound).map_err(at(&options.directory.join("journal")))
-                    });
-                    if let Err(error) = result {
-                        failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-                        next.store(jobs.len(), Ordering::Relaxed);
-                        return;
-                    }
-                    progress(Progress { done: done.fetch_add(1, Ordering::Relaxed) + 1, total });
-                }
-            });
-        }
-    });
-    match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        Some(error) => Err(error),
-        None if done.load(Ordering::Relaxed) < total => Err(RunError::Interrupted),
-        None => Ok(()),
-    }
-}
+/// What is kept of a run.
+type Kept = (RunRecord, BoundFigures);
 
 /// The network of the runs that a thread does one after the other. Recordings are read when it changes, not for every run: seeds
 /// and contenders change faster than parameters.
 #[derive(Default)]
-struct Network<'a>(Option<(&'a [PathSpec], Vec<NetworkPath>)>);
+struct LastNetwork(Option<(Vec<PathSpec>, Vec<LinkTable>, Network)>);
 
-impl<'a> Network<'a> {
-    fn of(&mut self, setup: &'a Setup, files: &Files) -> Result<Vec<NetworkPath>, ExperimentError> {
-        let (_, paths) = match self.0.take().filter(|(specs, _)| *specs == setup.paths) {
-            Some(known) => self.0.insert(known),
-            None => self.0.insert((&setup.paths, setup.network(files)?)),
+impl LastNetwork {
+    fn of(&mut self, setup: &Setup, files: &Files) -> Result<Network, ExperimentError> {
+        let last = self.0.take().filter(|(paths, links, _)| *paths == setup.paths && *links == setup.links);
+        let (.., network) = match last {
+            Some(last) => self.0.insert(last),
+            None => self.0.insert((setup.paths.clone(), setup.links.clone(), setup.network(files)?)),
         };
-        Ok(paths.clone())
+        Ok(network.clone())
     }
 }
 
-fn one<'a>(job: &Pending<'a>, network: &mut Network<'a>, files: &Files) -> Result<(RunRecord, BoundFigures), RunError> {
+fn one(job: &Pending<'_>, network: &mut LastNetwork, files: &Files) -> Result<Kept, RunError> {
     let setup = &job.plan.setup;
     let stage = Stage::over(network.of(setup, files)?, setup, files, job.key.seed.into())?;
-    let record = carry::run(&stage, &job.plan.contender, job.key.seed.into()).map_err(|error| RunError::Carry {
-        place: place(job.plan),
-        seed: job.key.seed,
-        error,
-    })?;
-    let bound = bound_figures(&stage, &record, &setup.measure);
+    let record = carry::attempt(&stage, &job.plan.contender, job.key.seed.into());
+    let bound = figures(&limits::bound(&stage, &jobs_of(&record, &setup.measure)));
     Ok((record, bound))
 }
 
-fn bound_figures(stage: &Stage, record: &RunRecord, measure: &MeasureConfig) -> BoundFigures {
-    let links: Vec<_> = stage.paths.iter().map(|path| path.forward.clone()).collect();
+/// The blocks of a record as the bound takes them.
+pub(crate) fn jobs_of(record: &RunRecord, measure: &MeasureConfig) -> Vec<Job> {
     let nanos = Duration::from_nanos;
-    let jobs = record.blocks.iter().map(|block| Job {
+    let job = |block: &crate::record::BlockRow| Job {
         handed_over: nanos(block.handed_over),
         deadline: block.deadline.map(nanos),
         size: block.size,
         priority: block.priority,
         weight: measure.weights.of(block.priority),
-    });
-    let bound = bound::bound(&links, &jobs.collect::<Vec<_>>(), stage.end);
+    };
+    record.blocks.iter().map(job).collect()
+}
+
+/// What measures know of a bound.
+pub(crate) fn figures(bound: &Bound) -> BoundFigures {
     BoundFigures {
         on_time: bound.on_time,
-        up_to_priority: bound.up_to_priority,
+        up_to_priority: bound.up_to_priority.clone(),
         weighted: bound.weighted,
         bytes_on_time: bound.bytes_on_time,
         average_on_time: bound.average.on_time,
@@ -237,7 +202,7 @@ fn gather(
     experiment: &Experiment,
     cells: &[CellPlan],
     options: &Options,
-    journal: &mut Journal,
+    journal: &mut Journal<Kept>,
 ) -> Result<Results, RunError> {
     let axes: Vec<String> = experiment.head.axes.iter().map(|axis| axis.name.clone()).collect();
     let create = |name: &str| {
@@ -250,8 +215,8 @@ fn gather(
         true => Some(BlocksFile::new(create("blocks.parquet")?, &axes).map_err(at(&blocks_path))?),
         false => None,
     };
-    let mut results = Vec::new();
-    for (cell, plan) in (0u32..).zip(cells) {
+    let (mut results, mut failures) = (Vec::new(), Vec::new());
+    for (cell, plan) in (0..).zip(cells) {
         let params: Vec<(String, String)> =
             axes.iter().cloned().zip(plan.points.iter().map(|point| point.label.clone())).collect();
         let numbers = plan.points.iter().map(|point| point.number).collect();
@@ -264,9 +229,13 @@ fn gather(
             let (record, bound) = read.map_err(at(&journal_path))?;
             let values = builder.add(&record, &bound);
             let label = RunLabel { params: &params, contender, seed: seed.into() };
-            runs.push(&label, &values, &record, &bound).map_err(at(&runs_path))?;
+            let count = record.blocks.len() as u64;
+            runs.push(&label, &values, count, &record, &bound).map_err(at(&runs_path))?;
             if let Some(blocks) = &mut blocks {
                 blocks.push(&label, &record).map_err(at(&blocks_path))?;
+            }
+            if let Some(why) = record.failure {
+                failures.push(FailedRun { place: place(plan), seed, why });
             }
         }
         results.push(builder.finish());
@@ -284,6 +253,7 @@ fn gather(
         axes: head.axes.iter().map(|axis| (axis.name.clone(), axis.unit.clone())).collect(),
         contenders: experiment.contenders.iter().map(|contender| contender.name.clone()).collect(),
         cells: results,
+        failures,
         verdicts: Vec::new(),
         not_judged: 0,
         command: options.command.clone(),
@@ -308,11 +278,16 @@ fn fingerprint(cells: &[CellPlan], files: &Files) -> Result<u64, RunError> {
         Stage::new(&same[0].setup, &files, 1)?;
     }
     hasher.write_u64(seen.fingerprint());
+    hash_program(&mut hasher);
+    Ok(hasher.finish())
+}
+
+/// Takes in the program that runs: a run of another program is no run of this one.
+pub(crate) fn hash_program(hasher: &mut SipHasher13) {
     if let Some(mut program) = std::env::current_exe().ok().and_then(|path| File::open(path).ok()) {
         // In pieces: with debugging information a program may be larger than everything else that is held.
-        let _ = io::copy(&mut program, &mut Hashing(&mut hasher));
+        let _ = io::copy(&mut program, &mut Hashing(hasher));
     }
-    Ok(hasher.finish())
 }
 
 /// Hashes what is written to it.

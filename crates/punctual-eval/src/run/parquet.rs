@@ -129,6 +129,7 @@ impl<W: Write + Send> RunsFile<W> {
     pub fn new(writer: W, axes: &[String]) -> io::Result<Self> {
         let mut columns: Vec<_> = MEASURES.iter().map(|measure| Column::new(measure.key, Kind::Double, true)).collect();
         columns.extend([
+            Column::new("failure", Kind::Text, false),
             Column::new("blocks", Kind::Integer, false),
             Column::new("duration_ns", Kind::Integer, false),
             Column::new("events", Kind::Integer, false),
@@ -152,7 +153,8 @@ impl<W: Write + Send> RunsFile<W> {
 
     /// Adds a run; `values` are those of [`MEASURES`], in their order. The caller keeps to an order of runs.
     ///
-    /// What has no value is null, what is infinite stays so. The bound by priority is JSON, such as `{"0":12,"1":30}`, and so are
+    /// `blocks` is how many the run had, which `record` need not hold any more. What has no value is null, what is infinite stays
+    /// so; a run that did not fail has an empty `failure`. The bound by priority is JSON, such as `{"0":12,"1":30}`, and so are
     /// the paths: a list of what is sent on each, such as `[{"source":9000,"resent":0,"copied":0,"repair":1000}]`.
     ///
     /// # Errors
@@ -163,6 +165,7 @@ impl<W: Write + Send> RunsFile<W> {
         &mut self,
         label: &RunLabel<'_>,
         values: &[Option<f64>],
+        blocks: u64,
         record: &RunRecord,
         bound: &BoundFigures,
     ) -> io::Result<()> {
@@ -175,7 +178,8 @@ impl<W: Write + Send> RunsFile<W> {
         let paths = format!("[{}]", record.paths.iter().map(path).collect::<Vec<_>>().join(","));
         let (sent, lost) = (record.sent(), record.lost);
         let figures = [
-            Value::from(record.blocks.len() as u64),
+            Value::Text(record.failure.as_deref().unwrap_or_default()),
+            blocks.into(),
             record.duration.into(),
             record.events.into(),
             sent.source.into(),

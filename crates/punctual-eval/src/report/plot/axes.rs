@@ -47,12 +47,39 @@ impl Frame {
         y: &YAxis,
         margin: f64,
     ) -> Self {
+        Self::with_x(size, label, Scale::new(x, (0.0, 1.0), log), tick_label, title, y, margin)
+    }
+
+    /// The same with a continuous linear axis, of shares or other numbers.
+    pub(super) fn over(
+        size: Size,
+        label: &str,
+        x: (f64, f64),
+        share: bool,
+        title: &str,
+        y: &YAxis,
+        margin: f64,
+    ) -> Self {
+        let percent = |tick: f64, step: f64| tick_label(tick * 100.0, step * 100.0) + "\u{a0}%";
+        let write = if share { percent } else { tick_label };
+        Self::with_x(size, label, Scale::new(x, (0.0, 1.0), false), write, title, y, margin)
+    }
+
+    fn with_x(
+        size: Size,
+        label: &str,
+        x: Scale,
+        write: fn(f64, f64) -> String,
+        title: &str,
+        y: &YAxis,
+        margin: f64,
+    ) -> Self {
         let (width, height) = size.extent();
         let mut frame = Self::with_y(width, height, label, y, margin, size);
         frame.settle_y(y, size);
-        frame.x = Scale::new(x, (frame.left, frame.right), log);
+        frame.x = x.onto((frame.left, frame.right));
         let (ticks, step) = frame.x.ticks(((frame.right - frame.left) / 70.0) as usize);
-        frame.write_ticks(&ticks.iter().map(|&tick| (tick, tick_label(tick, step))).collect::<Vec<_>>());
+        frame.write_ticks(&ticks.iter().map(|&tick| (tick, write(tick, step))).collect::<Vec<_>>());
         frame.x_title(title, height);
         frame
     }

@@ -4,6 +4,7 @@
 mod axes;
 pub(super) mod bars;
 pub(super) mod ccdf;
+pub(super) mod cloud;
 mod labels;
 pub(super) mod lines;
 pub(super) mod scale;

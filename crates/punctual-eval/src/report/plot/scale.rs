@@ -26,6 +26,11 @@ impl Scale {
         Self { domain: (low, high), range, log }
     }
 
+    /// The same onto other positions.
+    pub(in crate::report) fn onto(self, range: (f64, f64)) -> Self {
+        Self { range, ..self }
+    }
+
     pub(in crate::report) fn range(&self) -> (f64, f64) {
         self.range
     }

@@ -76,7 +76,7 @@ fn blocks_file() -> Vec<u8> {
 fn runs_file() -> Vec<u8> {
     let mut file = RunsFile::new(Vec::new(), &axes()).unwrap();
     let values = Run::new(&record(), &bound(), &MeasureConfig::default()).values();
-    file.push(&RunLabel { params: &params(), contender: "ads", seed: 1 }, &values, &record(), &bound()).unwrap();
+    file.push(&RunLabel { params: &params(), contender: "ads", seed: 1 }, &values, 2, &record(), &bound()).unwrap();
     file.finish().unwrap()
 }
 
@@ -168,7 +168,7 @@ fn a_label_of_another_experiment_is_refused() {
     assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
     let mut file = RunsFile::new(Vec::new(), &axes()).unwrap();
     let error = file
-        .push(&RunLabel { params: &params(), contender: "ads", seed: 1 }, &[None], &record(), &bound())
+        .push(&RunLabel { params: &params(), contender: "ads", seed: 1 }, &[None], 2, &record(), &bound())
         .unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
 }

@@ -1,0 +1,457 @@
+//! Running the gauntlet: every cell, every contender, every seed, on all cores; an interrupted run goes on where it stopped.
+
+use std::{
+    collections::BTreeSet,
+    fs::{self, File},
+    hash::Hasher,
+    io::{self, BufWriter},
+    path::{Path, PathBuf},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use siphasher::sip::SipHasher13;
+use thiserror::Error;
+
+use super::{
+    VERSION,
+    cell::Cell,
+    earlier::{Earlier, EarlierError},
+    easy,
+    entrants::{self, Entrant, Listed, Role},
+    figures::{self, Kept, Limit},
+    results::{CellResults, LimitRow, Participant, Results, RunRow},
+    score,
+};
+use crate::{
+    carry::{self, Stage},
+    experiment::{Experiment, ExperimentError, Setup},
+    files::Files,
+    measure::{BoundFigures, MEASURES},
+    network::Network,
+    registry::Registry,
+    run::{
+        Progress, hash_program,
+        journal::{Journal, RunKey},
+        parquet::{RunLabel, RunsFile},
+        pool,
+    },
+};
+
+/// Why the gauntlet came to no end.
+#[derive(Debug, Error)]
+pub enum GauntletError {
+    /// A cell cannot be built: recordings are missing.
+    #[error("cell {cell}: {error}")]
+    Cell {
+        /// Which.
+        cell: u64,
+        /// Why.
+        error: ExperimentError,
+    },
+    /// A contender nobody knows.
+    #[error(transparent)]
+    Contender(ExperimentError),
+    /// Results of an earlier time that do not fit.
+    #[error(transparent)]
+    Earlier(#[from] EarlierError),
+    /// A file could not be written, or read back.
+    #[error("{}: {error}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// It was told to stop; what is done is kept.
+    #[error("interrupted; the same command goes on where it stopped")]
+    Interrupted,
+}
+
+/// How the gauntlet is run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Number of the first cell.
+    pub first: u64,
+    /// How many cells there are, one after the other.
+    pub cells: u64,
+    /// Runs of each contender in each cell, with seeds from 1 up.
+    pub seeds: u32,
+    /// Who runs.
+    pub contenders: Vec<Listed>,
+    /// Results of an earlier time, to compare with contenders that do not run now.
+    pub against: Option<Results>,
+    /// Where results go.
+    pub directory: PathBuf,
+    /// Where recordings are looked for.
+    pub files: Files,
+    /// How many runs go on at once.
+    pub threads: usize,
+    /// Whether to begin anew though there are runs of an earlier time.
+    pub fresh: bool,
+    /// The command that makes this again.
+    pub command: String,
+}
+
+impl Options {
+    /// A hundred cells from the first, with the usual contenders, into this directory, on all cores.
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
+        Self {
+            first: 0,
+            cells: 100,
+            seeds: 2,
+            contenders: Listed::usual(&Registry::new()),
+            against: None,
+            directory: directory.into(),
+            files: Files::default(),
+            threads: thread::available_parallelism().map_or(1, usize::from),
+            fresh: false,
+            command: String::new(),
+        }
+    }
+}
+
+/// A cell that is ready to be run.
+struct Ready {
+    cell: Cell,
+    setup: Setup,
+    entrants: Vec<Entrant>,
+    /// Why it is not easy.
+    hard: Vec<String>,
+}
+
+impl Ready {
+    fn new(number: u64, options: &Options, files: &Files, registry: &Registry) -> Result<Self, GauntletError> {
+        let cell = Cell::draw(number);
+        let error = |error| GauntletError::Cell { cell: number, error };
+        let experiment = Experiment::parse_with(&format!("cell-{number}"), &cell.text(), registry).map_err(error)?;
+        let plans = experiment.cells().map_err(error)?;
+        let setup = plans.into_iter().next().map(|plan| plan.setup);
+        let setup = setup.ok_or_else(|| error(ExperimentError::Invalid("a cell without contenders".into())))?;
+        let network = setup.network(files).map_err(error)?;
+        let entrants = options.contenders.iter().flat_map(|listed| listed.entrants(cell.paths.len())).collect();
+        Ok(Self { hard: easy::hard(&cell, &network), cell, setup, entrants })
+    }
+}
+
+/// A run that is to be done.
+struct Job<'a> {
+    key: RunKey,
+    ready: &'a Ready,
+    entrant: &'a Entrant,
+}
+
+/// What a thread keeps from one run to the next: contenders change fastest.
+#[derive(Default)]
+struct Last {
+    network: Option<(u64, Network)>,
+    scene: Option<Scene>,
+}
+
+/// A cell under a seed.
+struct Scene {
+    cell: u64,
+    seed: u32,
+    stage: Stage,
+    limit: Limit,
+    bound: BoundFigures,
+}
+
+impl Last {
+    fn scene(&mut self, ready: &Ready, seed: u32, files: &Files) -> Result<&Scene, ExperimentError> {
+        let cell = ready.cell.number;
+        let (_, network) = match self.network.take().filter(|(of, _)| *of == cell) {
+            Some(last) => self.network.insert(last),
+            None => self.network.insert((cell, ready.setup.network(files)?)),
+        };
+        match self.scene.take().filter(|scene| (scene.cell, scene.seed) == (cell, seed)) {
+            Some(last) => Ok(self.scene.insert(last)),
+            None => {
+                let stage = Stage::over(network.clone(), &ready.setup, files, seed.into())?;
+                let (limit, bound) = figures::limit(&stage, &ready.setup);
+                Ok(self.scene.insert(Scene { cell, seed, stage, limit, bound }))
+            }
+        }
+    }
+}
+
+/// Runs what is left of the gauntlet, and judges; `runs.parquet` is then in the directory.
+///
+/// A run that fails has no block on time. Where one that is judged seems to be behind another, both are run again with further seeds.
+/// `stop` interrupts it between runs.
+///
+/// # Errors
+/// See [`GauntletError`]. Runs that were done are kept.
+pub fn run(
+    options: &Options,
+    registry: &Registry,
+    stop: &AtomicBool,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<Results, GauntletError> {
+    let (files, seen) = options.files.watched();
+    let numbers = options.first..options.first.saturating_add(options.cells);
+    let ready: Vec<Ready> =
+        numbers.map(|number| Ready::new(number, options, &files, registry)).collect::<Result<_, _>>()?;
+    let earlier = Earlier::new(options, &ready.iter().map(|one| one.cell.number).collect::<Vec<_>>())?;
+    let mut hasher = SipHasher13::new();
+    hasher.write_u32(VERSION);
+    hasher.write_u64(seen.fingerprint());
+    hash_program(&mut hasher);
+    let sweep = Sweep::open(options, hasher.finish(), stop, progress)?;
+
+    let first: Vec<Job<'_>> = ready.iter().flat_map(|one| all_jobs(one, options.seeds)).collect();
+    sweep.perform(&first)?;
+    let mut cells: Vec<CellResults> = ready.iter().map(CellResults::from).collect();
+    for (cell, one) in cells.iter_mut().zip(&ready) {
+        for job in all_jobs(one, options.seeds) {
+            let (seed, kept) = (job.key.seed, sweep.read(job.key)?);
+            if cell.limits.last().is_none_or(|limit| limit.seed != seed) {
+                cell.limits.push(limit_row(seed, &kept.limit));
+            }
+            cell.runs.push(run_row(seed, &job.entrant.name, &kept));
+        }
+        earlier.complete(cell);
+        cell.scores = score::scores(cell);
+    }
+
+    let extra = confirmers(&ready, &cells, registry)?;
+    let further = options.seeds + 1..=options.seeds + FURTHER_SEEDS;
+    let asked = extra.iter().flat_map(|one| further.clone().map(move |seed| (one, seed)));
+    let known = |one: &Confirmer<'_>, seed| {
+        let earlier = earlier.run(one.ready.cell.number, &one.entrant.name, seed);
+        earlier.filter(|_| !one.ready.entrants.contains(&one.entrant))
+    };
+    let (taken, missing): (Vec<_>, Vec<_>) =
+        asked.map(|(one, seed)| (one, seed, known(one, seed))).partition(|(.., known)| known.is_some());
+    let second: Vec<Job<'_>> = missing.iter().map(|(one, seed, _)| Job::new(one.ready, &one.entrant, *seed)).collect();
+    sweep.perform(&second)?;
+    let at_cell = |number: u64| (number - options.first) as usize;
+    for (one, _, run) in taken {
+        cells[at_cell(one.ready.cell.number)].confirming.extend(run);
+    }
+    for job in &second {
+        let row = run_row(job.key.seed, &job.entrant.name, &sweep.read(job.key)?);
+        cells[at_cell(job.ready.cell.number)].confirming.push(row);
+    }
+    cells.iter_mut().for_each(|cell| cell.scores = score::scores(cell));
+
+    sweep.write_runs(first.iter().chain(&second))?;
+    let summaries = score::summaries(&cells);
+    Ok(Results {
+        gauntlet: VERSION,
+        first: options.first,
+        seeds: options.seeds,
+        contenders: participants(&ready, &earlier),
+        verdicts: score::verdicts(&summaries),
+        summaries,
+        cells,
+        command: options.command.clone(),
+    })
+}
+
+/// Seeds with which two are run again of whom one seems to be behind.
+const FURTHER_SEEDS: u32 = 6;
+
+/// Who is run again in a cell.
+struct Confirmer<'a> {
+    ready: &'a Ready,
+    entrant: Entrant,
+}
+
+/// All who are, each once a cell, in order.
+fn confirmers<'a>(
+    ready: &'a [Ready],
+    cells: &[CellResults],
+    registry: &Registry,
+) -> Result<Vec<Confirmer<'a>>, GauntletError> {
+    let mut all = Vec::new();
+    for (one, cell) in ready.iter().zip(cells) {
+        let names: BTreeSet<String> = score::doubts(cell).into_iter().flat_map(|(own, than)| [own, than]).collect();
+        for name in names {
+            let entrant = match one.entrants.iter().find(|entrant| entrant.name == name) {
+                Some(entrant) => Some(entrant.clone()),
+                // One whose runs are of an earlier time.
+                None => Listed::parse(&name, registry)
+                    .map_err(GauntletError::Contender)?
+                    .entrants(one.cell.paths.len())
+                    .into_iter()
+                    .next(),
+            };
+            all.extend(entrant.map(|entrant| Confirmer { ready: one, entrant }));
+        }
+    }
+    Ok(all)
+}
+
+impl<'a> Job<'a> {
+    /// Cells and contenders may be others from command to command; a run is known by what it is.
+    fn new(ready: &'a Ready, entrant: &'a Entrant, seed: u32) -> Self {
+        let hasher = SipHasher13::new_with_keys(VERSION.into(), ready.cell.number);
+        Self { key: RunKey { cell: hasher.hash(entrant.name.as_bytes()), seed }, ready, entrant }
+    }
+}
+
+/// All runs of a cell, contenders changing fastest.
+fn all_jobs(ready: &Ready, seeds: u32) -> impl Iterator<Item = Job<'_>> {
+    (1..=seeds).flat_map(move |seed| ready.entrants.iter().map(move |entrant| Job::new(ready, entrant, seed)))
+}
+
+/// What runs are done with.
+struct Sweep<'a> {
+    options: &'a Options,
+    journal: Mutex<Journal<Kept>>,
+    path: PathBuf,
+    /// Runs of an earlier time.
+    known: BTreeSet<RunKey>,
+    /// Runs done and runs in all, as far as is known.
+    count: [AtomicUsize; 2],
+    stop: &'a AtomicBool,
+    progress: &'a (dyn Fn(Progress) + Sync),
+}
+
+impl<'a> Sweep<'a> {
+    fn open(
+        options: &'a Options,
+        fingerprint: u64,
+        stop: &'a AtomicBool,
+        progress: &'a (dyn Fn(Progress) + Sync),
+    ) -> Result<Self, GauntletError> {
+        fs::create_dir_all(&options.directory).map_err(at(&options.directory))?;
+        let path = options.directory.join("journal");
+        if options.fresh && path.exists() {
+            fs::remove_file(&path).map_err(at(&path))?;
+        }
+        let (journal, known) = Journal::open(&path, fingerprint).map_err(at(&path))?;
+        let (journal, known) = (Mutex::new(journal), known.into_iter().collect());
+        Ok(Self { options, journal, path, known, count: Default::default(), stop, progress })
+    }
+
+    /// Does those of the jobs that are not done yet.
+    fn perform(&self, jobs: &[Job<'_>]) -> Result<(), GauntletError> {
+        let [done, total] = &self.count;
+        let left: Vec<&Job<'_>> = jobs.iter().filter(|job| !self.known.contains(&job.key)).collect();
+        total.fetch_add(jobs.len(), Ordering::Relaxed);
+        done.fetch_add(jobs.len() - left.len(), Ordering::Relaxed);
+        self.show();
+        let each = |last: &mut Last, job: &&Job<'_>| -> Result<(), GauntletError> {
+            let kept = self.one(job, last)?;
+            self.journal().append(job.key, &kept).map_err(at(&self.path))?;
+            done.fetch_add(1, Ordering::Relaxed);
+            self.show();
+            Ok(())
+        };
+        if pool::work(&left, self.options.threads, self.stop, each)? { Ok(()) } else { Err(GauntletError::Interrupted) }
+    }
+
+    fn one(&self, job: &Job<'_>, last: &mut Last) -> Result<Kept, GauntletError> {
+        let (ready, seed) = (job.ready, job.key.seed);
+        let error = |error| GauntletError::Cell { cell: ready.cell.number, error };
+        let Scene { stage, limit, bound, .. } = last.scene(ready, seed, &self.options.files).map_err(error)?;
+        let contender = &job.entrant.contender;
+        let record = match job.entrant.alone {
+            Some(path) => carry::attempt(&entrants::alone(stage, path), contender, seed.into()),
+            None => carry::attempt(stage, contender, seed.into()),
+        };
+        Ok(Kept::of(record, limit, bound, &ready.setup))
+    }
+
+    fn show(&self) {
+        let [done, total] = self.count.each_ref().map(|count| count.load(Ordering::Relaxed));
+        (self.progress)(Progress { done, total });
+    }
+
+    fn journal(&self) -> MutexGuard<'_, Journal<Kept>> {
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read(&self, key: RunKey) -> Result<Kept, GauntletError> {
+        let lost = || io::Error::new(io::ErrorKind::NotFound, "a run is not in the journal any more");
+        self.journal().read(key).and_then(|run| run.ok_or_else(lost)).map_err(at(&self.path))
+    }
+
+    /// Writes `runs.parquet`.
+    fn write_runs<'j>(&self, jobs: impl Iterator<Item = &'j Job<'j>>) -> Result<(), GauntletError> {
+        let path = self.options.directory.join("runs.parquet");
+        let file = File::create(&path).map(BufWriter::new).map_err(at(&path))?;
+        let mut runs = RunsFile::new(file, &["cell".to_owned()]).map_err(at(&path))?;
+        for job in jobs {
+            let kept = self.read(job.key)?;
+            let params = [("cell".to_owned(), job.ready.cell.number.to_string())];
+            let label = RunLabel { params: &params, contender: &job.entrant.name, seed: job.key.seed.into() };
+            runs.push(&label, &kept.values, kept.all.blocks, &kept.totals, &kept.bound).map_err(at(&path))?;
+        }
+        runs.finish().map_err(at(&path))?;
+        Ok(())
+    }
+}
+
+impl From<&Ready> for CellResults {
+    fn from(ready: &Ready) -> Self {
+        let cell = &ready.cell;
+        Self {
+            number: cell.number,
+            description: cell.describe(),
+            paths: cell.paths.len() as u32,
+            wide: cell.wide,
+            hard: ready.hard.clone(),
+            ..Self::default()
+        }
+    }
+}
+
+fn participants(ready: &[Ready], earlier: &Earlier<'_>) -> Vec<Participant> {
+    let mut all: Vec<Participant> = Vec::new();
+    let now = ready.iter().flat_map(|one| &one.entrants).map(|entrant| Participant {
+        name: entrants::on_all_paths(&entrant.name).to_owned(),
+        role: Role::of(&entrant.name),
+        repeats: entrants::repeats(&entrant.name),
+        earlier: false,
+    });
+    for one in now.chain(earlier.participants()) {
+        if !all.iter().any(|known| known.name == one.name && known.role == one.role) {
+            all.push(one);
+        }
+    }
+    all
+}
+
+/// `part / whole`, if there is a whole.
+fn share(part: f64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part / whole as f64)
+}
+
+fn limit_row(seed: u32, limit: &Limit) -> LimitRow {
+    LimitRow {
+        seed,
+        blocks: limit.blocks,
+        bound: share(limit.bound, limit.blocks).unwrap_or(1.0),
+        average: share(limit.average, limit.blocks).unwrap_or(1.0),
+        start_blocks: limit.start_blocks,
+        start_bound: share(limit.start_bound, limit.start_blocks),
+        start_average: share(limit.start_average, limit.start_blocks),
+        up_to_priority: limit.up_to_priority.clone(),
+    }
+}
+
+fn run_row(seed: u32, contender: &str, kept: &Kept) -> RunRow {
+    let overhead = MEASURES.iter().position(|measure| measure.key == "overhead_ratio");
+    let overhead = overhead.and_then(|index| kept.values.get(index).copied().flatten());
+    let of = |tally: &figures::Tally| share(tally.on_time as f64, tally.blocks);
+    RunRow {
+        contender: contender.to_owned(),
+        seed,
+        on_time: of(&kept.all).unwrap_or(0.0),
+        start: of(&kept.start),
+        by_priority: kept.priorities.iter().map(|(priority, tally)| (*priority, tally.blocks, tally.on_time)).collect(),
+        overhead: overhead.filter(|value| value.is_finite()),
+        failure: kept.totals.failure.clone(),
+    }
+}
+
+fn at(path: &Path) -> impl Fn(io::Error) -> GauntletError + use<> {
+    let path = path.to_path_buf();
+    move |error| GauntletError::File { path: path.clone(), error }
+}
