@@ -39,7 +39,7 @@ pub fn run(stage: &Stage, contender: &Contender, seed: u64) -> Result<RunRecord,
     let origin = world.handshake()?;
     stage.schedule_deaths(&mut world, &paths, origin);
     flow.set_costs(&mut world, stage.paths.iter().map(|path| path.cost));
-    watch_queue(&mut world, paths[0], &ledger, origin);
+    watch_queue(&mut world, paths[contender.path.unwrap_or(0)], &ledger, origin);
     world.run_until(origin + stage.end);
     flow.collect(&mut world, &ledger);
     let mut flows = vec![FlowRow { name: contender.name.clone(), delivered_bytes: ledger.lock().compared_bytes }];
@@ -82,7 +82,7 @@ fn add_rival(
     Ok((flow, ledger))
 }
 
-/// Looks at the first path's queue at the end of every bin.
+/// Looks at a path's queue at the end of every bin.
 fn watch_queue(world: &mut World, path: PathHandle, ledger: &Ledger, origin: Duration) {
     fn look(world: &mut World, path: PathHandle, ledger: Ledger, bin: usize, origin: Duration) {
         let queued = world.link(world.path_links(path).0[0]).queued_bytes();
