@@ -195,8 +195,8 @@ impl Registry {
         if built_in {
             return refuse("that is built in");
         }
-        if name.is_empty() || name.contains(|c: char| "/,+".contains(c) || c.is_whitespace()) {
-            return refuse("a name has neither spaces nor commas nor slashes nor pluses");
+        if name.is_empty() || name.contains(|c: char| "/,+@".contains(c) || c.is_whitespace()) {
+            return refuse("a name has neither spaces nor any of `,` `/` `+` `@`");
         }
         let names = names(Arc::make_mut(&mut self.0));
         if names.iter().any(|(known, _)| known == name) {
@@ -373,7 +373,7 @@ mod tests {
 
     #[test]
     fn names_that_mean_something_else_are_refused() {
-        for taken in ["ads", "ads:alpha=7", "sctp", "quic", "mpquic-one", "two words", "a/b", "a,b", "a+b", ""] {
+        for taken in ["ads", "ads:alpha=7", "sctp", "quic", "mpquic-one", "two words", "a/b", "a,b", "a+b", "a@1", ""] {
             assert!(Registry::new().scheduler(taken, || Never).is_err(), "{taken}");
         }
         let registry = Registry::new().scheduler("never", || Never).unwrap();

@@ -4,14 +4,20 @@ use punctual_sim::{HostId, PathHandle, World};
 
 use super::{CarryError, Stage, ledger::Ledger, punctual, quic};
 use crate::{
-    experiment::{Contender, Transport},
+    experiment::{Contender, QuicSpec, SessionSpec, Transport},
     plan::Plan,
-    quic::Config,
+    quic::{Config, PACKET},
     registry::UnknownName,
 };
 
 /// A flow in a world.
-pub(super) enum Flow {
+pub(super) struct Flow {
+    pair: Pair,
+    /// The only path it takes of those it is given, if it does not take all.
+    only: Option<usize>,
+}
+
+enum Pair {
     Punctual(Box<punctual::Pair>),
     Quic(quic::Pair),
 }
@@ -26,52 +32,72 @@ impl Flow {
         ledger: &Ledger,
         seed: u64,
     ) -> Result<Self, CarryError> {
-        Ok(match &contender.transport {
+        let mut only = contender.path;
+        let pair = match &contender.transport {
             Transport::Punctual { .. } => {
                 let session = contender.session(stage.session.clone());
-                Self::Punctual(Box::new(punctual::Pair::add(world, &session, stage, plan, ledger)?))
+                Pair::Punctual(Box::new(punctual::Pair::add(world, &session, stage, plan, ledger)?))
             }
-            Transport::Quic { multiplexer, multipath, congestion } => {
-                let mut config = Config::new(seed);
-                config.multiplexer = *multiplexer;
+            Transport::Quic { multiplexer, multipath, congestion, choice } => {
+                if !multipath {
+                    only.get_or_insert(0);
+                }
+                let mut config = Config { multiplexer: *multiplexer, choice: *choice, ..Config::new(seed) };
+                set(&mut config, &stage.session, &stage.quic);
                 if let Some(name) = congestion {
                     let unknown = |error: UnknownName| CarryError::Setting(error.to_string());
                     config.congestion = stage.registry.find_quic_controller(name).map_err(unknown)?;
                 }
-                Self::Quic(quic::Pair::add(world, config, *multipath, plan))
+                Pair::Quic(quic::Pair::add(world, config, plan))
             }
-        })
+        };
+        ledger.lock().first_path = only.unwrap_or(0);
+        Ok(Self { pair, only })
     }
 
     /// The sender and the receiver.
     pub(super) fn ends(&self) -> (HostId, HostId) {
-        match self {
-            Self::Punctual(pair) => (pair.client, pair.server),
-            Self::Quic(pair) => (pair.client, pair.server),
+        match &self.pair {
+            Pair::Punctual(pair) => (pair.client, pair.server),
+            Pair::Quic(pair) => (pair.client, pair.server),
         }
     }
 
-    /// Has the sender connect over these paths, or the first of them, if it is not to have more.
+    /// Has the sender connect over these paths, or the only one of them that it takes.
     pub(super) fn connect(&mut self, world: &mut World, paths: &[PathHandle]) -> Result<(), CarryError> {
-        match self {
-            Self::Punctual(pair) => pair.connect(world, paths),
-            Self::Quic(pair) => pair.connect(world, paths),
+        let taken = match self.only {
+            Some(path) => paths.get(path..=path),
+            None => Some(paths),
+        };
+        let taken = taken.ok_or_else(|| CarryError::Setting("there is no such path".into()))?;
+        match &mut self.pair {
+            Pair::Punctual(pair) => pair.connect(world, taken),
+            Pair::Quic(pair) => pair.connect(world, taken),
         }
     }
 
     /// Tells the sender what paths cost, if it wants to know.
     pub(super) fn set_costs(&self, world: &mut World, costs: impl Iterator<Item = f64>) {
-        match self {
-            Self::Punctual(pair) => pair.set_costs(world, costs),
-            Self::Quic(_) => {}
+        let (skipped, taken) = self.only.map_or((0, usize::MAX), |path| (path, 1));
+        match &self.pair {
+            Pair::Punctual(pair) => pair.set_costs(world, costs.skip(skipped).take(taken)),
+            Pair::Quic(_) => {}
         }
     }
 
     /// Enters into the ledger what has not been entered as it happened.
     pub(super) fn collect(&mut self, world: &mut World, ledger: &Ledger) {
-        match self {
-            Self::Punctual(pair) => pair.collect(world, ledger),
-            Self::Quic(pair) => pair.collect(world, ledger),
+        match &mut self.pair {
+            Pair::Punctual(pair) => pair.collect(world, ledger),
+            Pair::Quic(pair) => pair.collect(world, ledger),
         }
     }
+}
+
+/// Plain QUIC's settings; those that the experiment leaves open are our session's.
+fn set(config: &mut Config, session: &SessionSpec, quic: &QuicSpec) {
+    let first_window = u64::from(session.initial_window_packets()) * PACKET;
+    config.initial_window = quic.initial_window.map_or(first_window, |size| size.0);
+    config.max_ack_delay = quic.max_ack_delay.map_or(config.max_ack_delay, |delay| delay.0);
+    config.ack_every = quic.ack_every.unwrap_or(config.ack_every);
 }

@@ -30,8 +30,10 @@ pub(super) struct Entries {
     comparison: (Nanos, Nanos),
     pub(super) arrivals: Vec<u32>,
     pub(super) queue: Vec<u32>,
-    /// By path.
+    /// By path of the experiment.
     pub(super) path_bytes: Vec<SentBytes>,
+    /// Which of them is the flow's first.
+    pub(super) first_path: usize,
     pub(super) lost: LostBytes,
     pub(super) wasted_bytes: u64,
 }
@@ -62,6 +64,7 @@ impl Ledger {
             arrivals: vec![0; bins],
             queue: vec![0; bins],
             path_bytes: vec![SentBytes::default(); stage.paths.len()],
+            first_path: 0,
             lost: LostBytes::default(),
             wasted_bytes: 0,
         })))
@@ -108,7 +111,7 @@ impl Entries {
 
     fn sent(&mut self, at: Nanos, fragment: &FragmentSent) {
         let len = u32::try_from(fragment.len).unwrap_or(u32::MAX);
-        if let Some(sent) = self.path_bytes.get_mut(fragment.path.0 as usize) {
+        if let Some(sent) = self.path_bytes.get_mut(self.first_path + fragment.path.0 as usize) {
             *match fragment.kind {
                 FragmentKind::Source => &mut sent.source,
                 FragmentKind::Resent => &mut sent.resent,

@@ -47,7 +47,7 @@ pub fn run(stage: &Stage, contender: &Contender, seed: u64) -> Result<RunRecord,
     let origin = world.handshake()?;
     stage.schedule_deaths(&mut world, &paths, origin);
     flow.set_costs(&mut world, stage.paths.iter().map(|path| path.cost));
-    watch_queue(&mut world, paths[0], &ledger, origin);
+    watch_queue(&mut world, paths[contender.path.unwrap_or(0)], &ledger, origin);
     world.try_run_until(origin + stage.end).map_err(|stuck| CarryError::stuck(stuck, origin))?;
     flow.collect(&mut world, &ledger);
     let mut flows = vec![FlowRow { name: contender.name.clone(), delivered_bytes: ledger.lock().compared_bytes }];
@@ -90,7 +90,7 @@ fn add_rival(
     Ok((flow, ledger))
 }
 
-/// Looks at what waits on the first path, its shared link included, at the end of every bin.
+/// Looks at what waits on a path, its shared link included, at the end of every bin.
 fn watch_queue(world: &mut World, path: PathHandle, ledger: &Ledger, origin: Duration) {
     fn look(world: &mut World, path: PathHandle, ledger: Ledger, bin: usize, origin: Duration) {
         let queued: u64 = world.path_links(path).0.iter().map(|link| world.link(*link).queued_bytes()).sum();

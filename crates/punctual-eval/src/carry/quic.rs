@@ -16,23 +16,21 @@ use crate::{
 pub(super) struct Pair {
     pub(super) client: HostId,
     pub(super) server: HostId,
-    multipath: bool,
 }
 
 impl Pair {
-    pub(super) fn add(world: &mut World, mut config: Config, multipath: bool, plan: Plan) -> Self {
+    pub(super) fn add(world: &mut World, mut config: Config, plan: Plan) -> Self {
         // One socket buffer for all: the smallest any source asks for.
         config.queue = plan.sources.iter().filter_map(|source| source.hand_over.queue).min();
         config.bulk = plan.sources.iter().find_map(|source| source.bulk);
         let messages: Vec<Message> = plan.blocks.iter().map(Message::from).collect();
         let client = world.add_node(ClientNode::new(&config, messages));
         let server = world.add_node(ServerNode::new(&config));
-        Self { client, server, multipath }
+        Self { client, server }
     }
 
     pub(super) fn connect(&mut self, world: &mut World, paths: &[PathHandle]) -> Result<(), CarryError> {
-        let taken = if self.multipath { paths } else { &paths[..1] };
-        let networks = taken.iter().map(|path| world.network_path(*path, self.client)).collect();
+        let networks = paths.iter().map(|path| world.network_path(*path, self.client)).collect();
         let gone = || CarryError::Setting("the client is gone".into());
         world.node_mut::<ClientNode>(self.client).ok_or_else(gone)?.connect(networks);
         Ok(())
@@ -53,8 +51,9 @@ impl Pair {
                 // Of a block that was begun and not finished, what had left is not known exactly.
                 row.source_bytes = if row.last_sent.is_some() { row.size } else { 0 };
             }
+            let first = entries.first_path;
             for (index, path) in client.paths().iter().enumerate() {
-                if let Some(sent) = entries.path_bytes.get_mut(index) {
+                if let Some(sent) = entries.path_bytes.get_mut(first + index) {
                     *sent = SentBytes { source: path.new_bytes, resent: path.resent_bytes, ..SentBytes::default() };
                 }
             }

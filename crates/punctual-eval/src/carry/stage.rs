@@ -6,7 +6,7 @@ use punctual_sim::{CrossTraffic, HandshakeError, HostId, LinkId, PathHandle, Stu
 use thiserror::Error;
 
 use crate::{
-    experiment::{Contender, ExperimentError, Rival, SessionSpec, Setup, contender},
+    experiment::{Contender, ExperimentError, QuicSpec, Rival, SessionSpec, Setup, contender},
     files::Files,
     network::{CrossSpec, Network, Path, SharedLink},
     plan::Plan,
@@ -63,6 +63,8 @@ pub struct Stage {
     pub end: Duration,
     /// Our session's settings.
     pub session: SessionSpec,
+    /// Plain QUIC's.
+    pub quic: QuicSpec,
     /// Flows beside the one under test.
     pub rivals: Vec<RivalFlow>,
     /// Where names are looked up.
@@ -105,6 +107,7 @@ impl Stage {
             duration: setup.duration.0,
             end: setup.end(longest),
             session: setup.session.clone(),
+            quic: setup.quic,
             rivals: rivals.concat(),
             registry: setup.registry.clone(),
             paths,

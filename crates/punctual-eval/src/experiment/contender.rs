@@ -6,7 +6,7 @@ use toml::{Table, Value};
 
 use super::{ExperimentError, SessionSpec};
 use crate::{
-    quic::{Multiplexer, UnknownMultiplexer},
+    quic::{Multiplexer, PathChoice, UnknownMultiplexer},
     registry::Registry,
     units::Mode,
 };
@@ -18,6 +18,8 @@ pub struct Contender {
     pub name: String,
     /// What it is.
     pub transport: Transport,
+    /// The only one of the experiment's paths it is given, counted from 0; all if none.
+    pub path: Option<usize>,
     /// Keys of the experiment that it wants otherwise.
     pub set: Table,
 }
@@ -42,11 +44,24 @@ pub enum Transport {
     Quic {
         /// How blocks become streams.
         multiplexer: Multiplexer,
-        /// Whether it has all paths, or the first only.
+        /// Whether it takes all paths it is given, or the first of them only.
         multipath: bool,
         /// The congestion controller; noq's default, CUBIC, if none.
         congestion: Option<String>,
+        /// Which path a packet takes; as noq has it if none.
+        choice: Option<PathChoice>,
     },
+}
+
+impl Transport {
+    /// Our session, as the experiment has it.
+    const SESSION: Self = Self::Punctual {
+        scheduler: None,
+        path_scheduler: None,
+        congestion: None,
+        redundancy: None,
+        redundancy_policy: None,
+    };
 }
 
 /// A contender as an experiment's text has it.
@@ -72,17 +87,9 @@ impl ContenderSpec {
         match self {
             Self::Name(name) => by_name(name, registry),
             Self::Table(table) => {
-                let transport = match &table.like {
-                    Some(name) => by_name(name, registry)?.transport,
-                    None => Transport::Punctual {
-                        scheduler: None,
-                        path_scheduler: None,
-                        congestion: None,
-                        redundancy: None,
-                        redundancy_policy: None,
-                    },
-                };
-                Ok(Contender { name: table.name.clone(), transport, set: table.set.clone() })
+                let like = table.like.as_deref().map(|name| by_name(name, registry)).transpose()?;
+                let (transport, path) = like.map_or((Transport::SESSION, None), |like| (like.transport, like.path));
+                Ok(Contender { name: table.name.clone(), transport, path, set: table.set.clone() })
             }
         }
     }
@@ -90,59 +97,108 @@ impl ContenderSpec {
 
 /// The contender of that name: a block scheduler, ours or a registered one, or `sctp` (`fcfs-drop`), `quic`, `mpquic`, both also with a
 /// multiplexer: `quic-one`, `quic-per-source`, `quic-parallel:4`. A congestion controller may follow behind a slash, and
-/// behind another a path scheduler: `ads/cubic/lowest-rtt`. A plus joins a mode or a policy of redundancy to ours: `ads+fec`,
-/// `ads/cubic+duplicate`, `ads+both+dmtp:cap=1`.
+/// behind another a path scheduler, or for `mpquic` its choice of path: `ads/cubic/lowest-rtt`, `mpquic//round-robin`. A plus joins a mode or a
+/// policy of redundancy to ours: `ads+fec`, `ads/cubic+duplicate`, `ads+both+dmtp:cap=1`. At the end, `@1` gives it the
+/// experiment's second path and no other.
 ///
 /// # Errors
 /// If a part of it is unknown.
 pub fn by_name(name: &str, registry: &Registry) -> Result<Contender, ExperimentError> {
-    let mut joined = parts_joined(name).into_iter();
+    let wrong = |error: String| ExperimentError::Contender { name: name.to_owned(), error };
+    let (rest, path) = match name.split_once('@') {
+        Some((rest, path)) => (rest, Some(path_number(path).ok_or_else(|| wrong(NOT_A_PATH.into()))?)),
+        None => (name, None),
+    };
+    let mut joined = parts_joined(rest).into_iter();
     let mut parts = joined.next().unwrap_or_default().split('/');
     let what = parts.next().unwrap_or_default();
-    let congestion = parts.next().filter(|part| !part.is_empty()).map(str::to_owned);
-    let path_scheduler = parts.next().map(str::to_owned);
-    let unknown = |error: String| ExperimentError::Contender { name: name.to_owned(), error };
+    let congestion = parts.next().filter(|part| !part.is_empty());
+    let choice = parts.next();
     if parts.next().is_some() {
-        return Err(unknown("at most two slashes: SCHEDULER/CONTROLLER/PATH-SCHEDULER".into()));
+        return Err(wrong("at most two slashes: SCHEDULER/CONTROLLER/PATH-SCHEDULER".into()));
     }
-    if let Some(controller) = &congestion {
-        registry.find_controller(controller).map_err(|error| unknown(error.to_string()))?;
+    if let Some(controller) = congestion {
+        registry.find_controller(controller).map_err(|error| wrong(error.to_string()))?;
     }
-    if let Some(scheduler) = &path_scheduler {
-        registry.find_path_scheduler(scheduler).map_err(unknown)?;
-    }
-    let (mut redundancy, mut redundancy_policy) = (None, None);
-    for part in joined {
-        let first = match part.parse() {
-            Ok(mode) => redundancy.replace(Mode(mode)).is_none(),
-            Err(UnknownRedundancy(_)) => {
-                let modes = || Redundancy::ALL.map(Redundancy::name).join(", ");
-                let neither = |error| unknown(format!("{error}; or a mode of redundancy: {}", modes()));
-                registry.find_redundancy_policy(part).map_err(neither)?;
-                redundancy_policy.replace(part.to_owned()).is_none()
-            }
-        };
-        if !first {
-            return Err(unknown("one mode and one policy of redundancy, not two".into()));
-        }
-    }
+    let redundancy = Joined::read(joined, registry).map_err(wrong)?;
     let transport = match quic(what) {
-        Some((_, Err(error))) => return Err(unknown(error.to_string())),
-        Some(_) if redundancy.is_some() || redundancy_policy.is_some() => {
-            return Err(unknown("plain QUIC has no redundancy of ours".into()));
+        Some((multipath, multiplexer)) => {
+            let multiplexer = multiplexer.map_err(|error| wrong(error.to_string()))?;
+            plain(multiplexer, multipath, congestion, choice, &redundancy).map_err(wrong)?
         }
-        Some((multipath, Ok(multiplexer))) if path_scheduler.is_none() => {
-            Transport::Quic { multiplexer, multipath, congestion }
-        }
-        Some(_) => return Err(unknown("plain QUIC has no path scheduler of ours".into())),
         None => {
             let scheduler = if what == "sctp" { "fcfs-drop" } else { what };
-            registry.find_scheduler(scheduler).map_err(unknown)?;
-            let scheduler = Some(scheduler.to_owned());
-            Transport::Punctual { scheduler, path_scheduler, congestion, redundancy, redundancy_policy }
+            registry.find_scheduler(scheduler).map_err(wrong)?;
+            choice.map(|name| registry.find_path_scheduler(name)).transpose().map_err(wrong)?;
+            Transport::Punctual {
+                scheduler: Some(scheduler.to_owned()),
+                path_scheduler: choice.map(str::to_owned),
+                congestion: congestion.map(str::to_owned),
+                redundancy: redundancy.mode,
+                redundancy_policy: redundancy.policy,
+            }
         }
     };
-    Ok(Contender { name: name.to_owned(), transport, set: Table::new() })
+    Ok(Contender { name: name.to_owned(), transport, path, set: Table::new() })
+}
+
+fn path_number(text: &str) -> Option<usize> {
+    // Rust's numbers may have a plus in front.
+    text.parse().ok().filter(|_| text.starts_with(|c: char| c.is_ascii_digit()))
+}
+
+const NOT_A_PATH: &str = "behind `@`, at the very end, stands the number of a path, counted from 0";
+
+/// Plain QUIC, if it can be what its name asks for.
+fn plain(
+    multiplexer: Multiplexer,
+    multipath: bool,
+    congestion: Option<&str>,
+    choice: Option<&str>,
+    redundancy: &Joined,
+) -> Result<Transport, String> {
+    if redundancy.mode.is_some() || redundancy.policy.is_some() {
+        return Err("plain QUIC has no redundancy of ours".into());
+    }
+    if congestion == Some(NEEDS_OUR_SESSION) {
+        return Err(format!("`{NEEDS_OUR_SESSION}` needs our session: it goes by what our receivers tell"));
+    }
+    let choice: Option<PathChoice> = choice.map(|name| name.parse().map_err(|error| format!("{error}"))).transpose()?;
+    if choice.is_some() && !multipath {
+        return Err("plain QUIC has one path, and no choice; `mpquic` has all, and `@K` chooses the one".into());
+    }
+    Ok(Transport::Quic { multiplexer, multipath, congestion: congestion.map(str::to_owned), choice })
+}
+
+/// The controller that plain QUIC cannot have.
+const NEEDS_OUR_SESSION: &str = "steady";
+
+/// What a name joins to our session with pluses.
+#[derive(Default)]
+struct Joined {
+    mode: Option<Mode>,
+    policy: Option<String>,
+}
+
+impl Joined {
+    fn read<'a>(parts: impl Iterator<Item = &'a str>, registry: &Registry) -> Result<Self, String> {
+        let mut joined = Self::default();
+        for part in parts {
+            let first = match part.parse() {
+                Ok(mode) => joined.mode.replace(Mode(mode)).is_none(),
+                Err(UnknownRedundancy(_)) => {
+                    let modes = || Redundancy::ALL.map(Redundancy::name).join(", ");
+                    let neither = |error| format!("{error}; or a mode of redundancy: {}", modes());
+                    registry.find_redundancy_policy(part).map_err(neither)?;
+                    joined.policy.replace(part.to_owned()).is_none()
+                }
+            };
+            if !first {
+                return Err("one mode and one policy of redundancy, not two".into());
+            }
+        }
+        Ok(joined)
+    }
 }
 
 /// What pluses join. One before a digit is part of a number: `ads:beta=1e+3`.
@@ -219,14 +275,32 @@ mod tests {
             punctual("ads:alpha=0.2", Some("cubic"), Some("round-robin"))
         );
         assert_eq!(transport("sctp"), punctual("fcfs-drop", None, None));
-        let quic = |multiplexer, multipath, congestion: Option<&str>| Transport::Quic {
+        let quic = |multiplexer, multipath, congestion: Option<&str>, choice| Transport::Quic {
             multiplexer,
             multipath,
             congestion: congestion.map(str::to_owned),
+            choice,
         };
-        assert_eq!(transport("quic"), quic(Multiplexer::PerBlock, false, None));
-        assert_eq!(transport("mpquic-parallel:4/steady"), quic(Multiplexer::Parallel(4), true, Some("steady")));
-        assert_eq!(transport("quic-one"), quic(Multiplexer::One, false, None));
+        assert_eq!(transport("quic"), quic(Multiplexer::PerBlock, false, None, None));
+        assert_eq!(transport("mpquic-parallel:4/bbr3"), quic(Multiplexer::Parallel(4), true, Some("bbr3"), None));
+        assert_eq!(transport("quic-one"), quic(Multiplexer::One, false, None, None));
+        let fastest = quic(Multiplexer::ByPriority, true, Some("cubic"), Some(PathChoice::LowestRtt));
+        assert_eq!(transport("mpquic-by-priority/cubic/lowest-rtt"), fastest);
+        let turns = quic(Multiplexer::PerBlock, true, None, Some(PathChoice::RoundRobin));
+        assert_eq!(transport("mpquic//round-robin"), turns);
+    }
+
+    #[test]
+    fn an_at_gives_one_path() {
+        let contender = |name: &str| by_name(name, &Registry::new()).unwrap();
+        for name in
+            ["ads", "ads:alpha=0.2/cubic/single+both+dmtp:cap=1", "quic-by-priority/bbr3", "mpquic//round-robin"]
+        {
+            let [all, one] = [contender(name), contender(&format!("{name}@2"))];
+            assert_eq!((all.path, one.path), (None, Some(2)), "{name}");
+            assert_eq!(all.transport, one.transport, "{name}");
+            assert_eq!(one.name, format!("{name}@2"));
+        }
     }
 
     #[test]
@@ -251,7 +325,17 @@ mod tests {
             ("ads/reno", "choose one of: steady"),
             ("ads/cubic/x", "choose one of"),
             ("quic-many", "per-source"),
-            ("quic/cubic/single", "no path scheduler"),
+            ("quic/cubic/lowest-rtt", "no choice"),
+            ("mpquic/cubic/single", "lowest-rtt"),
+            ("mpquic/cubic/", "round-robin"),
+            ("quic/steady", "needs our session"),
+            ("mpquic-by-priority/steady", "needs our session"),
+            ("ads@", "number of a path"),
+            ("ads@first", "number of a path"),
+            ("ads@1@2", "number of a path"),
+            ("ads@1+fec", "number of a path"),
+            ("ads@-1", "number of a path"),
+            ("ads@+1", "number of a path"),
             ("ads/cubic/single/x", "two slashes"),
             ("ads+much", "choose one of: risk"),
             ("ads+much", "duplicate"),

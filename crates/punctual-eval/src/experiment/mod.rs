@@ -43,7 +43,7 @@ use crate::{
     network::{self, LinkTable, Network, PathSpec},
     registry::{Registry, UnknownName},
     results::Figure,
-    units::{Mode, Size, Time},
+    units::Time,
     workload::{self, Problem, Source, Traffic},
 };
 
@@ -53,11 +53,13 @@ mod condition;
 pub mod contender;
 mod document;
 mod must;
+mod settings;
 
 pub use axis::{Axis, Point};
 pub use condition::Condition;
 pub use contender::{Contender, Transport};
 pub use must::{Must, Over};
+pub use settings::{QuicSpec, SessionSpec};
 
 /// Why an experiment cannot be run.
 #[derive(Debug, Error)]
@@ -176,6 +178,9 @@ pub struct Setup {
     /// Our session's settings.
     #[serde(default)]
     pub session: SessionSpec,
+    /// Plain QUIC's.
+    #[serde(default)]
+    pub quic: QuicSpec,
     /// The network.
     #[serde(rename = "path")]
     pub paths: Vec<PathSpec>,
@@ -194,38 +199,6 @@ pub struct Setup {
     /// Where names are looked up.
     #[serde(skip)]
     pub registry: Registry,
-}
-
-/// Settings of our session.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct SessionSpec {
-    /// Which block goes next.
-    pub scheduler: String,
-    /// Which path it takes.
-    pub path_scheduler: String,
-    /// How fast each path is driven.
-    pub congestion: String,
-    /// How blocks are protected against loss whose source does not say it.
-    pub redundancy: Mode,
-    /// How many repair fragments there are, where there are any.
-    pub redundancy_policy: String,
-    /// The most bytes of live blocks the transport takes.
-    pub send_buffer: Option<Size>,
-}
-
-impl Default for SessionSpec {
-    fn default() -> Self {
-        let first = |mut names: Box<dyn Iterator<Item = &'static str>>| names.next().unwrap_or_default().to_owned();
-        Self {
-            scheduler: first(Box::new(punctual_proto::schedule::names())),
-            path_scheduler: first(Box::new(punctual_proto::multipath::names())),
-            congestion: punctual_proto::congestion::NAMES[0].to_owned(),
-            redundancy: Mode::default(),
-            redundancy_policy: first(Box::new(punctual_proto::redundancy::names())),
-            send_buffer: None,
-        }
-    }
 }
 
 /// A `[[rival]]` table: flows that send all they can beside the one under test.
@@ -274,6 +247,7 @@ const KEYS: &[&str] = &[
     "duration",
     "drain",
     "session",
+    "quic",
     "path",
     "link",
     "workload",
@@ -383,6 +357,7 @@ impl Experiment {
                 contender.apply(&mut document)?;
                 let setup = Setup::from_document(document, &self.registry)?;
                 setup.check_names(contender)?;
+                setup.check_path(contender)?;
                 cells.push(CellPlan { points: points.clone(), contender: contender.clone(), setup });
             }
         }
@@ -411,7 +386,23 @@ impl Setup {
             return Err(ExperimentError::Invalid("there is no [[path]]".into()));
         }
         network::check_names(&setup.paths, &setup.links)?;
+        setup.session.check().and_then(|()| setup.quic.check()).map_err(ExperimentError::Invalid)?;
         Ok(setup)
+    }
+
+    /// Refuses a contender, or a rival, whose path is not there.
+    fn check_path(&self, contender: &Contender) -> Result<(), ExperimentError> {
+        if contender.path.is_some_and(|path| path >= self.paths.len()) {
+            let error = format!("there are {} paths, counted from 0", self.paths.len());
+            return Err(ExperimentError::Contender { name: contender.name.clone(), error });
+        }
+        for rival in &self.rivals {
+            if contender::by_name(&rival.like, &self.registry)?.path.is_some() {
+                let error = "a rival says its path by `path`".into();
+                return Err(ExperimentError::Contender { name: rival.like.clone(), error });
+            }
+        }
+        Ok(())
     }
 
     /// Refuses names that nobody knows, before anything is run.

@@ -1,7 +1,9 @@
 //! The sending end.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet, BinaryHeap},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -11,11 +13,13 @@ use punctual_proto::{EcnCodepoint, NetworkPath, Transmit};
 use punctual_sim::{Moment, Node, tls};
 
 use super::{
-    ALPN, Config, Message, Multiplexer,
+    ALPN, Config, Message,
+    choice::Chooser,
     framing::{BULK, HEADER, header},
     mux::{Lane, rank},
     outgoing::{Outgoing, Sent},
     peer::Peer,
+    steering::SteeredFactory,
     tap::{StreamFrame, Tap},
 };
 
@@ -30,6 +34,8 @@ pub struct ClientNode {
     plan: Vec<Message>,
     peer: Peer,
     tap: Tap,
+    /// Says which path a packet takes, if not noq.
+    chooser: Option<Chooser>,
     /// The first carries the handshake.
     paths: Vec<NetworkPath>,
     /// How many of them were opened.
@@ -44,10 +50,11 @@ pub struct ClientNode {
     outgoing: Outgoing,
     shared: BTreeMap<u32, StreamId>,
     streams_opened: u64,
-    /// The first message that QUIC has not taken all of.
+    /// The first message that is not ready.
     next: usize,
-    /// What is left of it, if QUIC has taken some.
-    writing: Option<Writing>,
+    /// Those that are ready and that QUIC has not taken all of: their turn and what is left of them, if QUIC has taken some.
+    ready: BinaryHeap<Reverse<Turn>>,
+    begun: BTreeMap<usize, Writing>,
     /// The same, of the current block of bulk data.
     bulk_writing: Option<Writing>,
     bulk_stream: Option<StreamId>,
@@ -55,6 +62,9 @@ pub struct ClientNode {
     bulk_begun: u64,
     frames: Vec<StreamFrame>,
 }
+
+/// When a message that is ready goes onto its stream: by priority if the multiplexer goes by that, then by age. And which it is.
+type Turn = (u8, usize);
 
 /// A message that is on its way onto a stream.
 #[derive(Debug)]
@@ -88,6 +98,7 @@ impl ClientNode {
             peer: Peer::new(config.seed, None),
             outgoing: Outgoing::new(plan.len()),
             plan,
+            chooser: config.choice.map(Chooser::new),
             config: config.clone(),
             tap: Tap::default(),
             paths: Vec::new(),
@@ -100,7 +111,8 @@ impl ClientNode {
             shared: BTreeMap::new(),
             streams_opened: 0,
             next: 0,
-            writing: None,
+            ready: BinaryHeap::new(),
+            begun: BTreeMap::new(),
             bulk_writing: None,
             bulk_stream: None,
             bulk_begun: 0,
@@ -178,18 +190,34 @@ impl ClientNode {
         tls.alpn_protocols = vec![ALPN.to_vec()];
         let crypto = QuicClientConfig::try_from(tls).expect("ring has the cipher suite that QUIC begins with");
         let mut config = noq_proto::ClientConfig::new(self.tap.wrap(crypto));
-        config.transport_config(self.config.transport());
+        let mut controllers = self.config.controllers();
+        if let Some(chooser) = &self.chooser {
+            controllers = Arc::new(SteeredFactory::new(controllers, chooser.steering().clone()));
+        }
+        config.transport_config(self.config.transport(controllers));
         self.peer.connect(at.instant, config, *first);
         self.opened = 1;
     }
 
     /// When the application next has something. What is ready already waits for room, not for time.
     fn next_hand_over(&self) -> Option<Instant> {
-        let began = self.began?;
+        let began = self.began.filter(|_| self.closed.is_none())?;
         let message = self.plan.get(self.next).map(|message| message.at);
         let bulk = self.config.bulk.map(|bulk| bulk.start);
         let next = [message, bulk].into_iter().flatten().filter(|at| *at > self.looked).min()?;
         Some(began.instant + next)
+    }
+
+    /// The next packet. While paths are being opened noq has its way.
+    fn next_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
+        let is_ready = self.is_ready();
+        match &mut self.chooser {
+            Some(chooser) if is_ready => {
+                let backlog = self.outgoing.unsent + self.outgoing.unsent_bulk;
+                chooser.poll_transmit(&mut self.peer, now, buf, backlog)
+            }
+            _ => self.peer.poll_transmit(now, buf),
+        }
     }
 
     /// Hands QUIC what is ready, as far as it takes it.
@@ -197,35 +225,40 @@ impl ClientNode {
         let Some(began) = self.began.filter(|_| self.closed.is_none()) else { return };
         let now = at.now - began.now;
         self.looked = now;
+        while let Some(message) = self.plan.get(self.next).filter(|message| message.at <= now) {
+            self.ready.push(Reverse((self.config.multiplexer.heeded(message.priority), self.next)));
+            self.next += 1;
+        }
         while self.hand_over_message(now) {}
         while self.hand_over_bulk(now) {}
     }
 
-    /// Writes (on) the next message; whether there may be room for more.
+    /// Writes (on) the message whose turn it is; whether there may be room for more.
     fn hand_over_message(&mut self, now: Duration) -> bool {
-        let Some(&message) = self.plan.get(self.next).filter(|message| message.at <= now) else { return false };
+        let Some(&Reverse((_, index))) = self.ready.peek() else { return false };
         let room = self.config.queue.map_or(u64::MAX, |queue| queue.saturating_sub(self.outgoing.unsent));
         if room == 0 {
             return false;
         }
-        let mut writing = match self.writing.take() {
+        let message = self.plan[index];
+        let mut writing = match self.begun.remove(&index) {
             Some(writing) => writing,
             None => {
-                let lane = self.config.multiplexer.lane(self.next, &message, self.streams_opened);
+                let lane = self.config.multiplexer.lane(index, &message, self.streams_opened);
                 let Some(stream) = self.stream(lane) else { return false };
-                self.outgoing.begin(stream, self.next, HEADER as u64 + u64::from(message.bytes));
-                self.outgoing.sent[self.next].taken = Some(now);
-                Writing::new(stream, self.next as u32, message.bytes, matches!(lane, Lane::Own(_)))
+                self.outgoing.begin(stream, index, HEADER as u64 + u64::from(message.bytes));
+                self.outgoing.sent[index].taken = Some(now);
+                Writing::new(stream, index as u32, message.bytes, matches!(lane, Lane::Own(_)))
             }
         };
-        if self.write(&mut writing, room) {
-            self.outgoing.sent[self.next].taken_whole = Some(now);
-            self.next += 1;
-            true
+        let done = self.write(&mut writing, room);
+        if done {
+            self.outgoing.sent[index].taken_whole = Some(now);
+            self.ready.pop();
         } else {
-            self.writing = Some(writing);
-            false
+            self.begun.insert(index, writing);
         }
+        done
     }
 
     /// The same for bulk data.
@@ -277,11 +310,7 @@ impl ClientNode {
     /// The stream for the next block of bulk data: one for all, or one each where messages have theirs.
     fn bulk_stream(&mut self, own: bool, priority: u8) -> Option<StreamId> {
         if own {
-            let priority = match self.config.multiplexer {
-                Multiplexer::ByPriority => priority,
-                _ => 0,
-            };
-            return self.open(rank(priority, self.streams_opened), true);
+            return self.open(rank(self.config.multiplexer.heeded(priority), self.streams_opened), true);
         }
         if self.bulk_stream.is_none() {
             self.bulk_stream = self.open(0, true);
@@ -349,7 +378,7 @@ impl Node for ClientNode {
         self.start(at);
         // Each packet that leaves makes room for more.
         self.hand_over(at);
-        let transmit = self.peer.poll_transmit(at.instant, buf);
+        let transmit = self.next_transmit(at.instant, buf);
         self.tap.take(&mut self.frames);
         if let Some(began) = self.began {
             self.frames.iter().for_each(|frame| self.outgoing.on_frame(*frame, at.now - began.now));
@@ -372,5 +401,21 @@ impl Node for ClientNode {
 
     fn begin(&mut self, at: Moment) {
         self.began = Some(at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_connection_waits_for_no_message() {
+        let plan = vec![Message { at: Duration::from_secs(1), bytes: 1, source: 0, priority: 0 }];
+        let mut client = ClientNode::new(&Config::new(1), plan);
+        let began = Moment { now: Duration::from_secs(2), instant: Instant::now() };
+        client.begin(began);
+        assert_eq!(client.poll_timeout(), Some(began.instant + Duration::from_secs(1)));
+        client.closed = Some("gone".into());
+        assert_eq!(client.poll_timeout(), None);
     }
 }

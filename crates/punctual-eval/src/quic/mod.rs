@@ -37,30 +37,39 @@
 //!   its own that would be processor sharing, which delays all of them; DTP's baseline, quiche, serves such streams in the
 //!   order of their opening, what was lost of older ones first. noq does the same when each stream has a priority of its
 //!   own that falls with its number, so [`Multiplexer::PerBlock`] sets them thus.
-//! - With several paths noq sends on the first whose window and pacer have room. What is lost goes wherever there is
-//!   room next. A path on which nothing comes back is not given up: noq has a timeout for that, but not by default.
-//! - ACKs are those of RFC 9000: for every second packet, or after 25 ms.
+//! - With several paths noq sends on the first whose window and pacer have room, unless a [`PathChoice`] says otherwise. What is lost goes
+//!   wherever there is room next. A path on which nothing comes back is not given up: noq has a timeout for that, but not by default.
+//!   All ACKs go back on the server's first path, as noq has it.
+//! - The first congestion window and the ACKs that are asked for are those of our session, unless set otherwise; noq's own are ten packets, and an
+//!   ACK after 25 ms. noq tells its peer once how often it wants ACKs; paths opened later keep an ACK for every second packet.
+//! - noq is never woken twice within a microsecond: its pacer at times asks to be woken in no time at all, and does not get on until some has passed.
 //!
 //! # Times
 //!
 //! All times here count from the beginning of the measured run, [`Node::begin`](punctual_sim::Node::begin), and are the
 //! simulator's own. When bytes leave is seen in the packets themselves, as they are encrypted.
 
+mod choice;
 mod client;
 mod framing;
 mod mux;
 mod outgoing;
 mod peer;
 mod server;
+mod steering;
 mod tap;
 #[cfg(test)]
 mod tests;
 
 use std::{sync::Arc, time::Duration};
 
-use noq_proto::{MtuDiscoveryConfig, TransportConfig, VarInt};
-use punctual_proto::congestion::{self, CongestionFactory};
+use noq_proto::{AckFrequencyConfig, MtuDiscoveryConfig, TransportConfig, VarInt, congestion::ControllerFactory};
+use punctual_proto::{
+    SessionConfig,
+    congestion::{self, CongestionFactory},
+};
 
+pub use choice::{PathChoice, UnknownChoice};
 pub use client::{ClientNode, PathReport};
 pub use mux::{Multiplexer, UnknownMultiplexer};
 pub use outgoing::Sent;
@@ -77,6 +86,10 @@ const WINDOW: u64 = 1 << 48;
 const STREAMS: u32 = 1 << 14;
 /// Paths a connection may have.
 const PATHS: u32 = 8;
+/// The packet in which our session counts its first window, bytes: the one that every path carries.
+pub(crate) const PACKET: u64 = 1_200;
+/// Our session has an ACK sent at least for every so many packets.
+const ACK_EVERY: u32 = 2;
 
 /// Something an application has to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,12 +117,18 @@ pub struct Config {
     pub seed: u64,
     /// The congestion controller, as Punctual takes it. Default `cubic`, which is noq's.
     pub congestion: CongestionFactory,
-    /// The first congestion window, bytes. Default 12,000: ten packets of 1,200 (RFC 9002, section 7.2), as noq has it.
+    /// The first congestion window, bytes. Default that of our session; noq's own is 12,000.
     pub initial_window: u64,
+    /// How long each end lets the other hold back an ACK; noq keeps to it from 1 ms to 25 ms. Default that of our session; noq's own is 25 ms.
+    pub max_ack_delay: Duration,
+    /// Each end wants an ACK at least for every so many packets, 1 or more. Default that of our session, 2, which is noq's own.
+    pub ack_every: u32,
     /// Which stream a message goes on. Default [`Multiplexer::PerBlock`].
     pub multiplexer: Multiplexer,
+    /// Which path the client's packets take. Default: as noq has it.
+    pub choice: Option<PathChoice>,
     /// Bytes of messages that QUIC takes ahead of what it has sent; further ones wait at the application, as before a
-    /// socket whose buffer is full. Default: any number.
+    /// socket whose buffer is full, and those of higher priority go first where the multiplexer goes by it. Default: any number.
     pub queue: Option<u64>,
     /// A transfer beside the messages, as fast as it goes.
     pub bulk: Option<Bulk>,
@@ -118,18 +137,31 @@ pub struct Config {
 impl Config {
     /// The defaults, with this seed.
     pub fn new(seed: u64) -> Self {
+        let session = SessionConfig::default();
         Self {
             seed,
             congestion: congestion::quic("cubic").expect("the registry has noq's own controllers"),
-            initial_window: 12_000,
+            initial_window: u64::from(session.initial_window_packets) * PACKET,
+            max_ack_delay: session.max_ack_delay,
+            ack_every: ACK_EVERY,
             multiplexer: Multiplexer::default(),
+            choice: None,
             queue: None,
             bulk: None,
         }
     }
 
-    fn transport(&self) -> Arc<TransportConfig> {
+    /// The controllers of an end.
+    fn controllers(&self) -> Arc<dyn ControllerFactory + Send + Sync> {
+        (self.congestion)(self.initial_window)
+    }
+
+    /// The settings of an end with these controllers.
+    fn transport(&self, controllers: Arc<dyn ControllerFactory + Send + Sync>) -> Arc<TransportConfig> {
         let window = VarInt::from_u64(WINDOW).expect("it is less than 2⁶²");
+        let mut acks = AckFrequencyConfig::default();
+        let threshold = VarInt::from_u32(self.ack_every.saturating_sub(1));
+        acks.ack_eliciting_threshold(threshold).max_ack_delay(Some(self.max_ack_delay));
         let mut transport = TransportConfig::default();
         transport
             .max_concurrent_bidi_streams(VarInt::from_u32(0))
@@ -140,7 +172,8 @@ impl Config {
             .max_idle_timeout(None)
             .max_concurrent_multipath_paths(PATHS)
             .mtu_discovery_config(Some(MtuDiscoveryConfig::default()))
-            .congestion_controller_factory((self.congestion)(self.initial_window));
+            .ack_frequency_config(Some(acks))
+            .congestion_controller_factory(controllers);
         Arc::new(transport)
     }
 }
@@ -150,7 +183,10 @@ impl std::fmt::Debug for Config {
         f.debug_struct("Config")
             .field("seed", &self.seed)
             .field("initial_window", &self.initial_window)
+            .field("max_ack_delay", &self.max_ack_delay)
+            .field("ack_every", &self.ack_every)
             .field("multiplexer", &self.multiplexer)
+            .field("choice", &self.choice)
             .field("queue", &self.queue)
             .field("bulk", &self.bulk)
             .finish_non_exhaustive()

@@ -38,9 +38,13 @@ impl Multiplexer {
             Self::One => Lane::Shared(0),
             Self::PerSource => Lane::Shared(message.source.into()),
             Self::Parallel(streams) => Lane::Shared((index % streams.max(1) as usize) as u32),
-            Self::PerBlock => Lane::Own(rank(0, opened)),
-            Self::ByPriority => Lane::Own(rank(message.priority, opened)),
+            Self::PerBlock | Self::ByPriority => Lane::Own(rank(self.heeded(message.priority), opened)),
         }
+    }
+
+    /// A priority, if it goes by that; else that of all.
+    pub(super) fn heeded(self, priority: u8) -> u8 {
+        if self == Self::ByPriority { priority } else { 0 }
     }
 
     /// Whether each message has a stream of its own.

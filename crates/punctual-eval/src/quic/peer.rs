@@ -5,7 +5,7 @@ use std::{
     net::SocketAddr,
     num::NonZeroUsize,
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use bytes::BytesMut;
@@ -16,6 +16,11 @@ use noq_proto::{
 use punctual_proto::{EcnCodepoint, NetworkPath, Transmit};
 use punctual_sim::tls::SERVER_NAME;
 
+/// The least time between two wake-ups of a connection. On any machine some passes, and noq counts on it: its pacer rounds a wait of less than five
+/// nanoseconds down to none, gains nothing in no time, and asks to be woken at the same moment again. (Such waits come about where a path is much
+/// faster than when the bucket was last sized, which is when window or MTU change, not when the round-trip time does.)
+const TICK: Duration = Duration::from_micros(1);
+
 /// A QUIC endpoint and its only connection, if it has one yet.
 pub(super) struct Peer {
     endpoint: Endpoint,
@@ -24,6 +29,8 @@ pub(super) struct Peer {
     networks: BTreeMap<SocketAddr, NetworkPath>,
     /// What the endpoint answers outside the connection.
     replies: VecDeque<(Transmit, Vec<u8>)>,
+    /// When the connection was last woken.
+    woken: Option<Instant>,
 }
 
 impl Peer {
@@ -39,6 +46,7 @@ impl Peer {
             connection: None,
             networks: BTreeMap::new(),
             replies: VecDeque::new(),
+            woken: None,
         }
     }
 
@@ -120,7 +128,8 @@ impl Peer {
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        self.connection.as_ref()?.1.poll_timeout()
+        let due = self.connection.as_ref()?.1.poll_timeout()?;
+        Some(self.woken.map_or(due, |woken| due.max(woken + TICK)))
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant) {
@@ -128,6 +137,7 @@ impl Peer {
             && connection.poll_timeout().is_some_and(|due| due <= now)
         {
             connection.handle_timeout(now);
+            self.woken = Some(now);
         }
         self.forward();
     }

@@ -49,7 +49,7 @@ impl ServerNode {
         tls.alpn_protocols = vec![ALPN.to_vec()];
         let crypto = QuicServerConfig::try_from(tls).expect("ring has the cipher suite that QUIC begins with");
         let mut server = noq_proto::ServerConfig::with_crypto(Arc::new(crypto));
-        server.transport_config(config.transport());
+        server.transport_config(config.transport(config.controllers()));
         Self {
             peer: Peer::new(config.seed, Some(server)),
             connected: false,

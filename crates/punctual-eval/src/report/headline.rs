@@ -24,11 +24,34 @@ pub(super) fn clauses(results: &Results, cast: &Cast) -> Vec<String> {
     let ours =
         cast.all().filter(|(_, look)| look.ours).filter_map(|(name, _)| clause(results, &of, name, true)).take(OURS);
     let mut all: Vec<String> = ours.collect();
-    let mut others: Vec<&str> = cast.all().filter(|(_, look)| !look.ours).map(|(name, _)| name).collect();
-    // Plain QUIC is what most is compared with.
-    others.sort_by_key(|name| *name != "quic");
-    all.extend(others.into_iter().find_map(|name| clause(results, &of, name, all.is_empty())));
+    let others = || cast.all().filter(|(_, look)| !look.ours).map(|(name, _)| name);
+    // What ours is compared with is the best that plain QUIC can do. Only where there is none, it is another reference.
+    let mut baselines: Vec<(f64, &str)> = others()
+        .filter(|name| is_plain_quic(name))
+        .filter_map(|name| Some((mean(results, &of, name)?, name)))
+        .collect();
+    match of.higher {
+        Some(true) => baselines.sort_by(|a, b| b.0.total_cmp(&a.0)),
+        Some(false) => baselines.sort_by(|a, b| a.0.total_cmp(&b.0)),
+        None => {}
+    }
+    let best_first = baselines.into_iter().map(|(_, name)| name);
+    all.extend(best_first.chain(others()).find_map(|name| clause(results, &of, name, all.is_empty())));
     all
+}
+
+/// Whether a contender is plain QUIC, by its name.
+fn is_plain_quic(name: &str) -> bool {
+    ["quic", "mpquic"]
+        .iter()
+        .any(|quic| name.strip_prefix(quic).is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '/', '@'])))
+}
+
+/// A contender's mean over all parameter sets, infinite where it never was in one of them.
+fn mean(results: &Results, of: &Measure<'_>, name: &str) -> Option<f64> {
+    let cells = results.cells.iter().filter(|cell| cell.contender == name);
+    let values: Vec<f64> = cells.filter_map(|cell| Some(of.of(cell)?.mean)).collect();
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
 /// The measure the experiment is about: its first figure's, but the share of a bound rather than what it is a share of.
@@ -181,6 +204,40 @@ mod tests {
             html.contains("30 runs failed") && html.contains("&lt;quic&gt;, seed 19:") && !html.contains("seed 20")
         );
         assert!(failures(&[]).is_empty());
+    }
+
+    #[test]
+    fn ours_is_compared_with_the_best_that_plain_quic_can_do() {
+        let of = |names: &[(&str, f64)]| {
+            let cells: Vec<_> = names.iter().map(|(name, share)| cell(name, *share)).collect();
+            let results = Results { cells, ..Results::default() };
+            let cast = Cast::of(&results);
+            clauses(&results, &cast).pop().unwrap()
+        };
+        let named = |names: &[(&str, f64)]| of(names).split(':').next().unwrap().to_owned();
+        let mut names = vec![("ads", 0.99), ("quic", 0.5), ("quic-by-priority", 0.8), ("sctp", 0.97)];
+        assert_eq!(named(&names), "quic-by-priority");
+        names.extend([("mpquic-by-priority/bbr3/lowest-rtt", 0.9), ("quic/bbr3@1", 0.85)]);
+        assert_eq!(named(&names), "mpquic-by-priority/bbr3/lowest-rtt");
+        // By the mean: one good case does not make it the best.
+        names.extend([("mpquic-by-priority/bbr3/lowest-rtt", 0.2), ("quic/bbr3@1", 0.84)]);
+        assert_eq!(named(&names), "quic/bbr3@1");
+        assert_eq!(named(&[("ads", 0.9), ("sctp", 0.97), ("fcfs", 0.5)]), "sctp", "where there is no plain QUIC");
+        assert_eq!(named(&[("quick-mine", 0.9), ("quic", 0.1)]), "quic");
+    }
+
+    #[test]
+    fn less_is_better_where_it_is() {
+        let cell = |contender: &str, millis: f64| {
+            let stat = Stat { mean: millis, n: 10, ..Stat::default() };
+            Cell { contender: contender.into(), stats: [("p99_ms".into(), stat)].into(), ..Cell::default() }
+        };
+        let figures =
+            vec![crate::results::Figure { title: "x".into(), measure: "p99_ms".into(), ..Default::default() }];
+        let cells = vec![cell("ads", 50.0), cell("quic", f64::INFINITY), cell("mpquic", 90.0), cell("quic-one", 80.0)];
+        let results = Results { cells, figures, ..Results::default() };
+        let said = clauses(&results, &Cast::of(&results));
+        assert!(said[1].starts_with("quic-one: 80"), "{said:?}");
     }
 
     #[test]

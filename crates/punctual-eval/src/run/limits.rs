@@ -12,8 +12,9 @@ pub(crate) fn bound(stage: &Stage, jobs: &[Job]) -> Bound {
     let paths: Vec<LinkSpec> = stage.paths.iter().map(|path| path.forward.clone()).collect();
     let passed = |index| (0..paths.len()).filter(|path| stage.paths[*path].through[0] == Some(index)).collect();
     let links = stage.links.iter().enumerate();
-    let shared: Vec<SharedLink> =
-        links.map(|(index, link)| SharedLink { link: link.spec.clone(), paths: passed(index), place: Place::Last }).collect();
+    let shared: Vec<SharedLink> = links
+        .map(|(index, link)| SharedLink { link: link.spec.clone(), paths: passed(index), place: Place::Last })
+        .collect();
     bound::bound_over_shared(&paths, &shared, jobs, stage.end)
 }
 

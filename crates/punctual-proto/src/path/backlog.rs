@@ -74,7 +74,9 @@ mod tests {
         let start = Instant::now();
         let mut backlog = Backlog::new(start);
         let sent = [0, 1, 2].map(|i| Sent::new(i.into(), start + MS * i, 1_000, Duration::ZERO, false));
-        sent.iter().for_each(|sent| drop(backlog.on_sent(sent.at, 1_000, rate())));
+        for sent in &sent {
+            backlog.on_sent(sent.at, 1_000, rate());
+        }
         assert_eq!(backlog.wait(start + MS * 3), Duration::ZERO);
         // The first came out 10 ms later than thought.
         backlog.replay(start + MS * 11, sent[1..].iter(), rate());
