@@ -83,7 +83,7 @@ fn a_first_window_is_what_the_tables_say() {
     for contender in ["ads/cubic", "quic", "mpquic//lowest-rtt"] {
         let flight = |tables: &str| first_flight(contender, tables);
         let near = |bytes: u64, window: u64| (window - 3_000..=window + 1_000).contains(&bytes);
-        assert!(near(flight(""), 38_400), "{contender}: {}", flight(""));
+        assert!(near(flight(""), 14_400), "{contender}: {}", flight(""));
         let session = flight("[session]\ninitial-window = '60 KB'");
         assert!(near(session, 60_000), "{contender}: {session}");
         let both = flight("[session]\ninitial-window = '60 KB'\n[quic]\ninitial-window = '12 KB'");

@@ -302,7 +302,9 @@ fn light_traffic_keeps_to_the_fast_path() {
     // 2 Mbit/s.
     let plan: Vec<_> = (0..250).map(|i| Message { at: ms(40) * i, bytes: 10_000, source: 0, priority: 0 }).collect();
     let by_path = |choice, delays| {
-        let mut run = run(&Config { choice, ..Config::new(13) }, &plan, &unequal(delays));
+        // What the window does not hold goes to the other path: it begins with more than the handshake and a message.
+        let config = Config { choice, initial_window: 38_400, ..Config::new(13) };
+        let mut run = run(&config, &plan, &unequal(delays));
         run.world.run_for(ms(11_000));
         assert!(run.complete(plan.len()).iter().all(Option::is_some));
         let reports = run.world.node_mut::<ClientNode>(run.client).unwrap().paths();

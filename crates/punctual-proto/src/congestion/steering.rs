@@ -10,7 +10,7 @@
 //! - **Truth for the inner controller.** A path that is merely closed looks idle or blocked to noq. The decorator
 //!   passes on what the sender knows: whether the path had data to carry.
 //!
-//! Pacing is ours too (`multipath::pacing`), as a datagram cannot be taken back from noq's queue once it is there; noq's
+//! Pacing is ours too (`congestion::pacing`), as a datagram cannot be taken back from noq's queue once it is there; noq's
 //! own pacer is told of a window that makes it hold nothing back (which also shows in QUIC's own qlog events).
 //!
 //! noq sends ACKs on the first path it may use, which is no help when that path is the dead one. Only its pacer can stop an
@@ -101,18 +101,8 @@ pub(crate) struct PathReading {
     pub(crate) pacing_rate: Option<u64>,
     /// The controller's estimate of the path's bandwidth, bytes per second.
     pub(crate) bandwidth: Option<f64>,
-    /// Round-trip time, once an ACK has told it.
-    pub(crate) rtt: Option<RttReading>,
     /// Largest UDP payload.
     pub(crate) mtu: u16,
-}
-
-/// Round-trip times of a path.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct RttReading {
-    pub(crate) smoothed: Duration,
-    pub(crate) min: Duration,
-    pub(crate) var: Duration,
 }
 
 /// State shared by a session and the controllers noq holds for it, as are their [`Panel`]s.
@@ -185,16 +175,12 @@ pub(crate) struct Panel {
     pacing_rate: AtomicU64,
     /// The bits of the number.
     bandwidth: AtomicU64,
-    /// Nanoseconds.
-    smoothed_rtt: AtomicU64,
-    min_rtt: AtomicU64,
-    rtt_var: AtomicU64,
     mtu: AtomicU16,
     app_limited: AtomicBool,
     window_limited: AtomicBool,
 }
 
-/// No value: no rate or time is as large, and no number has these bits.
+/// No value: no rate is as large, and no number has these bits.
 const NONE: u64 = u64::MAX;
 
 impl Panel {
@@ -205,9 +191,6 @@ impl Panel {
             in_flight: AtomicU64::new(0),
             pacing_rate: AtomicU64::new(NONE),
             bandwidth: AtomicU64::new(NONE),
-            smoothed_rtt: AtomicU64::new(NONE),
-            min_rtt: AtomicU64::new(NONE),
-            rtt_var: AtomicU64::new(NONE),
             mtu: AtomicU16::new(mtu),
             app_limited: AtomicBool::new(true),
             window_limited: AtomicBool::new(false),
@@ -227,7 +210,6 @@ impl Panel {
             in_flight: self.in_flight.load(Relaxed),
             pacing_rate: some(&self.pacing_rate),
             bandwidth: some(&self.bandwidth).map(f64::from_bits),
-            rtt: self.rtt(),
             mtu: self.mtu.load(Relaxed),
         }
     }
@@ -238,23 +220,6 @@ impl Panel {
         self.app_limited.store(app_limited, Relaxed);
         if window_limited {
             self.window_limited.store(true, Relaxed);
-        }
-    }
-
-    fn rtt(&self) -> Option<RttReading> {
-        let smoothed = self.smoothed_rtt.load(Relaxed);
-        let time = |value: &AtomicU64| Duration::from_nanos(value.load(Relaxed));
-        (smoothed != NONE).then(|| RttReading {
-            smoothed: Duration::from_nanos(smoothed),
-            min: time(&self.min_rtt),
-            var: time(&self.rtt_var),
-        })
-    }
-
-    fn set_rtt(&self, rtt: RttReading) {
-        for (value, time) in [(&self.smoothed_rtt, rtt.smoothed), (&self.min_rtt, rtt.min), (&self.rtt_var, rtt.var)] {
-            // Not after 584 years.
-            value.store(time.as_nanos() as u64, Relaxed);
         }
     }
 
@@ -284,7 +249,7 @@ impl ControllerFactory for SteeredFactory {
         let inner = self.inner.clone().build(now, current_mtu);
         let slot = self.steering.next_slot.fetch_add(1, Relaxed);
         let panel = Arc::new(Panel::new(slot, inner.window(), current_mtu));
-        Box::new(Steered { inner, answer: None, acked: Vec::new(), panel, steering: self.steering.clone() })
+        Box::new(Steered { inner, acked: Vec::new(), panel, steering: self.steering.clone() })
     }
 }
 
@@ -292,8 +257,6 @@ impl ControllerFactory for SteeredFactory {
 #[derive(Debug)]
 struct Steered {
     inner: Box<dyn Controller>,
-    /// The least round trip of the packets being acknowledged.
-    answer: Option<Duration>,
     /// These packets: they go into the log together.
     acked: Vec<Fate>,
     panel: Arc<Panel>,
@@ -353,13 +316,9 @@ impl Controller for Steered {
             self.inner.on_cwnd_limited();
         }
         self.inner.on_ack(now, sent, bytes, pn, self.app_limited(app_limited), rtt);
-        // Of packets acknowledged together only the latest, with the least time, tells the round trip.
-        self.answer = Some(self.answer.unwrap_or(Duration::MAX).min(now.saturating_duration_since(sent)));
         // `on_end_acks` follows.
         let panel = &self.panel;
         panel.sub_in_flight(bytes);
-        let var = panel.rtt().map_or(rtt.get() / 2, |before| before.var);
-        panel.set_rtt(RttReading { smoothed: rtt.get(), min: rtt.min(), var });
         self.acked.push(Fate::Acked { slot: panel.slot, pn, sent });
     }
 
@@ -370,10 +329,6 @@ impl Controller for Steered {
         self.publish();
         // noq's own count is the authority: packets it forgets in silence (lost MTU probes, discarded keys) end here.
         self.panel.in_flight.store(in_flight, Relaxed);
-        if let (Some(mut rtt), Some(answer)) = (self.panel.rtt(), self.answer.take()) {
-            rtt.var = (rtt.var * 3 + rtt.smoothed.abs_diff(answer)) / 4;
-            self.panel.set_rtt(rtt);
-        }
     }
 
     fn on_congestion_event(
@@ -445,7 +400,6 @@ impl Controller for Steered {
     fn clone_box(&self) -> Box<dyn Controller> {
         Box::new(Self {
             inner: self.inner.clone_box(),
-            answer: self.answer,
             acked: self.acked.clone(),
             panel: self.panel.clone(),
             steering: self.steering.clone(),

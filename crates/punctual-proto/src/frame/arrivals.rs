@@ -104,12 +104,21 @@ pub(crate) mod tests {
     use super::*;
 
     pub(crate) fn any_arrivals() -> impl Strategy<Value = Arrivals> {
-        let arrival = (any::<u32>(), any::<u32>(), any::<bool>());
-        let near = (0..3_000_u32, 0..3_000_u32, any::<bool>());
-        let list = proptest::collection::vec(prop_oneof![4 => near, 1 => arrival], 1..20);
-        (varint::any_value(), list).prop_map(|(path, list)| {
-            let arrival = |(stamp, received, ce)| Arrival { stamp, received, ce };
-            Arrivals { path, list: list.into_iter().map(arrival).collect() }
+        // From one to the next: a little ahead or back as networks have it, or anything. So the times often wrap.
+        let near = (prop_oneof![0..3_000_u32, 4_294_964_296..=u32::MAX], 0..3_000_u32, any::<bool>());
+        let far = (any::<u32>(), any::<u32>(), any::<bool>());
+        let first =
+            (prop_oneof![any::<u32>(), Just(u32::MAX)], prop_oneof![any::<u32>(), Just(u32::MAX)], any::<bool>());
+        let steps = proptest::collection::vec(prop_oneof![4 => near, 1 => far], 0..400);
+        (varint::any_value(), first, steps).prop_map(|(path, (stamp, received, ce), steps)| {
+            let mut last = Arrival { stamp, received, ce };
+            let mut list = vec![last];
+            for (ahead, later, ce) in steps {
+                (last.stamp, last.received, last.ce) =
+                    (last.stamp.wrapping_add(ahead), last.received.wrapping_add(later), ce);
+                list.push(last);
+            }
+            Arrivals { path, list }
         })
     }
 

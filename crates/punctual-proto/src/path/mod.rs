@@ -7,13 +7,16 @@
 //!                  backlog ────────┼─▶ model ──▶ controller, path schedulers, last chance, redundancy, admission, statistics
 //!                  overflow, losses┤  what is lost, and which of it by a full queue
 //!                  law     ────────┤  how far forecasts are off
-//!  ACKs ─────────▶ health  ────────┘  whether it can be trusted
+//!  ACKs ─────────▶ proof   ────────┤  what may be in flight whatever the receiver says
+//!                  health  ────────┘  whether it can be trusted
 //! ```
 //!
 //! All that concerns the way there is taken from the receiver's times ([`Arrivals`](crate::frame::Arrivals)): what happens to ACKs on the
 //! way back only says when something is known, not what.
 
 mod backlog;
+#[cfg(test)]
+mod bottleneck;
 mod floor;
 pub(crate) mod health;
 mod law;
@@ -22,8 +25,11 @@ mod losses;
 mod model;
 mod overflow;
 pub(crate) mod paths;
+mod proof;
 pub(crate) mod sent;
 mod service;
+#[cfg(test)]
+mod tests;
 mod window;
 
 use std::{
@@ -37,6 +43,7 @@ pub(crate) use self::model::Reported;
 use self::{
     health::{Awaited, Trust},
     model::Model,
+    proof::Proof,
     sent::SentBytes,
 };
 pub use self::{losses::Losses, model::Report};
@@ -92,6 +99,9 @@ pub(crate) struct Path {
     longest_silence: (Duration, Duration),
     silences_since: Instant,
     model: Model,
+    proof: Proof,
+    /// Bytes.
+    first_window: u64,
     /// Ours, or if none, QUIC's own drives the path.
     driver: Option<Box<dyn Driver>>,
     pacer: Pacer,
@@ -134,6 +144,8 @@ impl Path {
             longest_silence: (Duration::ZERO, Duration::ZERO),
             silences_since: now,
             model: Model::new(now, epoch, initial_rtt),
+            proof: Proof::default(),
+            first_window: window,
             driver,
             pacer: Pacer::new(now, window),
             rate: Rate::LEAST,
@@ -181,7 +193,8 @@ impl Path {
 
     /// How much may be in flight.
     fn window(&self, reading: &PathReading) -> u64 {
-        self.driver.as_ref().map_or(reading.window, |driver| driver.window(&self.state(reading)))
+        let Some(driver) = &self.driver else { return reading.window };
+        driver.window(&self.state(reading)).min(self.proof.limit(self.first_window))
     }
 
     /// The path as schedulers see it. `offset`: the peer's clock minus ours, microseconds. `trusted`: whether it may carry data as
@@ -279,7 +292,8 @@ impl Path {
 
     /// A packet was acknowledged. Returns [`PathEvent::Recovered`] if that clears a suspicion.
     pub(crate) fn on_acked(&mut self, pn: u64, sent: Instant, now: Instant, store: &mut Store) -> Option<PathEvent> {
-        self.in_flight.on_acked(pn, sent, now, store)?;
+        let bytes = self.in_flight.on_acked(pn, sent, now, store)?;
+        self.proof.on_acked(bytes, now, self.model.rtt());
         self.model.on_acked(pn, sent, now);
         self.trust.on_acked(sent, now, self.model.rtt()).then_some(PathEvent::Recovered)
     }
@@ -287,8 +301,11 @@ impl Path {
     /// QUIC gave a packet up.
     pub(crate) fn on_lost(&mut self, pn: u64, now: Instant, store: &mut Store) {
         let (queue, congestion) = self.model.on_lost(pn);
-        if let (Some(driver), Some(packet)) = (&mut self.driver, self.in_flight.get(pn)) {
-            driver.on_lost(now, packet.bytes.into(), queue);
+        if let Some(packet) = self.in_flight.get(pn) {
+            self.proof.on_lost(packet.bytes, now, self.model.rtt());
+            if let Some(driver) = &mut self.driver {
+                driver.on_lost(now, packet.bytes.into(), queue);
+            }
         }
         self.in_flight.on_lost(pn, congestion, self.id, now, store);
     }
@@ -351,6 +368,7 @@ impl Path {
         self.in_flight.give_up(true, self.id, now, store);
         self.in_flight = InFlight::default();
         self.model.clear(now);
+        self.proof = Proof::default();
         self.follow(now);
         PathEvent::Suspected { silent: now.saturating_duration_since(self.last_received) }
     }

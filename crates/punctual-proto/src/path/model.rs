@@ -21,6 +21,8 @@ const SERVICE_MEMORY: Duration = Duration::from_millis(50);
 const LOG_MEMORY: Duration = Duration::from_millis(100);
 /// A delay that differs this much from the floor is no delay: a clock has jumped, or one of the hosts has slept.
 const JUMP: Delay = 20_000_000;
+/// The latest time on a receiver's clock that is told from later ones, microseconds: differences of any two fit in 64 bits.
+const FARTHEST: u64 = 1 << 62;
 /// The share of packets that arrive no later than the forecast and [`spread`](Model::spread).
 const SPREAD: f64 = 0.95;
 /// The share of answers that come within [`answer`](Model::answer).
@@ -130,14 +132,16 @@ impl Model {
         for reported in list {
             let Some(place) = self.log.find(reported.stamp) else { continue };
             let Some(&sent) = self.log.get(place) else { continue };
-            let delay = reported.at as i64 - self.micros(sent.at);
+            let left = self.micros(sent.at);
+            // A receiver may say any time. Beyond this, which is in 146,000 years, its clock stands still.
+            let at = (reported.at.min(FARTHEST)).cast_signed();
+            let delay = at - left;
             if self.floor.of(sent.bytes).is_some_and(|floor| (delay - floor).abs() > JUMP) {
                 self.floor.clear();
                 self.service.clear();
             }
-            let left = self.micros(sent.at);
             let empty = left + self.floor.of(sent.bytes).unwrap_or(delay);
-            let arrived = Arrived { at: reported.at as i64, empty, bytes: sent.bytes };
+            let arrived = Arrived { at, empty, bytes: sent.bytes };
             let found = self.service.on_arrival(arrived, self.floor.jitter(), memory);
             // The forecast may be wrong; but a link that was idle had no queue.
             let clean = sent.clean && found == Found::Idle;

@@ -30,7 +30,20 @@ pub(crate) fn timestamp(sent: u32) -> Vec<u8> {
 
 /// ARRIVALS, of a single datagram.
 pub(crate) fn arrival(path: u64, stamp: u32, received: u32) -> Vec<u8> {
-    join(&[&[0x02], &varint(path), &stamp.to_be_bytes(), &received.to_be_bytes(), &[0]])
+    arrivals(path, &[(stamp, received)])
+}
+
+/// ARRIVALS of these stamps at these times, without marks.
+pub(crate) fn arrivals(path: u64, list: &[(u32, u32)]) -> Vec<u8> {
+    let (stamp, received) = list[0];
+    let more = varint((list.len() as u64 - 1) << 1);
+    let mut out = join(&[&[0x02], &varint(path), &stamp.to_be_bytes(), &received.to_be_bytes(), &more]);
+    for pair in list.windows(2) {
+        let ahead = i64::from(pair[1].0.wrapping_sub(pair[0].0) as i32);
+        out.extend(varint(((ahead << 1) ^ (ahead >> 63)) as u64));
+        out.extend(varint(u64::from(pair[1].1.wrapping_sub(pair[0].1)) << 1));
+    }
+    out
 }
 
 /// BLOCK_INFO.
@@ -182,11 +195,25 @@ pub(crate) fn numbers(mut payload: &[u8]) -> Vec<u64> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Said {
     Timestamp(u32),
-    Echo,
-    Info { id: u64, size: u64 },
-    Fragment { id: u64, offset: u64, len: usize },
-    Source { group: u64, index: u8 },
-    Repair { group: u64, index: u8 },
+    /// Of so many datagrams.
+    Arrivals(usize),
+    Info {
+        id: u64,
+        size: u64,
+    },
+    Fragment {
+        id: u64,
+        offset: u64,
+        len: usize,
+    },
+    Source {
+        group: u64,
+        index: u8,
+    },
+    Repair {
+        group: u64,
+        index: u8,
+    },
 }
 
 /// Reads a datagram as `docs/protocol.md` says; panics at what it does not allow.
@@ -200,7 +227,9 @@ pub(crate) fn read_datagram(mut payload: &[u8]) -> Vec<Said> {
             0x02 => {
                 let _path = read_varint(input);
                 input.advance(8);
-                said.push(Said::Echo);
+                let more = read_varint(input) >> 1;
+                (0..more * 2).for_each(|_| drop(read_varint(input)));
+                said.push(Said::Arrivals(more as usize + 1));
             }
             0x10 => {
                 assert!(said.iter().any(|said| matches!(said, Said::Timestamp(_))), "an age needs a TIMESTAMP");

@@ -1,0 +1,192 @@
+//! Paths with our controller in virtual time: alone, beside its kind, and where the path changes, loses, drops and marks.
+
+use std::time::Duration;
+
+use super::bottleneck::{Bottleneck, Link, Supply};
+use crate::frame::Arrival;
+
+/// What UDP payload a link of [`Link::PLAIN`]'s rate carries, bytes per second.
+const RATE: f64 = Link::PLAIN.rate;
+
+fn jain(rates: &[f64]) -> f64 {
+    let (sum, squares) = rates.iter().fold((0.0, 0.0), |(sum, squares), rate| (sum + rate, squares + rate * rate));
+    sum * sum / (rates.len() as f64 * squares)
+}
+
+#[test]
+fn alone_it_has_all_of_the_path_and_hardly_a_queue() {
+    let mut link = Bottleneck::new(Link::PLAIN, &[0.0]);
+    link.run(1.0);
+    let rate = link.run(20.0)[0];
+    assert!(rate > 0.95 * RATE, "{rate}");
+    assert!(link.wait_p95() < 0.006, "{}", link.wait_p95());
+    assert_eq!(link.lost(), 0.0);
+}
+
+#[test]
+fn flows_of_its_kind_come_to_share_alike() {
+    for from in [&[0.0, 2.0][..], &[0.0, 0.3, 0.7, 1.5]] {
+        let mut link = Bottleneck::new(Link { queue: 400e3, ..Link::PLAIN }, from);
+        link.run(10.0);
+        let rates = link.run(20.0);
+        assert!(jain(&rates) > 0.9, "{rates:?}");
+        assert!(rates.iter().sum::<f64>() > 0.9 * RATE, "{rates:?}");
+        assert!(link.wait_p95() < 0.025, "{}", link.wait_p95());
+    }
+}
+
+#[test]
+fn a_path_that_loses_is_made_full_use_of() {
+    for (percent, least) in [(1, 0.93), (10, 0.85), (20, 0.7)] {
+        let mut link = Bottleneck::new(Link { loss_percent: percent, ..Link::PLAIN }, &[0.0]);
+        link.run(5.0);
+        let rate = link.run(20.0)[0];
+        assert!(rate > least * (1.0 - percent as f64 / 100.0) * RATE, "{percent} %: {rate}");
+    }
+}
+
+#[test]
+fn under_a_policer_it_has_its_rate_and_does_not_run_away() {
+    for loss_percent in [0, 1, 10] {
+        let policed = 0.4 * RATE;
+        let mut link = Bottleneck::new(Link { policer: Some((policed, 64e3)), loss_percent, ..Link::PLAIN }, &[0.0]);
+        link.run(5.0);
+        let rate = link.run(30.0)[0];
+        let kept = 1.0 - loss_percent as f64 / 100.0;
+        assert!(rate > 0.85 * kept * policed, "{loss_percent} %: {rate}");
+        assert!(link.lost() < 0.1 + loss_percent as f64 / 100.0, "{loss_percent} %: {}", link.lost());
+    }
+}
+
+#[test]
+fn a_short_queue_costs_little() {
+    let mut link = Bottleneck::new(Link { queue: 12e3, ..Link::PLAIN }, &[0.0]);
+    link.run(2.0);
+    let rate = link.run(20.0)[0];
+    assert!(rate > 0.9 * RATE, "{rate}");
+    assert!(link.lost() < 0.02, "{}", link.lost());
+}
+
+#[test]
+fn a_path_that_becomes_longer_is_used_again() {
+    let mut link = Bottleneck::new(Link::PLAIN, &[0.0]);
+    link.run(5.0);
+    link.link.rtt = Duration::from_millis(90);
+    link.run(15.0);
+    let rate = link.run(10.0)[0];
+    assert!(rate > 0.9 * RATE, "{rate}");
+    assert!(link.wait_p95() < 0.015, "{}", link.wait_p95());
+    link.link.rtt = Duration::from_millis(40);
+    link.run(2.0);
+    let rate = link.run(10.0)[0];
+    assert!(rate > 0.9 * RATE, "{rate}");
+}
+
+#[test]
+fn a_path_that_becomes_slower_and_faster_is_followed() {
+    let mut link = Bottleneck::new(Link::PLAIN, &[0.0]);
+    link.run(5.0);
+    link.link.rate = RATE / 4.0;
+    link.run(1.0);
+    let rate = link.run(4.0)[0];
+    assert!(rate > 0.9 * RATE / 4.0, "{rate}");
+    assert!(link.wait_p95() < 0.03, "{}", link.wait_p95());
+    link.link.rate = RATE;
+    link.run(1.5);
+    let rate = link.run(5.0)[0];
+    assert!(rate > 0.9 * RATE, "{rate}");
+}
+
+#[test]
+fn marks_keep_the_queue_shorter_than_delay_alone_does() {
+    let wait = |mark_above| {
+        let mut link = Bottleneck::new(Link { mark_above, ..Link::PLAIN }, &[0.0, 0.5]);
+        link.run(5.0);
+        let rates = link.run(20.0);
+        assert!(rates.iter().sum::<f64>() > 0.8 * RATE, "{rates:?}");
+        link.mean_wait()
+    };
+    let (with, without) = (wait(Some(0.002)), wait(None));
+    assert!(with < without, "{with} {without}");
+}
+
+/// Four packets every 50 ms, less than the path carries, which then falls to a fifth: bursts of before must not be believed any more.
+#[test]
+fn a_path_that_falls_under_a_flow_with_little_to_send_is_known_at_once() {
+    let slow = Link { rate: 250e3, rtt: Duration::from_millis(60), ..Link::PLAIN };
+    let mut link = Bottleneck::supplied(slow, Supply { packets: 4, every: Duration::from_millis(50) });
+    link.run(4.0);
+    assert!(link.rate() > 150e3, "{}", link.rate());
+    link.link.rate = 50e3;
+    // Twelve bursts are ten round trips.
+    link.run(0.6);
+    for _ in 0..28 {
+        link.run(0.05);
+        assert!(link.rate() < 100e3, "{}", link.rate());
+    }
+}
+
+#[test]
+fn who_sends_little_is_not_slowed_by_it() {
+    let mut link = Bottleneck::supplied(Link::PLAIN, Supply { packets: 20, every: Duration::from_millis(50) });
+    link.run(3.0);
+    let before = link.rate();
+    assert!((0.8 * RATE..1.25 * RATE).contains(&before), "{before}");
+    for packets in [20, 2, 1] {
+        link.supply(Supply { packets, every: Duration::from_millis(50) });
+        link.run(10.0);
+        assert!(link.rate() > 0.8 * before && link.rate() < 1.25 * RATE, "{packets}: {}", link.rate());
+        assert!(link.pace() > 0.8 * before && link.pace() < 2.0 * RATE, "{packets}: {}", link.pace());
+    }
+}
+
+/// Reports that make a path look better than it is, or like nothing at all.
+const LIES: [(&str, fn(&mut Vec<Arrival>)); 8] = [
+    ("all came at one instant", |list| {
+        let at = list[0].received;
+        list.iter_mut().for_each(|arrival| arrival.received = at);
+    }),
+    ("each came a microsecond after the one before it", |list| {
+        let at = list[0].received;
+        (0..).zip(list).for_each(|(i, arrival)| arrival.received = at.wrapping_add(i));
+    }),
+    ("all came when they were sent, whenever that was", |list| {
+        list.iter_mut().for_each(|arrival| arrival.received = arrival.stamp);
+    }),
+    ("time runs backwards", |list| {
+        list.iter_mut().for_each(|arrival| arrival.received = arrival.received.wrapping_neg());
+    }),
+    ("in half an hour, and half an hour ago", |list| {
+        (0_u32..).zip(list).for_each(|(i, arrival)| arrival.received = arrival.received.wrapping_add((i % 3) << 30));
+    }),
+    ("any time", |list| {
+        list.iter_mut().for_each(|arrival| arrival.received = arrival.stamp.wrapping_mul(2_654_435_761));
+    }),
+    ("each a hundred times, and others that never were", |list| {
+        let twice = |arrival: &Arrival| {
+            let stamp = |i: u32| arrival.stamp.wrapping_add(i / 100);
+            (0..200).map(|i| Arrival { stamp: stamp(i), received: list[0].received, ce: false }).collect::<Vec<_>>()
+        };
+        *list = list.iter().flat_map(twice).collect();
+    }),
+    ("only every hundredth", |list| list.retain(|arrival| arrival.stamp % 100 == 0)),
+];
+
+#[test]
+fn who_lies_of_arrivals_gets_a_few_times_what_it_acknowledges_at_most() {
+    for queue in [12e3, 200e3] {
+        for (what, lie) in LIES {
+            let mut link = Bottleneck::lying(Link { queue, ..Link::PLAIN }, &[0.0], lie);
+            link.run(1.0);
+            let rate = link.run(10.0)[0];
+            println!("{what}, {queue}: sent {} of {RATE}, delivered {rate} lost {}", link.sent(10.0), link.lost());
+        }
+    }
+}
+
+#[test]
+fn data_flows_to_who_reports_nothing() {
+    let mut link = Bottleneck::lying(Link::PLAIN, &[0.0], Vec::clear);
+    let rate = link.run(10.0)[0];
+    println!("{rate}");
+}
