@@ -190,3 +190,33 @@ fn data_flows_to_who_reports_nothing() {
     let rate = link.run(10.0)[0];
     println!("{rate}");
 }
+
+#[test]
+fn zz_debug() {
+    let lie: fn(&mut Vec<Arrival>) = |list| list.iter_mut().for_each(|arrival| arrival.received = arrival.stamp);
+    let mut link = Bottleneck::lying(Link { queue: 12e3, ..Link::PLAIN }, &[0.0], lie);
+    for i in 0..100 {
+        let r = link.run(0.05)[0];
+        println!(
+            "{i} lie: del {:.2} sent {:.2} lost {:.2} {}",
+            r / 1e6,
+            link.sent(0.05) / 1e6,
+            link.lost(),
+            link.debug()
+        );
+    }
+    let mut link = Bottleneck::new(Link::PLAIN, &[0.0]);
+    link.run(5.0);
+    link.link.rtt = Duration::from_millis(90);
+    for i in 0..80 {
+        let r = link.run(0.1)[0];
+        println!(
+            "{i} longer: del {:.2} sent {:.2} lost {:.2} wait {:.3} {}",
+            r / 1e6,
+            link.sent(0.1) / 1e6,
+            link.lost(),
+            link.mean_wait(),
+            link.debug()
+        );
+    }
+}
