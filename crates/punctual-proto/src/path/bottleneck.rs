@@ -362,16 +362,3 @@ impl Flow {
         self.path.on_report(now, &list);
     }
 }
-impl Bottleneck {
-    pub(super) fn debug(&self) -> String {
-        let p = &self.flows[0].path;
-        format!(
-            "inflight {} window {} limit {} rate {:.2} {:?}",
-            self.flows[0].in_flight,
-            p.window(&p.reading()),
-            p.proof.limit(12_000),
-            p.rate.bytes_per_second() / 1e6,
-            p.driver
-        )
-    }
-}

@@ -86,6 +86,8 @@ impl Floor {
             }
         }
         self.clean = None;
+        // What exceeded the floor until now did so by this much too much.
+        self.excess = Law::default();
     }
 
     /// Begins anew: nothing of what was seen is to be compared with what comes.

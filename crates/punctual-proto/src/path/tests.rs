@@ -173,13 +173,13 @@ const LIES: [(&str, fn(&mut Vec<Arrival>)); 8] = [
 ];
 
 #[test]
-fn who_lies_of_arrivals_gets_a_few_times_what_it_acknowledges_at_most() {
+fn who_lies_of_arrivals_is_sent_three_times_what_the_link_carries_at_most() {
     for queue in [12e3, 200e3] {
         for (what, lie) in LIES {
             let mut link = Bottleneck::lying(Link { queue, ..Link::PLAIN }, &[0.0], lie);
             link.run(1.0);
-            let rate = link.run(10.0)[0];
-            println!("{what}, {queue}: sent {} of {RATE}, delivered {rate} lost {}", link.sent(10.0), link.lost());
+            link.run(10.0);
+            assert!(link.sent(10.0) < 3.0 * RATE, "{what}, {queue}: {}", link.sent(10.0));
         }
     }
 }
@@ -188,35 +188,6 @@ fn who_lies_of_arrivals_gets_a_few_times_what_it_acknowledges_at_most() {
 fn data_flows_to_who_reports_nothing() {
     let mut link = Bottleneck::lying(Link::PLAIN, &[0.0], Vec::clear);
     let rate = link.run(10.0)[0];
-    println!("{rate}");
-}
-
-#[test]
-fn zz_debug() {
-    let lie: fn(&mut Vec<Arrival>) = |list| list.iter_mut().for_each(|arrival| arrival.received = arrival.stamp);
-    let mut link = Bottleneck::lying(Link { queue: 12e3, ..Link::PLAIN }, &[0.0], lie);
-    for i in 0..100 {
-        let r = link.run(0.05)[0];
-        println!(
-            "{i} lie: del {:.2} sent {:.2} lost {:.2} {}",
-            r / 1e6,
-            link.sent(0.05) / 1e6,
-            link.lost(),
-            link.debug()
-        );
-    }
-    let mut link = Bottleneck::new(Link::PLAIN, &[0.0]);
-    link.run(5.0);
-    link.link.rtt = Duration::from_millis(90);
-    for i in 0..80 {
-        let r = link.run(0.1)[0];
-        println!(
-            "{i} longer: del {:.2} sent {:.2} lost {:.2} wait {:.3} {}",
-            r / 1e6,
-            link.sent(0.1) / 1e6,
-            link.lost(),
-            link.mean_wait(),
-            link.debug()
-        );
-    }
+    // A first window in each round trip.
+    assert!(rate > 0.95 * 12e3 / 0.04, "{rate}");
 }
