@@ -78,9 +78,9 @@ impl Paths {
     /// Only those least doubted carry data. If all are suspect, all hope rests on these.
     pub(crate) fn views(&self, now: Instant, offset: Option<f64>, views: &mut Vec<PathView>) {
         views.clear();
-        let best = self.list.iter().map(Path::doubt).min();
+        let best = self.list.iter().map(|path| path.doubt().max(1)).min();
         for path in &self.list {
-            let trusted = path.health() != PathHealth::Opening && Some(path.doubt()) == best;
+            let trusted = path.health() != PathHealth::Opening && Some(path.doubt().max(1)) == best;
             views.push(path.view(now, offset, trusted));
         }
     }
