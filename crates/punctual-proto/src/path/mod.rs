@@ -111,11 +111,10 @@ pub(crate) struct Path {
 impl Path {
     /// A path that is being opened.
     pub(crate) fn new(
-        id: PathId,
-        quic: noq_proto::PathId,
+        (id, quic): (PathId, noq_proto::PathId),
+        network: NetworkPath,
         panel: Arc<Panel>,
         driver: Option<Box<dyn Driver>>,
-        network: NetworkPath,
         epoch: Instant,
         now: Instant,
         initial_rtt: Duration,
@@ -298,19 +297,6 @@ impl Path {
 
     /// All that is to be said of packets at this moment has been said: goes as fast as the controller says from now on.
     pub(crate) fn follow(&mut self, now: Instant) {
-        if std::env::var_os("PT2").is_some() {
-            let r = self.reading();
-            eprintln!(
-                "FOLLOW {:?} infl {} win {} paced {:?} backlog {:?} doubt {} rate {:?}",
-                now,
-                r.in_flight,
-                self.window(&r),
-                self.pacer.ready_at(now).map(|a| a - now),
-                self.model.backlog(now),
-                self.doubt(),
-                self.rate
-            );
-        }
         self.model.end_acks(now);
         let reading = self.reading();
         let state = self.state(&reading);
@@ -448,17 +434,6 @@ impl Path {
     }
 
     fn suspect(&mut self, now: Instant, store: &mut Store) {
-        if std::env::var_os("PT").is_some() {
-            eprintln!(
-                "SUSPECT {:?} answer {:?} base {:?} rtt {:?} infl {} oldest {:?}",
-                now,
-                self.model.answer(),
-                self.model.base_rtt(),
-                self.model.rtt(),
-                self.panel.reading().in_flight,
-                self.in_flight.oldest_of_tail()
-            );
-        }
         self.trust.suspect(now);
         self.suspected += 1;
         self.in_flight.give_up(false, self.id, now, store);

@@ -397,7 +397,7 @@ impl Session {
                 self.output.wait(held);
                 return if held { Next::Wait } else { Next::Nothing };
             };
-            if !self.output.views.iter().any(|view| view.ready) && !self.lend_window(now, id) {
+            if !self.output.views.iter().any(|view| view.ready) && !self.lend_window(id) {
                 self.output.wait(true);
                 self.note_limits(false);
                 return Next::Wait;
@@ -424,7 +424,7 @@ impl Session {
     /// A first window that data without a deadline has taken would keep a block with one waiting for a round trip. It gets as much again.
     ///
     /// Not later: what a window that has been measured does not hold would only queue.
-    fn lend_window(&mut self, now: Instant, id: BlockId) -> bool {
+    fn lend_window(&mut self, id: BlockId) -> bool {
         if self.store.get(id).is_none_or(|block| block.due().is_none()) {
             return false;
         }
