@@ -258,7 +258,7 @@ pub(crate) fn lose(contents: &Contents, path: PathId, now: Instant, store: &mut 
 pub(crate) fn next_worthwhile(store: &mut Store, cx: &SendContext<'_>) -> Option<BlockId> {
     loop {
         let id = store.next(cx)?;
-        if store.drops_stale() && lost_in_vain(store, id, cx) {
+        if store.drops_stale() && lost_in_vain(store, id, cx) && !store.goes_on(cx.now, id) {
             store.give_up(id);
             continue;
         }
