@@ -446,6 +446,7 @@ impl Session {
             len: usize::try_from(range.end - range.start).unwrap_or(usize::MAX),
             lost_on: block.lost_on.filter(|_| again),
             ahead: self.output.held_bytes,
+            behind: self.store.bytes_behind(id),
         })
     }
 
