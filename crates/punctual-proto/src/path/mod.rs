@@ -69,6 +69,8 @@ use crate::{
 const PACING_GAIN: f64 = 1.25;
 /// Packets QUIC never reports on again are given up after this many round trips, and no sooner than after a second.
 const FORGOTTEN_RTTS: u32 = 8;
+/// What is lost at least on a path whose answer is overdue, as far as its share of losses goes: it may be dead, or an answer was lost.
+const DOUBTED_LOSS: f64 = 0.25;
 /// How much longer than another the control path may have been silent: bounds; in between, what is usual on it.
 const CONTROL_SILENCE: (Duration, Duration) = (Duration::from_millis(3), Duration::from_millis(50));
 /// How long a generation of observed silences lasts.
@@ -221,7 +223,7 @@ impl Path {
             backlog,
             spread: self.model.spread(),
             answer: self.model.answer(),
-            loss: self.in_flight.losses().observed_rate(),
+            loss: self.in_flight.loss().max(if self.is_doubted() { DOUBTED_LOSS } else { 0.0 }),
             loss_burst: self.in_flight.losses().observed_burst(),
             window,
             in_flight: reading.in_flight,

@@ -4,7 +4,7 @@
 //! free blocks compete (DTP III-B). Blocks that depend on each other in a circle are merged into one *cluster*, which is
 //! scheduled as one big block: edges inside it bind nobody, those that leave it bind all its members.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::block::BlockId;
 
@@ -56,6 +56,28 @@ impl Graph {
     /// The blocks that depend on `id` directly.
     pub(crate) fn dependants(&self, id: BlockId) -> impl Iterator<Item = BlockId> + '_ {
         self.nodes.get(&id).into_iter().flat_map(|node| node.needed_by.iter().copied())
+    }
+
+    /// The blocks that `id` depends on directly.
+    pub(crate) fn needs(&self, id: BlockId) -> impl Iterator<Item = BlockId> + '_ {
+        self.nodes.get(&id).into_iter().flat_map(|node| node.needs.iter().copied())
+    }
+
+    /// The blocks that depend on `id` over any number of steps, in order; the nearest `most` of them, if there are more.
+    pub(crate) fn followers(&self, id: BlockId, most: usize) -> BTreeSet<BlockId> {
+        let mut found = BTreeSet::new();
+        let mut todo = VecDeque::from([id]);
+        while let Some(next) = todo.pop_front() {
+            for dependant in self.dependants(next) {
+                if found.len() == most {
+                    return found;
+                }
+                if dependant != id && found.insert(dependant) {
+                    todo.push_back(dependant);
+                }
+            }
+        }
+        found
     }
 
     /// Replaces what `id` depends on. `unsent` tells of any live block whether it has bytes to send.

@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use rangemap::RangeSet;
 
-use super::filling::Filling;
+use super::{filling::Filling, late::Use};
 use crate::{
     block::{BlockId, Channel, DropReason, Redundancy},
     multipath::PathId,
@@ -57,6 +57,10 @@ pub(crate) struct LiveBlock {
     acked: Filling,
     /// How many of these were acknowledged while they could still be of use.
     pub(crate) good_bytes: u64,
+    /// The priority of the most important block that depends on it.
+    pub(crate) lent_priority: u8,
+    /// It cannot be in time itself, but others can that depend on it.
+    pub(crate) others: Option<Use>,
     /// What was lost of it can no longer arrive in time: it waits for its deadline, unless the peer has it after all.
     pub(crate) hopeless: bool,
     /// It was dropped here, but the peer may have it whole: its word decides.
@@ -92,6 +96,8 @@ impl LiveBlock {
             missed: RangeSet::new(),
             acked: Filling::default(),
             good_bytes: 0,
+            lent_priority: u8::MAX,
+            others: None,
             hopeless: false,
             dying: None,
         }
@@ -104,6 +110,20 @@ impl LiveBlock {
     /// The moment after which the block is worthless.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.begin.checked_add(self.deadline?)
+    }
+
+    /// The deadline it is sent by, counted from `begin`: that of others, if it is for their sake.
+    pub(crate) fn serving_deadline(&self) -> Option<Duration> {
+        match self.others {
+            None => self.deadline,
+            Some(Use::Until(until)) => Some(until.saturating_duration_since(self.begin)),
+            Some(Use::Anytime) => None,
+        }
+    }
+
+    /// How important it is, to itself or to those that depend on it.
+    pub(crate) fn serving_priority(&self) -> u8 {
+        self.priority.min(self.lent_priority)
     }
 
     /// Bytes that have yet to be put on the wire, those to be sent again included.

@@ -15,7 +15,10 @@ use super::{
     credit::Credit,
     graph::Graph,
     groups::Groups,
+    kin::Kin,
+    late::Forecast,
     live::{InfoState, LiveBlock},
+    load::Load,
     packetize::Piece,
     tally::Tally,
 };
@@ -32,6 +35,8 @@ use crate::{
 
 /// How many of the latest block ids the store remembers the fate of, for dependencies on blocks that have ended.
 const MEMORY: u64 = 65_536;
+/// Of the blocks that wait for another, so many are looked at when a path is sought for that.
+const FOLLOWERS_COUNTED: usize = 8;
 
 /// Something the store has to say.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,9 +66,17 @@ pub(crate) struct Store {
     /// How blocks are protected that do not say it themselves, and those of some channels.
     redundancy: Redundancy,
     channel_redundancy: BTreeMap<Channel, Redundancy>,
-    graph: Graph,
+    pub(super) graph: Graph,
+    pub(super) kin: Kin,
+    pub(super) load: Load,
     scheduler: Box<dyn BlockScheduler>,
     drops_stale: bool,
+    pub(super) forecast: Option<Forecast>,
+    /// Blocks that cannot be in time, and are looked at for the sake of others at `look_at`.
+    pub(super) late: BTreeSet<BlockId>,
+    pub(super) look_at: Option<Instant>,
+    /// One of them can be sent now.
+    look_soon: bool,
     /// When blocks with a deadline are looked at.
     pub(super) due: BTreeSet<(Instant, BlockId)>,
     next_id: u64,
@@ -104,6 +117,12 @@ impl Store {
             redundancy,
             channel_redundancy: BTreeMap::new(),
             graph: Graph::default(),
+            kin: Kin::default(),
+            load: Load::default(),
+            forecast: None,
+            late: BTreeSet::new(),
+            look_at: None,
+            look_soon: false,
             drops_stale: scheduler.drops_stale(),
             scheduler,
             due: BTreeSet::new(),
@@ -147,14 +166,22 @@ impl Store {
         let live = LiveBlock::new(id, data, begin, deadline, priority, redundancy, channel);
         self.bytes += live.size();
         self.watch(&live);
+        if deadline.is_some() {
+            self.load.add(now, priority, live.size());
+        }
         self.unopened.extend(channel.map(|place| (place, id)));
         self.blocks.insert(id, live);
         self.tally.accepted += 1;
         self.forget_old();
-        if dependencies.iter().any(|need| self.dropped.contains(&need.0)) {
+        let needs = self.kin.with_open(&dependencies);
+        if self.is_orphan(&needs) {
+            self.kin.insert(id, None, Vec::new(), now);
             self.drop_block(id, DropReason::DependencyDropped);
         } else {
-            self.set_needs(id, dependencies);
+            let kind = (channel.map(|(channel, _)| channel), priority);
+            let leaders = self.kin.insert(id, Some(kind), dependencies, now);
+            self.set_needs(id, needs);
+            leaders.into_iter().for_each(|leader| self.on_followed(now, leader, priority));
         }
         Ok(id)
     }
@@ -227,6 +254,8 @@ impl Store {
         if let Some(deadline) = update.deadline {
             block.deadline = deadline;
             block.hopeless = false;
+            block.others = None;
+            self.late.remove(&id);
         }
         if block.opened && (update.priority.is_some() || update.deadline.is_some()) {
             let (deadline, priority) = (block.deadline, block.priority);
@@ -241,13 +270,16 @@ impl Store {
                 self.due.insert((due, id));
             }
         }
-        match update.dependencies {
-            Some(needs) if needs.iter().any(|need| self.dropped.contains(&need.0)) => {
+        if let Some(needs) = update.dependencies {
+            self.kin.set_needs(id, &needs);
+            let needs = self.kin.with_open(&needs);
+            if self.is_orphan(&needs) {
                 self.drop_block(id, DropReason::DependencyDropped);
+                return Ok(());
             }
-            Some(needs) => self.set_needs(id, needs),
-            None => self.refresh(id),
+            self.set_needs(id, needs);
         }
+        self.refresh(id);
         Ok(())
     }
 
@@ -275,6 +307,10 @@ impl Store {
 
     /// The block whose bytes go next.
     pub(crate) fn next(&mut self, cx: &SendContext<'_>) -> Option<BlockId> {
+        self.forecast = Some(Forecast::new(cx));
+        if std::mem::take(&mut self.look_soon) {
+            self.look_at_late(cx.now);
+        }
         loop {
             let id = self.scheduler.next(cx)?;
             let Some(block) = self.blocks.get(&id) else {
@@ -314,6 +350,12 @@ impl Store {
         self.refresh(id);
     }
 
+    /// Bytes that cannot be sent before this block is: those of blocks that depend on it. Of many not all are counted.
+    pub(crate) fn bytes_behind(&self, id: BlockId) -> u64 {
+        let behind = self.graph.followers(id, FOLLOWERS_COUNTED);
+        behind.into_iter().filter_map(|id| self.view(id)).map(|view| view.unsent).sum()
+    }
+
     /// What was lost of the block cannot arrive in time any more: no more is sent of it.
     pub(crate) fn give_up(&mut self, id: BlockId) {
         if let Some(block) = self.blocks.get_mut(&id) {
@@ -333,8 +375,8 @@ impl Store {
             size: block.size(),
             unsent: block.unsent(),
             begin: block.begin,
-            deadline: block.deadline,
-            priority: block.priority,
+            deadline: block.serving_deadline(),
+            priority: block.serving_priority(),
         };
         let mut view = view_of(self.blocks.get(&id)?);
         if self.graph.is_clustered(id) {
@@ -401,10 +443,12 @@ impl Store {
         }
         if !block.redundancy.resends() {
             self.drop_block(id, DropReason::Lost);
-        } else if self.drops_stale && block.due().is_some_and(|due| due < now) {
-            self.drop_block(id, DropReason::Expired);
         } else {
+            let overdue = self.drops_stale && block.due().is_some_and(|due| due < now);
             self.after_change(id);
+            if overdue {
+                self.on_late(now, id);
+            }
         }
     }
 
@@ -506,21 +550,22 @@ impl Store {
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         // A deadline has passed once it lies behind us.
         let due = self.due.first().map(|&(due, _)| due + Duration::from_micros(1));
-        [due, self.groups.next_timeout()].into_iter().flatten().min()
+        [due, self.look_at, self.groups.next_timeout()].into_iter().flatten().min()
     }
 
     /// Drops what is worthless by now.
     pub(crate) fn on_timeout(&mut self, now: Instant) {
         self.expire_groups(now);
+        if self.look_at.is_some_and(|at| at <= now) {
+            self.look_at_late(now);
+        }
         while let Some(&(due, id)) = self.due.first() {
             if due >= now {
                 break;
             }
             self.due.pop_first();
             // What is wholly on its way may yet have arrived in time: the peer's word, or a loss, will tell.
-            if self.blocks.get(&id).is_some_and(|block| block.unsent() > 0) {
-                self.drop_block(id, DropReason::Expired);
-            }
+            self.on_late(now, id);
         }
     }
 
@@ -565,6 +610,7 @@ impl Store {
         self.blocks.is_empty()
             && self.graph.is_empty()
             && self.due.is_empty()
+            && self.late.is_empty()
             && self.without_credit.is_empty()
             && self.unopened.is_empty()
             && self.groups.is_empty()
@@ -579,10 +625,26 @@ impl Store {
 
     fn set_needs(&mut self, id: BlockId, needs: Vec<BlockId>) {
         let blocks = &self.blocks;
-        let live = needs.into_iter().filter(|need| blocks.contains_key(need));
+        // What was handed on may be more than what was asked for.
+        let room = self.limits.dependency_edges.saturating_sub(self.graph.edges());
+        let live = needs.into_iter().filter(|need| blocks.contains_key(need)).take(room);
         let unsent = |id| blocks.get(&id).is_some_and(|block: &LiveBlock| block.unsent() > 0);
         for touched in self.graph.set_needs(id, live, unsent) {
             self.refresh(touched);
+        }
+        self.refresh_cluster(id);
+    }
+
+    fn is_orphan(&self, needs: &[BlockId]) -> bool {
+        needs.iter().any(|need| self.dropped.contains(&need.0))
+    }
+
+    /// A block was handed over that depends on `id`, over any number of steps.
+    fn on_followed(&mut self, now: Instant, id: BlockId, priority: u8) {
+        let Some(block) = self.blocks.get_mut(&id).filter(|block| block.unsent() > 0) else { return };
+        block.lent_priority = block.lent_priority.min(priority);
+        if self.drops_stale && self.is_late(now, id) && self.late.insert(id) {
+            self.look_soon = true;
         }
         self.refresh_cluster(id);
     }
@@ -591,13 +653,14 @@ impl Store {
     fn after_change(&mut self, id: BlockId) {
         let unsent = self.blocks.get(&id).is_some_and(|block| block.unsent() > 0);
         for touched in self.graph.set_unsent(id, unsent) {
+            self.look_soon |= self.late.contains(&touched);
             self.refresh(touched);
         }
         self.refresh_cluster(id);
     }
 
     /// Refreshes a block and those it forms a circle with.
-    fn refresh_cluster(&mut self, id: BlockId) {
+    pub(super) fn refresh_cluster(&mut self, id: BlockId) {
         if self.graph.is_clustered(id) {
             let members: Vec<_> = self.graph.members(id).collect();
             members.into_iter().for_each(|member| self.refresh(member));
@@ -622,7 +685,7 @@ impl Store {
     }
 
     /// Drops a block for `reason`, and with it whatever depends on it.
-    fn drop_block(&mut self, id: BlockId, reason: DropReason) {
+    pub(super) fn drop_block(&mut self, id: BlockId, reason: DropReason) {
         let mut todo = vec![(id, reason)];
         while let Some((id, reason)) = todo.pop() {
             let Some(block) = self.blocks.get_mut(&id).filter(|block| block.dying.is_none()) else { continue };
@@ -665,6 +728,7 @@ impl Store {
             self.unopened.remove(&place);
         }
         self.without_credit.remove(&id);
+        self.late.remove(&id);
         self.scheduler.remove(id);
         let (missed, sent) = (block.missed(), block.sent());
         match outcome {
@@ -683,10 +747,28 @@ impl Store {
                 self.dropped.insert(id.0..id.0 + 1);
             }
         }
+        if matches!(outcome, Outcome::Delivered(_)) {
+            self.hand_on_needs(id);
+        }
         for touched in self.graph.remove(id) {
+            self.look_soon |= self.late.contains(&touched);
             self.refresh(touched);
         }
         self.notices.push_back(Notice::Ended(id, outcome));
+    }
+
+    /// What a delivered block still needs, those need that depend on it.
+    fn hand_on_needs(&mut self, id: BlockId) {
+        let open: Vec<_> = self.graph.needs(id).collect();
+        if open.is_empty() {
+            return;
+        }
+        let dependants: Vec<_> = self.graph.dependants(id).collect();
+        for dependant in dependants {
+            let needs: Vec<_> = self.graph.needs(dependant).chain(open.iter().copied()).collect();
+            self.set_needs(dependant, needs);
+        }
+        self.kin.on_delivered(id, open);
     }
 
     fn forget_old(&mut self) {

@@ -1,0 +1,209 @@
+//! Who came after whom lately, and what that says of what is still to come.
+//!
+//! A graph of live blocks forgets. A block that was delivered may depend on one that was not (its bytes were lost, and what
+//! had to be sent again came behind); whoever depends on it needs that one, too. And what a block is worth to others shows
+//! only once they are handed over, which may be after its deadline. So the latest blocks are remembered a little longer than
+//! they live: what they depended on, and how many came after them that depended on them, over any number of steps.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::{Duration, Instant},
+};
+
+use crate::block::{BlockId, Channel};
+
+/// How many of the latest blocks are remembered: some seconds of video with all that goes beside it, and about 100 bytes each.
+const RECENT: usize = 1024;
+
+/// So many blocks at most are found on the way back from a block to those it depends on, the nearest first. What is worth that much
+/// need not be told apart from what is worth more.
+const REACH: usize = 64;
+
+/// A follower counts as still to come for so many times the usual wait for one: its capture or encoding may take longer for once.
+const PATIENCE: u32 = 3;
+
+/// With fewer followers on average, a block is not expected to have any.
+const LIKELY: f64 = 0.5;
+
+/// What tells kinds of blocks apart: where they go, and how important they are.
+pub(super) type Kind = (Option<Channel>, u8);
+
+/// The memory.
+#[derive(Debug, Default)]
+pub(super) struct Kin {
+    /// The id of the first that is remembered; the others follow without gaps.
+    first: u64,
+    recent: VecDeque<Member>,
+    kinds: BTreeMap<Kind, Habit>,
+}
+
+/// A block that was handed over lately, live or not.
+#[derive(Debug)]
+struct Member {
+    kind: Option<Kind>,
+    needs: Vec<BlockId>,
+    /// What it depends on, over steps of delivered blocks, that had not been delivered when it was.
+    open: Vec<BlockId>,
+    /// How many blocks depend on it, over any number of steps.
+    followers: u32,
+    /// When it, or the latest of these, was handed over.
+    last: Instant,
+    /// From its hand-over to that of the first block that depends on it.
+    wait: Option<Duration>,
+}
+
+/// What is usual for a kind of blocks: sums over those remembered.
+#[derive(Debug, Default)]
+struct Habit {
+    blocks: u32,
+    followers: u64,
+    wait: Duration,
+    waits: u32,
+}
+
+impl Kin {
+    /// The next block was handed over. Returns those it depends on, over any number of steps. One without a kind is of no use to
+    /// begin with, and tells nothing.
+    pub(super) fn insert(
+        &mut self,
+        id: BlockId,
+        kind: Option<Kind>,
+        needs: Vec<BlockId>,
+        now: Instant,
+    ) -> Vec<BlockId> {
+        if self.first + self.recent.len() as u64 != id.0 {
+            // What came before was never told.
+            self.recent.clear();
+            self.kinds.clear();
+            self.first = id.0;
+        }
+        for need in &needs {
+            // Only the first one's wait tells of the rhythm.
+            let Some(member) = at(&mut self.recent, self.first, *need).filter(|member| member.wait.is_none()) else {
+                continue;
+            };
+            let wait = now.saturating_duration_since(member.last);
+            member.wait = Some(wait);
+            if let Some(habit) = habit(&mut self.kinds, member) {
+                habit.wait += wait;
+                habit.waits += 1;
+            }
+        }
+        let above = self.above(&needs);
+        for &leader in &above {
+            let Some(member) = at(&mut self.recent, self.first, leader) else { continue };
+            member.followers += 1;
+            member.last = now;
+            if let Some(habit) = habit(&mut self.kinds, member) {
+                habit.followers += 1;
+            }
+        }
+        if let Some(kind) = kind {
+            self.kinds.entry(kind).or_default().blocks += 1;
+        }
+        self.recent.push_back(Member { kind, needs, open: Vec::new(), followers: 0, last: now, wait: None });
+        if self.recent.len() > RECENT {
+            self.forget_first();
+        }
+        above
+    }
+
+    /// It depends on something else now.
+    pub(super) fn set_needs(&mut self, id: BlockId, needs: &[BlockId]) {
+        if let Some(member) = at(&mut self.recent, self.first, id) {
+            member.needs = needs.to_vec();
+        }
+    }
+
+    /// The block was delivered, though not yet what it depended on.
+    pub(super) fn on_delivered(&mut self, id: BlockId, open: Vec<BlockId>) {
+        if let Some(member) = at(&mut self.recent, self.first, id) {
+            member.open = open;
+        }
+    }
+
+    /// What a block that is said to depend on `needs` depends on: these, and what those of them that were delivered still need.
+    pub(super) fn with_open(&self, needs: &[BlockId]) -> Vec<BlockId> {
+        let mut all: BTreeSet<BlockId> = needs.iter().copied().collect();
+        let mut todo = needs.to_vec();
+        while let Some(need) = todo.pop() {
+            for &open in self.get(need).into_iter().flat_map(|member| &member.open) {
+                if all.insert(open) {
+                    todo.push(open);
+                }
+            }
+        }
+        all.into_iter().collect()
+    }
+
+    /// How many blocks depend on this one or, if that is more, usually do so on one of its kind.
+    pub(super) fn followers(&self, id: BlockId) -> u32 {
+        let Some(member) = self.get(id) else { return 0 };
+        member.followers.max(self.habit(member).map_or(0.0, Habit::usual) as u32)
+    }
+
+    /// For how long yet blocks are likely to come that depend on this one, if any are at `now`.
+    pub(super) fn to_come(&self, id: BlockId, now: Instant) -> Option<Duration> {
+        let member = self.get(id)?;
+        let habit = self.habit(member)?;
+        let wait = habit.wait.checked_div(habit.waits)?;
+        let likely = habit.usual() >= LIKELY && now <= member.last + wait * PATIENCE;
+        likely.then(|| wait.mul_f64(habit.usual()))
+    }
+
+    fn habit(&self, member: &Member) -> Option<&Habit> {
+        self.kinds.get(&member.kind?)
+    }
+
+    /// What `needs` depend on, over any number of steps, and themselves: of those remembered, the nearest first.
+    fn above(&self, needs: &[BlockId]) -> Vec<BlockId> {
+        let mut found: Vec<BlockId> = Vec::new();
+        let mut seen: BTreeSet<BlockId> = BTreeSet::new();
+        let mut todo: VecDeque<BlockId> = needs.iter().copied().collect();
+        while let Some(next) = todo.pop_front()
+            && found.len() < REACH
+        {
+            if let Some(member) = self.get(next).filter(|_| seen.insert(next)) {
+                found.push(next);
+                todo.extend(&member.needs);
+            }
+        }
+        found
+    }
+
+    fn get(&self, id: BlockId) -> Option<&Member> {
+        self.recent.get(usize::try_from(id.0.checked_sub(self.first)?).ok()?)
+    }
+
+    fn forget_first(&mut self) {
+        let Some(member) = self.recent.pop_front() else { return };
+        self.first += 1;
+        let Some((kind, habit)) = member.kind.and_then(|kind| Some((kind, self.kinds.get_mut(&kind)?))) else { return };
+        habit.blocks -= 1;
+        habit.followers -= u64::from(member.followers);
+        if let Some(wait) = member.wait {
+            habit.wait -= wait;
+            habit.waits -= 1;
+        }
+        if habit.blocks == 0 {
+            self.kinds.remove(&kind);
+        }
+    }
+}
+
+impl Habit {
+    /// How many followers a block of this kind has on average. As some of them have yet to come, that is about half of what
+    /// the first of a family will have, and what the one in its middle will.
+    fn usual(&self) -> f64 {
+        self.followers as f64 / f64::from(self.blocks.max(1))
+    }
+}
+
+fn habit<'a>(kinds: &'a mut BTreeMap<Kind, Habit>, member: &Member) -> Option<&'a mut Habit> {
+    kinds.get_mut(&member.kind?)
+}
+
+/// Of `recent`, which begins with `first`, one.
+fn at(recent: &mut VecDeque<Member>, first: u64, id: BlockId) -> Option<&mut Member> {
+    recent.get_mut(usize::try_from(id.0.checked_sub(first)?).ok()?)
+}

@@ -1,0 +1,174 @@
+//! What a block is worth that cannot be in time any more: what it does for others.
+//!
+//! Whoever depends on a block needs it by its own deadline, not by that of the block. So a late block stays worth sending as long as
+//!
+//! - one of those that depend on it can still be in time, behind all that goes first; or
+//! - more of them are likely to come, and sending goes faster than blocks are handed over, so that what is late is caught up with while
+//!   they still come.
+//!
+//! In overload neither holds for long: then each block that depends on it would be later than the one before. What can help nobody is
+//! dropped, and with it all that depends on it.
+
+use std::time::{Duration, Instant};
+
+use super::store::Store;
+use crate::{
+    block::{BlockId, DropReason},
+    schedule::SendContext,
+};
+
+/// How often late blocks are looked at.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// How many that depend on a block are looked at, the nearest.
+const FAMILY: usize = 256;
+
+/// How many blocks are looked at that go first, those due soonest.
+const CLAIMS: usize = 1_024;
+
+/// Bytes on the wire for each byte of a block.
+const WIRE_BYTES: f64 = 1.04;
+
+/// Until when a late block is of use to others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// It must be there by then.
+    Until(Instant),
+    /// One that depends on it has no deadline.
+    Anytime,
+}
+
+/// What the paths carried when a block was sent last.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Forecast {
+    /// Bytes of blocks per second.
+    rate: f64,
+    one_way_delay: Duration,
+}
+
+impl Forecast {
+    pub(super) fn new(cx: &SendContext<'_>) -> Self {
+        Self { rate: cx.rate / WIRE_BYTES, one_way_delay: cx.one_way_delay }
+    }
+
+    fn seconds(&self, bytes: u64) -> Duration {
+        Duration::try_from_secs_f64(bytes as f64 / self.rate).unwrap_or(Duration::MAX)
+    }
+
+    /// When so many bytes have arrived, if they leave from `now`.
+    fn arrival(&self, now: Instant, bytes: u64) -> Option<Instant> {
+        now.checked_add(self.seconds(bytes).saturating_add(self.one_way_delay))
+    }
+}
+
+impl Store {
+    /// The block has bytes to send, and cannot bring them in time.
+    pub(super) fn on_late(&mut self, now: Instant, id: BlockId) {
+        let Some(block) = self.blocks.get(&id).filter(|block| block.dying.is_none() && block.unsent() > 0) else {
+            self.late.remove(&id);
+            return;
+        };
+        // One that has to wait for another late one shares its fate.
+        let others = match self.graph.needs(id).any(|need| self.late.contains(&need)) {
+            true if self.has_followers(now, id) => Some(None),
+            true => None,
+            false => self.use_to_others(now, id).map(Some),
+        };
+        let overdue = block.due().is_some_and(|due| due < now);
+        match others {
+            None if overdue => {
+                self.late.remove(&id);
+                self.drop_block(id, DropReason::Expired);
+            }
+            others => {
+                self.late.insert(id);
+                self.look_at.get_or_insert(now + LOOK);
+                self.serve(id, others.flatten());
+            }
+        }
+    }
+
+    /// Looks at the late ones again.
+    pub(super) fn look_at_late(&mut self, now: Instant) {
+        self.look_at = None;
+        let late: Vec<_> = self.late.iter().copied().collect();
+        for id in late {
+            if self.late.contains(&id) && self.is_late(now, id) {
+                self.on_late(now, id);
+            } else if self.late.remove(&id) {
+                self.serve(id, None);
+            }
+        }
+    }
+
+    /// Whether a block cannot be in time by itself, even if nothing goes before it.
+    pub(super) fn is_late(&self, now: Instant, id: BlockId) -> bool {
+        let Some((block, due)) = self.blocks.get(&id).and_then(|block| Some((block, block.due()?))) else {
+            return false;
+        };
+        let in_time = |forecast: Forecast| forecast.arrival(now, block.unsent()).is_some_and(|arrival| arrival <= due);
+        due < now || self.forecast.is_some_and(|forecast| !in_time(forecast))
+    }
+
+    /// Whether a block that cannot be in time goes on for the sake of others.
+    pub(super) fn goes_on(&mut self, now: Instant, id: BlockId) -> bool {
+        if !self.late.contains(&id) && self.has_followers(now, id) {
+            self.on_late(now, id);
+        }
+        self.blocks.get(&id).is_some_and(|block| block.others.is_some())
+    }
+
+    fn has_followers(&self, now: Instant, id: BlockId) -> bool {
+        self.graph.dependants(id).next().is_some() || self.kin.to_come(id, now).is_some()
+    }
+
+    fn serve(&mut self, id: BlockId, others: Option<Use>) {
+        let Some(block) = self.blocks.get_mut(&id) else { return };
+        if block.others != others {
+            block.others = others;
+            block.hopeless &= others.is_none();
+            self.refresh_cluster(id);
+        }
+    }
+
+    /// Until when a late block is of use to those that depend on it.
+    fn use_to_others(&self, now: Instant, id: BlockId) -> Option<Use> {
+        let forecast = self.forecast?;
+        let block = self.blocks.get(&id)?;
+        let followers = self.graph.followers(id, FAMILY);
+        let priority = block.serving_priority();
+        let mut first = self.claims(priority, |other| other != id && !followers.contains(&other)).peekable();
+        // What goes before them of others, and of the family.
+        let (mut ahead, mut family) = (0, block.unsent());
+        for &follower in &followers {
+            let Some(other) = self.blocks.get(&follower).filter(|other| other.dying.is_none()) else { continue };
+            let Some(due) = other.due() else { return Some(Use::Anytime) };
+            while let Some((_, bytes)) = first.next_if(|&(at, _)| at <= due) {
+                ahead += bytes;
+            }
+            let bytes = family + other.unsent();
+            if forecast.arrival(now, ahead + bytes).is_some_and(|arrival| arrival <= due) {
+                let behind = forecast.seconds(bytes - block.unsent());
+                return Some(Use::Until(due.checked_sub(behind).unwrap_or(due)));
+            }
+            // If it were only late, it would not be sent.
+            if self.has_followers(now, follower) {
+                family = bytes;
+            }
+        }
+        // The rest of what is there is as late; what is to come need not be.
+        let to_come = self.kin.to_come(id, now)?;
+        let room = forecast.rate - self.load.rate(now, priority);
+        let caught_up = Duration::try_from_secs_f64((ahead + family) as f64 / room).ok()?;
+        (caught_up <= to_come).then(|| Use::Until(now + caught_up.max(block.deadline.unwrap_or_default())))
+    }
+
+    /// The blocks that others have to send, by deadline, of those at least as important.
+    fn claims(&self, priority: u8, which: impl Fn(BlockId) -> bool) -> impl Iterator<Item = (Instant, u64)> {
+        self.due.iter().take(CLAIMS).filter_map(move |&(due, id)| {
+            let block =
+                self.blocks.get(&id).filter(|block| which(id) && !block.hopeless && block.priority <= priority)?;
+            Some((due, block.unsent()))
+        })
+    }
+}

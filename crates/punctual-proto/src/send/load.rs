@@ -1,0 +1,36 @@
+//! How much is handed over.
+
+use std::{collections::BTreeMap, time::Instant};
+
+/// Seconds over which it is averaged: longer than the rhythm of most sources, with large blocks among the small, and short enough to follow
+/// one that begins or ends.
+const SPAN: f64 = 1.0;
+
+/// What was handed over lately that has a deadline, by priority.
+#[derive(Debug, Default)]
+pub(super) struct Load(BTreeMap<u8, Offered>);
+
+/// Bytes, each of which counts less with time, as of a moment.
+#[derive(Debug, Clone, Copy)]
+struct Offered {
+    bytes: f64,
+    at: Instant,
+}
+
+impl Offered {
+    fn bytes_at(&self, now: Instant) -> f64 {
+        self.bytes * (-now.saturating_duration_since(self.at).as_secs_f64() / SPAN).exp()
+    }
+}
+
+impl Load {
+    pub(super) fn add(&mut self, now: Instant, priority: u8, bytes: u64) {
+        let offered = self.0.entry(priority).or_insert(Offered { bytes: 0.0, at: now });
+        *offered = Offered { bytes: offered.bytes_at(now) + bytes as f64, at: now };
+    }
+
+    /// Bytes per second of blocks that are as important as this, or more. Too few at first, before there has been time for many.
+    pub(super) fn rate(&self, now: Instant, priority: u8) -> f64 {
+        self.0.range(..=priority).map(|(_, offered)| offered.bytes_at(now)).sum::<f64>() / SPAN
+    }
+}
