@@ -12,13 +12,32 @@ use common::{
     World,
     bench::{WINDOW, limits},
     ms,
-    raw::Config,
+    raw::{Config, Raw},
     server_config,
-    wire::hello,
+    wire::{Said, arrivals, hello, join, read_datagram, timestamp},
 };
-use punctual_proto::SessionConfig;
+use punctual_proto::{Block, SessionConfig};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| run(bytes));
+
+/// Reports arrivals of what came, more or less, at any times: six bytes for each.
+fn report(raw: &mut Raw, stamps: &mut Vec<u32>, bytes: &[u8]) {
+    for payload in raw.datagrams.drain(..) {
+        stamps.extend(read_datagram(&payload).into_iter().filter_map(|said| match said {
+            Said::Timestamp(stamp) => Some(stamp),
+            _ => None,
+        }));
+    }
+    let arrival = |bytes: &[u8; 6]| {
+        let stamp = stamps.get(usize::from(bytes[0]) % stamps.len().max(1)).copied().unwrap_or_default();
+        let received = u32::from_be_bytes([bytes[2], bytes[3], bytes[4], bytes[5]]);
+        (stamp.wrapping_add(u32::from(bytes[1] / 64)), received)
+    };
+    let list: Vec<_> = bytes.as_chunks().0.iter().map(arrival).collect();
+    if !list.is_empty() {
+        raw.datagram(join(&[&timestamp(0), &arrivals(0, &list)]));
+    }
+}
 
 fn run(mut input: &[u8]) {
     let mut world = World::new(ms(1));
@@ -29,6 +48,7 @@ fn run(mut input: &[u8]) {
     world.raw(raw).control(&hello(1 << 20, 1 << 22, 1_000, 4));
     world.run(ms(5));
 
+    let mut stamps = Vec::new();
     while let Some((&[step, len], rest)) = input.split_first_chunk() {
         let len = usize::from(len);
         if step % 4 == 0 {
@@ -40,7 +60,8 @@ fn run(mut input: &[u8]) {
             input = rest;
             match step % 4 {
                 1 => world.raw(raw).control(bytes),
-                _ => world.raw(raw).datagram(bytes.to_vec()),
+                2 => world.raw(raw).datagram(bytes.to_vec()),
+                _ => report(world.raw(raw), &mut stamps, bytes),
             }
             world.run(ms(2));
         }
@@ -52,6 +73,10 @@ fn run(mut input: &[u8]) {
         assert!(stats.wasted_repair_bytes <= stats.repair_bytes_received, "{stats:?}");
         if step & 4 == 0 {
             while session.recv(now).is_some() {}
+        }
+        if step & 8 == 0 {
+            // Something to report of; without room there is none.
+            let _ = session.send(now, Block::new(vec![7; 3_000]).deadline(ms(100)));
         }
     }
     // It ends as well as any.

@@ -7,7 +7,7 @@
 //!
 //! # What is measured
 //!
-//! With θ = the peer's clock minus ours, each timestamp that arrives and each echo of one of ours gives one of
+//! With θ = the peer's clock minus ours, each timestamp that arrives and each report of one of ours gives one of
 //!
 //! ```text
 //! backward  b = now − peer_sent          = delay from the peer − θ
@@ -62,9 +62,9 @@ pub struct ClockEstimate {
     pub error_bound: Duration,
 }
 
-/// The oldest echo that is believed, µs. Our choice: longer than any sane RTT with the 100 ms between echoes, and short
+/// The oldest report that is believed, µs. Our choice: longer than any sane RTT with the 100 ms a report may wait, and short
 /// enough that an uncertain drift (100 ppm) moves θ by no more than 1 ms meanwhile.
-const MAX_ECHO_AGE: u64 = 10_000_000;
+const MAX_REPORT_AGE: u64 = 10_000_000;
 /// RTTs closer than this, µs, are one and the same floor. Above the granularity of timers and of a busy host's wake-ups.
 const TOUCH: f64 = 1_000.0;
 /// A change of RTT beyond this, µs, is a change of the path or a queue; below, it is noise and moves θ by half of it
@@ -97,7 +97,7 @@ enum Stage {
     Running,
 }
 
-/// The estimator: hears every timestamp and every echo, and converts between the two clocks.
+/// The estimator: hears every timestamp and every report, and converts between the two clocks.
 #[derive(Debug)]
 pub(crate) struct Clocks {
     stage: Stage,
@@ -144,8 +144,8 @@ impl Clocks {
     /// The peer says that it received what we sent on `path` at `our_sent`, and when.
     ///
     /// The more of the least delayed datagrams are reported, the better the clock.
-    pub(crate) fn on_echo(&mut self, path: PathId, our_sent: Micros, peer_received: u64, now: Micros) {
-        if our_sent > now || now - our_sent > MAX_ECHO_AGE {
+    pub(crate) fn on_reported(&mut self, path: PathId, our_sent: Micros, peer_received: u64, now: Micros) {
+        if our_sent > now || now - our_sent > MAX_REPORT_AGE {
             return;
         }
         let index = self.prepare(path, now);

@@ -147,7 +147,8 @@ fn wild_stamps_are_reported_as_they_came() {
     }
     bench.world.run(ms(500));
     let said: Vec<_> = std::mem::take(&mut bench.raw().datagrams).iter().map(|one| wire::read_datagram(one)).collect();
-    let reported: usize = said.iter().flatten().map(|said| if let Said::Arrivals(count) = said { *count } else { 0 }).sum();
+    let reported: usize =
+        said.iter().flatten().map(|said| if let Said::Arrivals(count) = said { *count } else { 0 }).sum();
     assert!(reported > 100 && reported <= 3_010, "{reported}");
     bench.lives();
     bench.others_go_on();

@@ -3,7 +3,7 @@
 use super::{CONFIRM, HOLD, LEARN_MAX, Micros, STEP, TOUCH};
 use crate::multipath::PathId;
 
-/// Length of a bucket, µs. Several of the echoes that come every 100 ms fall into it, and drift does not matter within it.
+/// Length of a bucket, µs. Several reports fall into it even where they come only every 100 ms, and drift does not matter within it.
 const BUCKET: u64 = 500_000;
 /// Length of a path's first bucket, µs: each direction's minimum is taken over all that was heard, as the best two of them
 /// seldom fall into one short bucket. An unknown drift of 200 ppm costs 0.2 ms meanwhile.

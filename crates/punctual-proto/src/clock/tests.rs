@@ -200,7 +200,7 @@ impl World {
                     }
                 }
                 What::ArriveEcho { path, our_sent, peer_received } => {
-                    clocks.on_echo(PathId(path), our_sent, peer_time(peer_received), self.ours(at));
+                    clocks.on_reported(PathId(path), our_sent, peer_time(peer_received), self.ours(at));
                     if path == 0 {
                         textbook.add(0, peer_received as f64 - our_sent as f64, at);
                     }
@@ -422,9 +422,9 @@ fn nothing_is_said_before_both_directions_are_heard() {
     let mut clocks = Clocks::new();
     clocks.on_arrival(PathId(0), 5, 10);
     assert_eq!((clocks.estimate(), clocks.to_ours(5), clocks.to_peer(5)), (None, None, None));
-    clocks.on_echo(PathId(1), 4, 9, 11);
+    clocks.on_reported(PathId(1), 4, 9, 11);
     assert_eq!(clocks.estimate(), None, "two directions of two paths are none of one");
-    clocks.on_echo(PathId(0), 0, 1_000, 20_000);
+    clocks.on_reported(PathId(0), 0, 1_000, 20_000);
     assert!(clocks.estimate().is_some());
     clocks.path_closed(PathId(0));
     assert!(clocks.estimate().is_some(), "what was learnt stays");
@@ -462,7 +462,7 @@ proptest! {
         for input in inputs {
             match input {
                 Input::Arrival(path, sent, now) => clocks.on_arrival(PathId(path), sent, now),
-                Input::Echo(path, sent, there, now) => clocks.on_echo(PathId(path), sent, there, now),
+                Input::Echo(path, sent, there, now) => clocks.on_reported(PathId(path), sent, there, now),
                 Input::Closed(path) => clocks.path_closed(PathId(path)),
             }
             prop_assert!(clocks.paths.len() <= MAX_PATHS);
@@ -481,7 +481,7 @@ proptest! {
         for step in 0..300u64 {
             let now = step * 10_000;
             clocks.on_arrival(PathId(0), offset + now, now + 20_000);
-            clocks.on_echo(PathId(0), now, offset + now + 20_000, now + 40_000);
+            clocks.on_reported(PathId(0), now, offset + now + 20_000, now + 40_000);
         }
         let peer = clocks.to_peer(at).unwrap();
         prop_assert!(clocks.to_ours(peer).unwrap().abs_diff(at) <= 1);

@@ -51,6 +51,11 @@ const USED: f64 = 0.8;
 const MOST_MADE_UP_FOR: f64 = 0.4;
 /// What is left of the rate after congestion that loss has told.
 const LOSS_BACKOFF: f64 = 0.85;
+/// A round that loses this share, of so many packets at least, without a queue that stands, and delivers less than the rate by this factor, tells
+/// of a policer: it lets bursts pass at the pace of the link behind it, but no more in all than is delivered.
+const POLICED: f64 = 0.1;
+const POLICED_PACKETS: u64 = 8;
+const POLICED_BEYOND: f64 = 1.25;
 /// The smallest window, packets.
 const LEAST_WINDOW: u64 = 4;
 
@@ -176,6 +181,13 @@ impl Steady {
         self.losses.end_round(round.packets, round.lost);
         if self.losses.judge() {
             self.rate = self.rate.map(|rate| rate * LOSS_BACKOFF);
+            self.startup = false;
+        }
+        let (packets, lost) = (round.packets + round.lost, round.lost as f64);
+        let policed = packets >= POLICED_PACKETS && lost > POLICED * packets as f64 && empty && !round.dry;
+        if policed && self.rate.is_some_and(|rate| rate > delivered * POLICED_BEYOND) {
+            self.rate = Some(delivered);
+            self.doubt = BELIEF.len() - 1;
             self.startup = false;
         }
         if round.marked > 0 {

@@ -340,7 +340,7 @@ impl Session {
             let at = self.peer_time.extend(arrival.received);
             let sent = time::from_wire(arrival.stamp, micros);
             if sent <= micros {
-                self.clocks.on_echo(path.id, sent, at, micros);
+                self.clocks.on_reported(path.id, sent, at, micros);
             }
             list.push(Reported { stamp: arrival.stamp, at, ce: arrival.ce });
         }
