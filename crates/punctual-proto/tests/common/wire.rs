@@ -228,7 +228,9 @@ pub(crate) fn read_datagram(mut payload: &[u8]) -> Vec<Said> {
                 let _path = read_varint(input);
                 input.advance(8);
                 let more = read_varint(input) >> 1;
-                (0..more * 2).for_each(|_| drop(read_varint(input)));
+                for _ in 0..more * 2 {
+                    read_varint(input);
+                }
                 said.push(Said::Arrivals(more as usize + 1));
             }
             0x10 => {
