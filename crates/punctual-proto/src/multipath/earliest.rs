@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{FragmentView, PathChoice, PathScheduler, PathSet, PathView};
+use super::{FragmentView, PathChoice, PathHealth, PathScheduler, PathSet, PathView};
 
 /// Earliest arrival first, among those that risk least.
 ///
@@ -73,11 +73,15 @@ fn risk(path: &PathView, arrival: Duration, again: Duration, left: Duration) -> 
     BANDS.iter().filter(|&&band| risk > band).count()
 }
 
-/// How long from now until `bytes` would be across, if pacing is all that can hold them back.
+/// How long from now until `bytes` would be across, if pacing is all that can hold them back, or a window that opens at the path's rate.
 fn arrival(path: &PathView, bytes: u64, now: Instant) -> Option<Duration> {
     let wait = match path.ready_at {
         _ if path.ready => Duration::ZERO,
         Some(at) => at.saturating_duration_since(now),
+        None if path.health == PathHealth::Active => {
+            let over = (path.in_flight + FULL_PACKET as u64).saturating_sub(path.window);
+            Duration::from_secs_f64(over as f64 / path.rate.max(1.0))
+        }
         None => return None,
     };
     let through = Duration::from_secs_f64(bytes as f64 / path.rate.max(1.0));
