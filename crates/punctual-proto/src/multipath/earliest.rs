@@ -93,7 +93,7 @@ const FULL_PACKET: usize = 1_400;
 /// The share of packets that are later than forecast by more than a path's spread.
 const LATE: f64 = 0.05;
 /// Risks that are about the same.
-const BANDS: [f64; 4] = [0.02, 0.08, 0.3, 0.9];
+const BANDS: [f64; 3] = [0.02, 0.08, 0.3];
 /// The band of what is not likely to be of use.
 const IN_VAIN: usize = BANDS.len();
 /// What a queue takes may be longer by one part in so many, as rates are known no better.
