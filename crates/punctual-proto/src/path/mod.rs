@@ -209,7 +209,7 @@ impl Path {
             backlog,
             spread: self.model.spread(),
             answer: self.model.answer(),
-            loss: self.in_flight.losses().observed_rate(),
+            loss: self.in_flight.loss(),
             loss_burst: self.in_flight.losses().observed_burst(),
             window,
             in_flight: reading.in_flight,
