@@ -14,7 +14,7 @@ use super::{FragmentView, PathChoice, PathScheduler, PathSet, PathView};
 /// ```
 ///
 /// where t is now, or when pacing lets the path go. It is there in time unless it is later than that by more than there is to spare, or
-/// lost; if there is time to find it lost and to send it again, lost twice. The path on which that is least likely, to a per cent,
+/// lost; if there is time to find it lost and to send it again, lost twice. The path on which that is least likely, roughly,
 /// is the best, of several the one with the earliest arrival. If it is ready, the fragment takes it.
 ///
 /// Otherwise it could wait for the better path. But its block is of use only when the last of it is there, and all that it has to
@@ -23,8 +23,8 @@ use super::{FragmentView, PathChoice, PathScheduler, PathSet, PathView};
 /// and be what their block is late for. (The comparison is that of ECF: Lim et al., CoNEXT 2017.)
 pub(super) struct Earliest;
 
-/// What a path promises: the risk in per cent, then the arrival. The less, the better.
-type Promise = (u32, Duration);
+/// What a path promises: the band of its risk, then the arrival. The less, the better.
+type Promise = (usize, Duration);
 
 impl PathScheduler for Earliest {
     fn name(&self) -> &'static str {
@@ -46,7 +46,9 @@ impl PathScheduler for Earliest {
         };
         match best(false) {
             Some((_, path)) if path.ready => PathChoice::Send(PathSet::one(path.id)),
-            Some((_, path)) => match (best(true), promise(path, fragment.ahead + fragment.block.unsent)) {
+            Some(((risk, _), path)) => match (best(true), promise(path, fragment.ahead + fragment.block.unsent)) {
+                // In vain, while it need not be.
+                (Some(((IN_VAIN, _), _)), _) if risk != IN_VAIN => PathChoice::Wait,
                 (Some((other, stopgap)), Some(whole)) if other <= whole => PathChoice::Send(PathSet::one(stopgap.id)),
                 _ => PathChoice::Wait,
             },
@@ -55,19 +57,21 @@ impl PathScheduler for Earliest {
     }
 }
 
-/// The chance, in per cent, that a fragment expected at `arrival` is not there when it is `left` from now, if one that goes `again`
+/// In which of the [`BANDS`] the chance is that a fragment expected at `arrival` is not there when it is `left` from now, if one that goes `again`
 /// takes so long.
 ///
 /// Half of all packets are later than expected, one in twenty by more than the spread; between and beyond, the chance is taken to fall
 /// by the same factor with each bit.
-fn risk(path: &PathView, arrival: Duration, again: Duration, left: Duration) -> u32 {
+fn risk(path: &PathView, arrival: Duration, again: Duration, left: Duration) -> usize {
     let to_spare = left.as_secs_f64() - arrival.as_secs_f64();
-    let spread = path.spread.max(GRAIN).as_secs_f64();
+    let queue = arrival.saturating_sub(path.min_one_way_delay);
+    let spread = (path.spread.max(GRAIN) + queue / RATE_DOUBT).as_secs_f64();
     let tail = 0.5 * (2.0 * LATE).powf(to_spare.abs() / spread);
     let in_time = if to_spare < 0.0 { tail } else { 1.0 - tail };
-    let found = arrival.saturating_sub(path.min_one_way_delay) + path.answer;
+    let found = queue + path.answer;
     let lost = if found + again <= left { path.loss * path.loss } else { path.loss };
-    ((1.0 - in_time * (1.0 - lost)) * 100.0).round() as u32
+    let risk = 1.0 - in_time * (1.0 - lost);
+    BANDS.iter().filter(|&&band| risk > band).count()
 }
 
 /// How long from now until `bytes` would be across, if pacing is all that can hold them back.
@@ -85,6 +89,12 @@ fn arrival(path: &PathView, bytes: u64, now: Instant) -> Option<Duration> {
 const FULL_PACKET: usize = 1_400;
 /// The share of packets that are later than forecast by more than a path's spread.
 const LATE: f64 = 0.05;
+/// Risks that are about the same.
+const BANDS: [f64; 4] = [0.02, 0.08, 0.3, 0.9];
+/// The band of what is not likely to be of use.
+const IN_VAIN: usize = BANDS.len();
+/// What a queue takes may be longer by one part in so many, as rates are known no better.
+const RATE_DOUBT: u32 = 8;
 /// No forecast is better than this, the grain of clocks and links.
 const GRAIN: Duration = Duration::from_micros(500);
 
