@@ -95,7 +95,7 @@ mod tests {
         let short = LinkSpec::new(8.0, ms(10));
         let jobs = [job(0, 50_000, 60), job(0, 70_000, 60)];
         let can = |paths: &[LinkSpec]| decodable(paths, &[], &jobs, |_| &[], ms(10_000));
-        assert_eq!(can(&[short.clone()]), [false, false]);
+        assert_eq!(can(std::slice::from_ref(&short)), [false, false]);
         assert_eq!(can(&[short.clone(), short.clone()]), [true, true]);
         assert_eq!(can(&[short.clone(), LinkSpec::new(8.0, ms(500))]), [false, false]);
         assert_eq!(can(&[short, LinkSpec::unlimited(ms(500))]), [true, true], "nothing is known then");
