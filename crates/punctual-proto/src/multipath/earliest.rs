@@ -40,7 +40,8 @@ impl PathScheduler for Earliest {
             Some((left.map_or(0, |left| risk(path, arrival, again, left)), arrival))
         };
         let best = |ready: bool| {
-            let promises = paths.iter().filter(|path| path.ready || !ready).filter_map(|path| Some((promise(path, len)?, path)));
+            let promises =
+                paths.iter().filter(|path| path.ready || !ready).filter_map(|path| Some((promise(path, len)?, path)));
             promises.min_by_key(|&(promise, path)| (promise, path.id))
         };
         match best(false) {
