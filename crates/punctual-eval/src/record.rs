@@ -182,6 +182,10 @@ pub struct FlowRow {
     pub name: String,
     /// Application bytes delivered in the time during which all flows were there.
     pub delivered_bytes: u64,
+    /// Blocks it had to hand over; bulk ones do not count.
+    pub blocks: u64,
+    /// Those of them that were on time.
+    pub on_time: u64,
 }
 
 /// All that is kept of a run.
@@ -209,6 +213,8 @@ pub struct RunRecord {
     pub arrivals: Vec<u32>,
     /// Bytes queued on the first path's way there, sampled at the end of each bin.
     pub queue: Vec<u32>,
+    /// How long that took to send from then on, microseconds.
+    pub queue_wait: Vec<u32>,
     /// How long the workload lasted, nanoseconds.
     pub duration: Nanos,
     /// Events the simulator went through; a measure of the work.

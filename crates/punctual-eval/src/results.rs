@@ -117,9 +117,12 @@ pub struct Cell {
 
 impl Cell {
     /// A measure, or with `:K` after it priority K's (`on_time:K`; `bound:K` and `share_of_bound:K` are of all blocks up to that
-    /// priority); `None` if no run had a value.
+    /// priority), or that of a source (`on_time:NAME`); `None` if no run had a value.
     pub fn stat(&self, measure: &str) -> Option<Stat> {
         let stat = match measure.split_once(':') {
+            Some(("on_time", source)) if source.parse::<u8>().is_err() => {
+                *self.sources.iter().zip(&self.on_time_by_source).find(|(name, _)| *name == source)?.1
+            }
             Some((measure, priority)) => {
                 let priority: u8 = priority.parse().ok()?;
                 let of = self.priorities.iter().find(|of| of.priority == priority)?;
@@ -258,6 +261,21 @@ pub enum FigureKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn behind_a_colon_is_a_priority_or_a_source() {
+        let stat = |mean| Stat { mean, n: 1, ..Stat::default() };
+        let priority = PriorityCell { priority: 3, on_time: stat(0.5), ..PriorityCell::default() };
+        let cell = Cell {
+            priorities: vec![priority],
+            sources: vec!["audio".to_owned(), "idle".to_owned()],
+            on_time_by_source: vec![stat(0.25), Stat::default()],
+            ..Cell::default()
+        };
+        let means =
+            ["on_time:3", "on_time:audio", "on_time:idle", "on_time:film", "on_time:0"].map(|key| cell.mean(key));
+        assert_eq!(means, [Some(0.5), Some(0.25), None, None, None]);
+    }
 
     #[test]
     fn what_is_endless_survives_json() {

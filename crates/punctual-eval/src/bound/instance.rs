@@ -146,7 +146,7 @@ fn machines(paths: &[Path]) -> Vec<Vec<&Path>> {
     machines
 }
 
-fn work(job: &Job) -> i64 {
+pub(super) fn work(job: &Job) -> i64 {
     i64::from(job.size.max(1)) * UNITS_PER_BYTE
 }
 

@@ -10,6 +10,7 @@ mod against_pooled;
 mod agreeable;
 mod capacity;
 mod count;
+mod depends;
 #[cfg(test)]
 mod exhaustive;
 mod fractional;
@@ -23,12 +24,15 @@ use std::time::Duration;
 
 use punctual_sim::LinkSpec;
 
-pub use self::shared::{Place, SharedLink};
 use self::{
     capacity::{Path, UNITS_PER_BYTE},
     fractional::fractional,
     instance::Instance,
     serve::most_work,
+};
+pub use self::{
+    depends::decodable,
+    shared::{Place, SharedLink},
 };
 
 /// A block that was, or will be, handed over.

@@ -35,10 +35,11 @@ fn failed(stage: &Stage, contender: &Contender, why: String) -> RunRecord {
         failure: Some(why),
         sources: stage.plan.sources.iter().map(|source| source.name.clone()).collect(),
         paths: stage.paths.iter().map(|path| PathRow { cost: path.cost, ..PathRow::default() }).collect(),
-        flows: vec![FlowRow { name: contender.name.clone(), delivered_bytes: 0 }],
+        flows: vec![FlowRow { name: contender.name.clone(), ..FlowRow::default() }],
         blocks: std::mem::take(&mut entries.rows),
         arrivals: std::mem::take(&mut entries.arrivals),
         queue: std::mem::take(&mut entries.queue),
+        queue_wait: std::mem::take(&mut entries.queue_wait),
         duration: nanos(stage.duration),
         ..RunRecord::default()
     }

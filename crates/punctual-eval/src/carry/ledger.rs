@@ -30,6 +30,8 @@ pub(super) struct Entries {
     comparison: (Nanos, Nanos),
     pub(super) arrivals: Vec<u32>,
     pub(super) queue: Vec<u32>,
+    /// How long what is queued takes to send, microseconds.
+    pub(super) queue_wait: Vec<u32>,
     /// By path of the experiment.
     pub(super) path_bytes: Vec<SentBytes>,
     /// Which of them is the flow's first.
@@ -63,6 +65,7 @@ impl Ledger {
             comparison: (nanos(from), nanos(to)),
             arrivals: vec![0; bins],
             queue: vec![0; bins],
+            queue_wait: vec![0; bins],
             path_bytes: vec![SentBytes::default(); stage.paths.len()],
             first_path: 0,
             lost: LostBytes::default(),

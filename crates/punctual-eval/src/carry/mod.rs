@@ -10,12 +10,15 @@ mod stage;
 
 use std::time::Duration;
 
-use punctual_sim::{LinkCounters, PathHandle, World};
+use punctual_sim::{LinkCounters, PathHandle, Rate, World};
 
 pub use attempt::attempt;
 pub use stage::{CarryError, RivalFlow, Stage};
 
-use self::{flow::Flow, ledger::Ledger};
+use self::{
+    flow::Flow,
+    ledger::{Entries, Ledger},
+};
 use crate::{
     experiment::Contender,
     network::Path,
@@ -39,10 +42,11 @@ pub fn run(stage: &Stage, contender: &Contender, seed: u64) -> Result<RunRecord,
     let (client, server) = flow.ends();
     let paths = stage.lay_paths(&mut world, client, server);
     flow.connect(&mut world, &paths)?;
-    let rivals = stage.rivals.iter().zip(1..).map(|(rival, index)| {
-        // Rivals draw from generators of their own.
-        add_rival(&mut world, stage, rival, &paths, seed.wrapping_add(index << 32))
-    });
+    let rivals = stage
+        .rivals
+        .iter()
+        .enumerate()
+        .map(|(index, rival)| add_rival(&mut world, stage, rival, &paths, stage::rival_seed(seed, index)));
     let rivals = rivals.collect::<Result<Vec<_>, _>>()?;
     let origin = world.handshake()?;
     stage.schedule_deaths(&mut world, &paths, origin);
@@ -50,10 +54,11 @@ pub fn run(stage: &Stage, contender: &Contender, seed: u64) -> Result<RunRecord,
     watch_queue(&mut world, paths[contender.path.unwrap_or(0)], &ledger, origin);
     world.try_run_until(origin + stage.end).map_err(|stuck| CarryError::stuck(stuck, origin))?;
     flow.collect(&mut world, &ledger);
-    let mut flows = vec![FlowRow { name: contender.name.clone(), delivered_bytes: ledger.lock().compared_bytes }];
-    for ((mut flow, ledger), rival) in rivals.into_iter().zip(&stage.rivals) {
+    let mut flows = vec![flow_row(&contender.name, &ledger, &stage.plan)];
+    for (rival, spec) in rivals.into_iter().zip(&stage.rivals) {
+        let Competing { mut flow, ledger, plan } = rival;
         flow.collect(&mut world, &ledger);
-        flows.push(FlowRow { name: rival.name.clone(), delivered_bytes: ledger.lock().compared_bytes });
+        flows.push(flow_row(&spec.name, &ledger, &plan));
     }
     Ok(record(stage, &world, &paths, &ledger, flows))
 }
@@ -61,14 +66,48 @@ pub fn run(stage: &Stage, contender: &Contender, seed: u64) -> Result<RunRecord,
 /// Bytes a rival keeps handed over: more than any link here holds.
 const RIVAL_BACKLOG: u64 = 16 << 20;
 
-/// Adds a flow that sends all it can over one of the paths.
+/// A rival in the world.
+struct Competing {
+    flow: Flow,
+    ledger: Ledger,
+    plan: Plan,
+}
+
+/// What a flow has brought.
+fn flow_row(name: &str, ledger: &Ledger, plan: &Plan) -> FlowRow {
+    let mut entries = ledger.lock();
+    find_usable(&mut entries.rows, plan);
+    FlowRow {
+        name: name.to_owned(),
+        delivered_bytes: entries.compared_bytes,
+        blocks: entries.rows.len() as u64,
+        on_time: entries.rows.iter().filter(|row| row.on_time()).count() as u64,
+    }
+}
+
+/// Adds a flow over one of the paths, which sends what its plan says, or all it can.
 fn add_rival(
     world: &mut World,
     stage: &Stage,
     rival: &RivalFlow,
     paths: &[PathHandle],
     seed: u64,
-) -> Result<(Flow, Ledger), CarryError> {
+) -> Result<Competing, CarryError> {
+    let plan = rival.plan.clone().unwrap_or_else(|| all_it_can(rival, stage));
+    let ledger = Ledger::new(stage, &plan);
+    let mut flow = Flow::add(world, &rival.contender, stage, plan.clone(), &ledger, seed)?;
+    let (client, server) = flow.ends();
+    let (there, back) = world.path_links(paths[rival.path]);
+    let (mut there, mut back) = (there.to_vec(), back.to_vec());
+    if rival.backwards {
+        std::mem::swap(&mut there, &mut back);
+    }
+    let path = world.join(client, server, &there, &back);
+    flow.connect(world, &[path])?;
+    Ok(Competing { flow, ledger, plan })
+}
+
+fn all_it_can(rival: &RivalFlow, stage: &Stage) -> Plan {
     let bulk = Bulk {
         block: 64 << 10,
         backlog: RIVAL_BACKLOG,
@@ -79,25 +118,24 @@ fn add_rival(
     };
     let source =
         SourcePlan { name: rival.name.clone(), hand_over: HandOver::default(), redundancy: None, bulk: Some(bulk) };
-    let plan = Plan { blocks: Vec::new(), sources: vec![source] };
-    let ledger = Ledger::new(stage, &plan);
-    let mut flow = Flow::add(world, &rival.contender, stage, plan, &ledger, seed)?;
-    let (client, server) = flow.ends();
-    let (there, back) = world.path_links(paths[rival.path]);
-    let (there, back) = (there.to_vec(), back.to_vec());
-    let path = world.join(client, server, &there, &back);
-    flow.connect(world, &[path])?;
-    Ok((flow, ledger))
+    Plan { blocks: Vec::new(), sources: vec![source] }
 }
 
 /// Looks at what waits on a path, its shared link included, at the end of every bin.
 fn watch_queue(world: &mut World, path: PathHandle, ledger: &Ledger, origin: Duration) {
     fn look(world: &mut World, path: PathHandle, ledger: Ledger, bin: usize, origin: Duration) {
-        let queued: u64 = world.path_links(path).0.iter().map(|link| world.link(*link).queued_bytes()).sum();
+        let since = RunRecord::BIN * (bin as u32 + 1);
+        let (mut queued, mut wait) = (0, Duration::ZERO);
+        for link in world.path_links(path).0.iter().map(|link| world.link(*link)) {
+            queued += link.queued_bytes();
+            wait += time_to_send(&link.spec().rate, since, link.queued_bytes());
+        }
         {
             let mut entries = ledger.lock();
-            let Some(entry) = entries.queue.get_mut(bin) else { return };
-            *entry = u32::try_from(queued).unwrap_or(u32::MAX);
+            let Entries { queue, queue_wait, .. } = &mut *entries;
+            let (Some(queue), Some(queue_wait)) = (queue.get_mut(bin), queue_wait.get_mut(bin)) else { return };
+            *queue = u32::try_from(queued).unwrap_or(u32::MAX);
+            *queue_wait = u32::try_from(wait.as_micros()).unwrap_or(u32::MAX);
         }
         let next = origin + RunRecord::BIN * (bin as u32 + 2);
         world.at(next, move |world| look(world, path, ledger, bin + 1, origin));
@@ -105,6 +143,29 @@ fn watch_queue(world: &mut World, path: PathHandle, ledger: &Ledger, origin: Dur
     let ledger = ledger.clone();
     world.at(origin + RunRecord::BIN, move |world| look(world, path, ledger, 0, origin));
 }
+
+/// How long a link takes to send so many bytes from a moment on, to the tenth of a millisecond; [`LONGEST_WAIT`] at most.
+fn time_to_send(rate: &Rate, from: Duration, bytes: u64) -> Duration {
+    const STEP: Duration = Duration::from_micros(100);
+    if bytes == 0 || *rate == Rate::Unlimited {
+        return Duration::ZERO;
+    }
+    let sent_in = |steps: u32| oracle::carried(rate, from, from + STEP * steps) >= bytes as f64;
+    // The first number of steps that is enough.
+    let (mut short, mut enough) = (0, (LONGEST_WAIT.as_micros() / STEP.as_micros()) as u32);
+    while enough - short > 1 {
+        let middle = short + (enough - short) / 2;
+        if sent_in(middle) {
+            enough = middle;
+        } else {
+            short = middle;
+        }
+    }
+    STEP * enough
+}
+
+/// A queue that stands still for so long counts as one of so long.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// A block is usable once it and all it depends on are there.
 fn find_usable(rows: &mut [BlockRow], plan: &Plan) {
@@ -117,7 +178,6 @@ fn find_usable(rows: &mut [BlockRow], plan: &Plan) {
 
 fn record(stage: &Stage, world: &World, paths: &[PathHandle], ledger: &Ledger, flows: Vec<FlowRow>) -> RunRecord {
     let mut entries = ledger.lock();
-    find_usable(&mut entries.rows, &stage.plan);
     let sent = entries.path_bytes.clone();
     let path_row = |((path, &handle), sent): ((&Path, &PathHandle), SentBytes)| {
         let counters = world.counters(world.path_links(handle).0[0]);
@@ -158,6 +218,7 @@ fn record(stage: &Stage, world: &World, paths: &[PathHandle], ledger: &Ledger, f
         blocks: std::mem::take(&mut entries.rows),
         arrivals: std::mem::take(&mut entries.arrivals),
         queue: std::mem::take(&mut entries.queue),
+        queue_wait: std::mem::take(&mut entries.queue_wait),
         duration: ledger::nanos(stage.duration),
         events: world.events(),
     }
@@ -165,8 +226,55 @@ fn record(stage: &Stage, world: &World, paths: &[PathHandle], ledger: &Ledger, f
 
 #[cfg(test)]
 mod tests {
+    use punctual_sim::Schedule;
+
     use super::*;
-    use crate::plan::PlannedBlock;
+    use crate::{experiment::Experiment, files::Files, plan::PlannedBlock};
+
+    /// A flow of 10 blocks a second beside these rivals, for 4 s over a link that there is slower than back.
+    fn beside(rivals: &str) -> RunRecord {
+        let text = format!(
+            "title = 'x'\nduration = '4s'\ncontenders = ['ads']\n[[path]]\nrate = '1 Mbit/s'\ndelay = '10ms'\nqueue = '60 KB'\n\
+             back = {{ rate = '8 Mbit/s' }}\n[[workload]]\nsize = 1000\nevery = '100ms'\ndeadline = '80ms'\n{rivals}"
+        );
+        let cell = Experiment::parse("x", &text).unwrap().cells().unwrap().remove(0);
+        run(&Stage::new(&cell.setup, &Files::default(), 1).unwrap(), &cell.contender, 1).unwrap()
+    }
+
+    #[test]
+    fn a_rival_may_have_a_workload_of_its_own() {
+        let media = "[[rival]]\nlike = 'ads'\ncount = 2\nstart = '1s'\n[[rival.workload]]\nsize = { uniform = [500, 1500] }\n\
+                     every = '100ms'\nstop = '2s'";
+        let record = beside(media);
+        let blocks: Vec<_> = record.flows.iter().map(|flow| (flow.name.as_str(), flow.blocks, flow.on_time)).collect();
+        // From 1 s to 3 s; without deadlines, on time is delivered at all.
+        assert_eq!(blocks, [("ads", 40, 40), ("ads", 20, 20), ("ads", 20, 20)]);
+        let [_, one, two] = &record.flows[..] else { panic!("three flows") };
+        assert!(one.delivered_bytes > 5_000 && one.delivered_bytes != two.delivered_bytes, "each draws for itself");
+    }
+
+    #[test]
+    fn a_rival_may_send_the_other_way() {
+        let rival = |more: &str| format!("[[rival]]\nlike = 'quic'\n{more}");
+        let (with, against) = (beside(&rival("")), beside(&rival("backwards = true")));
+        let rate = |record: &RunRecord| record.flows[1].delivered_bytes as f64 * 8.0 / 3e6;
+        assert!(rate(&with) < 1.0 && (5.0..8.0).contains(&rate(&against)), "{} {}", rate(&with), rate(&against));
+        let longest = |record: &RunRecord| *record.queue_wait.iter().max().unwrap();
+        // 60 KB there take 480 ms; of the rival's data that comes back, only the acknowledgements go there.
+        assert!((200_000..500_000).contains(&longest(&with)), "{} us", longest(&with));
+        assert!(longest(&against) < 50_000, "{} us", longest(&against));
+    }
+
+    #[test]
+    fn what_is_queued_leaves_as_the_link_lets_it() {
+        let (ms, steps) = (Duration::from_millis, Schedule::fixed(8_000_000).then(Duration::from_millis(100), 800_000));
+        let rate = Rate::Steps(steps);
+        assert_eq!(time_to_send(&rate, ms(0), 0), ms(0));
+        assert_eq!(time_to_send(&rate, ms(0), 50_000), ms(50));
+        assert_eq!(time_to_send(&rate, ms(90), 11_000), ms(20), "10 KB before the step, 1 KB at a tenth of the rate");
+        assert_eq!(time_to_send(&rate, ms(200), 10_000_000), LONGEST_WAIT);
+        assert_eq!(time_to_send(&Rate::Unlimited, ms(0), 1), ms(0));
+    }
 
     #[test]
     fn a_block_is_usable_with_what_it_depends_on() {

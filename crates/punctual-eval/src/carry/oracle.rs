@@ -120,7 +120,7 @@ impl Driver for Oracle {
 }
 
 /// Bytes that a link can carry between two moments.
-fn carried(rate: &LinkRate, from: Duration, to: Duration) -> f64 {
+pub(super) fn carried(rate: &LinkRate, from: Duration, to: Duration) -> f64 {
     match rate {
         LinkRate::Unlimited => 1e9 * (to - from).as_secs_f64(),
         LinkRate::Steps(schedule) => {

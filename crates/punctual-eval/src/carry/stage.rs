@@ -80,8 +80,12 @@ pub struct RivalFlow {
     pub contender: Contender,
     /// Over which path.
     pub path: usize,
+    /// Whether it sends over the path's way back.
+    pub backwards: bool,
     /// From when.
     pub start: Duration,
+    /// What it does, if it does not send all it can.
+    pub plan: Option<Plan>,
 }
 
 impl Stage {
@@ -101,14 +105,17 @@ impl Stage {
         let Network { paths, links } = network;
         let plan = workload::plan(&setup.sources, setup.duration.0, seed, files)?;
         let longest = plan.blocks.iter().filter_map(|block| block.deadline).max().unwrap_or_default();
-        let rivals =
-            setup.rivals.iter().map(|rival| rivals(rival, &paths, &setup.registry)).collect::<Result<Vec<_>, _>>()?;
+        let mut flows: Vec<RivalFlow> = Vec::new();
+        for rival in &setup.rivals {
+            let first = flows.len();
+            flows.extend(rivals(rival, &paths, setup, files, |index| rival_seed(seed, first + index))?);
+        }
         Ok(Self {
             duration: setup.duration.0,
             end: setup.end(longest),
             session: setup.session.clone(),
             quic: setup.quic,
-            rivals: rivals.concat(),
+            rivals: flows,
             registry: setup.registry.clone(),
             paths,
             links,
@@ -161,15 +168,40 @@ fn add_cross(world: &mut World, link: LinkId, traffic: &[CrossSpec]) {
     traffic.iter().for_each(|traffic| world.add_cross_traffic(link, cross(traffic)));
 }
 
-fn rivals(rival: &Rival, paths: &[Path], registry: &Registry) -> Result<Vec<RivalFlow>, ExperimentError> {
+/// Rivals draw from generators of their own.
+pub(super) fn rival_seed(seed: u64, index: usize) -> u64 {
+    seed.wrapping_add((index as u64 + 1) << 32)
+}
+
+fn rivals(
+    rival: &Rival,
+    paths: &[Path],
+    setup: &Setup,
+    files: &Files,
+    seed: impl Fn(usize) -> u64,
+) -> Result<Vec<RivalFlow>, ExperimentError> {
     if rival.path >= paths.len() {
         return Err(ExperimentError::Invalid(format!("rival `{}`: there is no path {}", rival.like, rival.path)));
     }
-    let flow = |_| {
-        let contender = contender::by_name(&rival.like, registry)?;
-        Ok(RivalFlow { name: rival.like.clone(), contender, path: rival.path, start: rival.start.0 })
+    let flow = |index| {
+        let contender = contender::by_name(&rival.like, &setup.registry)?;
+        let (start, length) = (rival.start.0, setup.duration.0.saturating_sub(rival.start.0));
+        let plan = match rival.sources.is_empty() {
+            true => None,
+            false => Some(later(workload::plan(&rival.sources, length, seed(index as usize), files)?, start)),
+        };
+        Ok(RivalFlow { name: rival.like.clone(), contender, path: rival.path, backwards: rival.backwards, start, plan })
     };
     (0..rival.count).map(flow).collect()
+}
+
+/// A plan that begins later than the run.
+fn later(mut plan: Plan, start: Duration) -> Plan {
+    plan.blocks.iter_mut().for_each(|block| block.at += start);
+    for bulk in plan.sources.iter_mut().filter_map(|source| source.bulk.as_mut()) {
+        (bulk.start, bulk.stop) = (bulk.start + start, bulk.stop + start);
+    }
+    plan
 }
 
 fn cross(spec: &CrossSpec) -> CrossTraffic {

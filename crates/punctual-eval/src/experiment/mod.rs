@@ -201,7 +201,7 @@ pub struct Setup {
     pub registry: Registry,
 }
 
-/// A `[[rival]]` table: flows that send all they can beside the one under test.
+/// A `[[rival]]` table: flows beside the one under test, which send all they can, or what a workload of their own says.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Rival {
@@ -216,6 +216,12 @@ pub struct Rival {
     /// From when.
     #[serde(default)]
     pub start: Time,
+    /// Whether it sends the other way, over the path's way back.
+    #[serde(default)]
+    pub backwards: bool,
+    /// What each of them hands over, drawn for itself; times count from its start. Without any, all it can.
+    #[serde(default, rename = "workload")]
+    pub sources: Vec<Source>,
 }
 
 fn one() -> u32 {
@@ -376,11 +382,13 @@ impl Setup {
         let mut setup: Self = document.try_into()?;
         setup.sources.iter_mut().try_for_each(|source| source.look_up(registry))?;
         setup.registry = registry.clone();
-        let bulk = setup.sources.iter().filter(|source| matches!(source.traffic, Traffic::Bulk(_)));
-        if bulk.map(|source| u32::from(source.copies)).sum::<u32>() > 1 {
-            return Err(ExperimentError::Invalid(
-                "more than one bulk source: a run can have one, and [[rival]]s".into(),
-            ));
+        for sources in [&setup.sources].into_iter().chain(setup.rivals.iter().map(|rival| &rival.sources)) {
+            let bulk = sources.iter().filter(|source| matches!(source.traffic, Traffic::Bulk(_)));
+            if bulk.map(|source| u32::from(source.copies)).sum::<u32>() > 1 {
+                let what =
+                    "more than one bulk source: a run can have one, a rival one of its own, and there are [[rival]]s";
+                return Err(ExperimentError::Invalid(what.into()));
+            }
         }
         if setup.paths.is_empty() {
             return Err(ExperimentError::Invalid("there is no [[path]]".into()));

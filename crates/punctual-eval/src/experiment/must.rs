@@ -60,6 +60,7 @@ pub enum Over {
 /// Whether there is a measure of that name.
 pub(super) fn check_measure(name: &str) -> Result<(), String> {
     let known = match name.split_once(':') {
+        Some(("on_time", source)) if source.parse::<u64>().is_err() => !source.is_empty(),
         Some((measure, priority)) => BY_PRIORITY.contains(&measure) && priority.parse::<u8>().is_ok(),
         None => Measure::find(name).is_some(),
     };
@@ -69,7 +70,7 @@ pub(super) fn check_measure(name: &str) -> Result<(), String> {
         Ok(())
     } else {
         Err(format!(
-            "there is no measure `{name}`; there are: {}; and with a priority, as in `on_time:0`: {by_priority}",
+            "there is no measure `{name}`; there are: {}; with a priority, as in `on_time:0`: {by_priority}; and `on_time` with a source's name",
             all()
         ))
     }
@@ -247,6 +248,16 @@ mod tests {
     fn what_was_not_run_is_not_judged() {
         assert_eq!(judged("at-least = 0\nwhere = 'bandwidth > 5'"), None);
         assert_eq!(judged("at-least-that-of = 'nobody'"), None);
+    }
+
+    #[test]
+    fn a_measure_may_be_of_a_priority_or_a_source() {
+        for known in ["p99_ms", "on_time:7", "bound:0", "on_time:audio"] {
+            assert_eq!(check_measure(known), Ok(()), "{known}");
+        }
+        for unknown in ["p98_ms", "on_time:", "on_time:256", "p99_ms:0", "bound:audio"] {
+            assert!(check_measure(unknown).is_err(), "{unknown}");
+        }
     }
 
     #[test]

@@ -129,6 +129,12 @@ pub(super) fn queue_p95_kb(run: &Run<'_>) -> Option<f64> {
     nearest_rank(&samples, 950).map(|bytes| f64::from(bytes) / 1e3)
 }
 
+pub(super) fn queue_p95_ms(run: &Run<'_>) -> Option<f64> {
+    let mut samples: Vec<u32> = during_workload(run, &run.record.queue_wait).copied().collect();
+    samples.sort_unstable();
+    nearest_rank(&samples, 950).map(|wait| f64::from(wait) / 1e3)
+}
+
 /// The bins that begin while the workload lasts: what follows only drains, and how long that takes says little.
 fn during_workload<'a>(run: &Run<'_>, bins: &'a [u32]) -> impl Iterator<Item = &'a u32> {
     let count = u128::from(run.record.duration).div_ceil(RunRecord::BIN.as_nanos());
@@ -252,6 +258,8 @@ mod tests {
         queue.extend([900_000; 10]);
         let record = RunRecord { queue, duration: 400 * MS, ..record() };
         assert_close(value("queue_p95_kb", &record), 19.0);
+        assert_close(value("queue_p95_ms", &RunRecord { queue_wait: record.queue.clone(), ..record }), 19.0);
+        assert_eq!(value("queue_p95_ms", &RunRecord::default()), None);
         assert_eq!(value("queue_p95_kb", &RunRecord::default()), None);
     }
 }

@@ -12,6 +12,8 @@ pub struct MeasureConfig {
     pub playout: Option<Playout>,
     /// When the network changed, since the run's beginning, for `recovered_ms`; without it there is no value.
     pub step: Option<Time>,
+    /// From when to when, since the run's beginning, for the measures of a window; without it they have no value.
+    pub window: Option<(Time, Time)>,
     /// What a block on time is worth, for `score`.
     pub weights: Weights,
 }
@@ -84,11 +86,12 @@ mod tests {
 
     #[test]
     fn all_of_it_can_be_given() {
-        let text = "step = '5s'\nweights = [4, 1]\nplayout = { source = 'video', block = '200ms', buffer = '400 ms' }";
+        let text = "step = '5s'\nwindow = ['6s', '9s']\nweights = [4, 1]\nplayout = { source = 'video', block = '200ms', buffer = '400 ms' }";
         let (block, buffer) = (Time(Duration::from_millis(200)), Time(Duration::from_millis(400)));
         let expected = MeasureConfig {
             playout: Some(Playout { source: "video".to_owned(), block, buffer }),
             step: Some(Time(Duration::from_secs(5))),
+            window: Some((Time(Duration::from_secs(6)), Time(Duration::from_secs(9)))),
             weights: Weights(vec![4.0, 1.0]),
         };
         assert_eq!(read(text), Ok(expected));

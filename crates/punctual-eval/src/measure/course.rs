@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::Run;
-use crate::record::{BlockRow, Nanos};
+use super::{Run, ratio};
+use crate::record::{BlockRow, Nanos, RunRecord};
 
 const SECOND: Nanos = 1_000_000_000;
 
@@ -16,6 +16,31 @@ pub(super) fn recovered_ms(run: &Run<'_>) -> Option<f64> {
 
 pub(super) fn worst_second_p0(run: &Run<'_>) -> Option<f64> {
     by_second(run.record.blocks.iter().filter(|block| block.priority == 0)).into_values().min_by(f64::total_cmp)
+}
+
+/// Blocks that were handed over in the experiment's window.
+fn in_window<'a>(run: &'a Run<'_>) -> Option<impl Iterator<Item = &'a BlockRow>> {
+    let window = window(run)?;
+    Some(run.record.blocks.iter().filter(move |block| window.contains(&block.handed_over)))
+}
+
+fn window(run: &Run<'_>) -> Option<std::ops::Range<Nanos>> {
+    let (from, to) = run.config.window?;
+    Some(u64::try_from(from.0.as_nanos()).ok()?..u64::try_from(to.0.as_nanos()).ok()?)
+}
+
+pub(super) fn on_time_in_window(run: &Run<'_>) -> Option<f64> {
+    let (on_time, all) =
+        in_window(run)?.fold((0_u64, 0_u64), |(on_time, all), block| (on_time + u64::from(block.on_time()), all + 1));
+    ratio(on_time as f64, all as f64)
+}
+
+pub(super) fn carried_in_window(run: &Run<'_>) -> Option<f64> {
+    let offered: u64 = in_window(run)?.map(|block| u64::from(block.size)).sum();
+    let (window, bin) = (window(run)?, RunRecord::BIN.as_nanos() as Nanos);
+    let begins = (0..).step_by(bin as usize);
+    let arrived = run.record.arrivals.iter().zip(begins).filter(|(_, begin)| window.contains(begin));
+    ratio(arrived.map(|(bytes, _)| u64::from(*bytes)).sum::<u64>() as f64, offered as f64)
 }
 
 /// Share on time of the blocks handed over in each second that has any.
@@ -34,7 +59,10 @@ mod tests {
     use std::time::Duration;
 
     use super::super::{BoundFigures, MeasureConfig, testing::*};
-    use crate::{record::BlockRow, units::Time};
+    use crate::{
+        record::{BlockRow, RunRecord},
+        units::Time,
+    };
 
     #[test]
     fn recovery_ends_with_the_last_block_missed() {
@@ -46,6 +74,25 @@ mod tests {
         assert_close(after(vec![lost(900), block(1400, 10)]), 0.0);
         assert_close(after(vec![]), 0.0);
         assert_eq!(value("recovered_ms", &of_blocks(vec![lost(0)])), None);
+    }
+
+    #[test]
+    fn a_window_counts_what_begins_in_it() {
+        let ms = |ms| Time(Duration::from_millis(ms));
+        let within = |key, record: &RunRecord| {
+            let config = MeasureConfig { window: Some((ms(100), ms(200))), ..MeasureConfig::default() };
+            value_with(key, record, &BoundFigures::default(), &config)
+        };
+        let blocks = vec![lost(99), block(100, 50), lost(150), block(180, 10), block(190, 50), block(200, 300)];
+        let mut record = of_blocks(blocks);
+        assert_close(within("on_time_in_window", &record), 0.75);
+        // Of 4,000 bytes handed over, so many arrived in bins 5 to 9.
+        record.arrivals = vec![0, 0, 0, 0, 7000, 1000, 0, 0, 0, 2000, 9000];
+        assert_close(within("carried_in_window", &record), 0.75);
+        assert_eq!(value("on_time_in_window", &record), None);
+        assert_eq!(value("carried_in_window", &record), None);
+        let empty = of_blocks(vec![lost(500)]);
+        assert_eq!((within("on_time_in_window", &empty), within("carried_in_window", &empty)), (None, None));
     }
 
     #[test]

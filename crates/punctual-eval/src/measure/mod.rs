@@ -49,6 +49,8 @@ pub struct BoundFigures {
     pub bytes_on_time: u64,
     /// Blocks on time on average over the losses, if nobody knows them beforehand.
     pub average_on_time: f64,
+    /// Blocks on time, with all that they depend on there too; `None` where nothing depends on anything, or nobody asked.
+    pub decodable: Option<u64>,
 }
 
 impl BoundFigures {
@@ -166,12 +168,18 @@ pub const MEASURES: &[Measure] = {
             "blocks that no sender can have on time on average over the losses unless it knows them beforehand, of all blocks"),
         measure("share_of_bound_average", "On time, of the bound on average", "of avg bound", "ratio", Up, share::share_of_bound_average,
             "blocks on time, of those that no sender can exceed on average over the losses; a lucky run may be above 1"),
+        measure("bound_decodable", "Decodable bound", "decodable", "share", Neither, share::bound_decodable,
+            "blocks the clairvoyant bound has on time if a block also needs those that it depends on, of all blocks"),
+        measure("share_of_decodable", "On time, of the decodable", "of decodable", "share", Up, share::share_of_decodable,
+            "blocks on time, of those the clairvoyant bound has on time if a block also needs those that it depends on"),
         measure("score", "Score", "score", "points", Up, share::score,
             "sum over blocks on time of their priority's weight over the greatest weight (AItrans); all others score 0"),
         measure("score_share_of_bound", "Score, of the bound", "score of bound", "share", Up, share::score_share_of_bound,
             "score, of the greatest score the clairvoyant bound allows"),
         measure("jain", "Jain's index", "Jain", "", Up, share::jain,
             "(sum of x)^2 / (n x sum of x^2) over the bytes x each of n flows delivered while all were there, n at least 2"),
+        measure("least_flow_on_time", "On time, the worst flow", "worst flow", "share", Up, share::least_flow_on_time,
+            "the least share on time among the flows that hand blocks over, that under test included, n at least 2"),
 
         measure("good_bytes_ratio", "Good bytes ratio", "good bytes", "share", Up, bytes::good_bytes_ratio,
             "bytes that arrived before their block's deadline, of all block bytes that arrived, each counted once (DTP, VI-A)"),
@@ -211,6 +219,8 @@ pub const MEASURES: &[Measure] = {
             "packets that policers and full queues dropped, of all packets offered to the paths' links there; those that share a link count its drops"),
         measure("queue_p95_kb", "Queue, 95th percentile", "p95 queue", "KB", Down, bytes::queue_p95_kb,
             "95th percentile of the bytes queued on the first path's way there, sampled every 20 ms"),
+        measure("queue_p95_ms", "Wait in the queue, 95th percentile", "p95 wait", "ms", Down, bytes::queue_p95_ms,
+            "95th percentile of the time that the bytes queued on the first path's way there then took to leave, sampled every 20 ms, 10 s at most"),
 
         measure("mean_ms", "Mean latency", "mean", "ms", Down, latency::mean_ms,
             "mean of hand-over to delivery, over the blocks that were delivered"),
@@ -245,6 +255,10 @@ pub const MEASURES: &[Measure] = {
             "the latest hand-over since the experiment's step of a block that was not on time, minus the step; 0 if there was none"),
         measure("worst_second_p0", "Worst second, priority 0", "worst s, p0", "share", Up, course::worst_second_p0,
             "the least share on time among priority 0's blocks handed over in one second, over the seconds that have any"),
+        measure("on_time_in_window", "On time in the window", "in window", "share", Up, course::on_time_in_window,
+            "blocks on time, of all that were handed over in the experiment's window"),
+        measure("carried_in_window", "Carried in the window", "carried", "ratio", Up, course::carried_in_window,
+            "new block bytes that arrived in the experiment's window, per byte that was handed over in it; what had waited before may make it more than 1"),
     ]
 };
 
@@ -328,7 +342,7 @@ mod tests {
             let bound = BoundFigures { on_time: on_time + 1, weighted: 1e3, bytes_on_time: 1_000_000, ..Default::default() };
             let config = with_playout();
             let run = Run::new(&record, &bound, &config);
-            for measure in MEASURES.iter().filter(|measure| measure.unit == "share" && measure.key != "bound") {
+            for measure in MEASURES.iter().filter(|measure| measure.unit == "share" && !measure.key.starts_with("bound")) {
                 let value = measure.of(&run);
                 prop_assert!(value.is_none_or(|value| (0.0..=1.0).contains(&value)), "{} is {value:?}", measure.key);
             }

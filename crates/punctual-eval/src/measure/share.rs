@@ -35,6 +35,19 @@ pub(super) fn share_of_bound_average(run: &Run<'_>) -> Option<f64> {
     if_blocks(run, || of_bound(count(run, BlockRow::on_time), run.bound.average_on_time))
 }
 
+/// Where nothing depends on anything, the bound itself.
+fn most_decodable(run: &Run<'_>) -> f64 {
+    run.bound.decodable.unwrap_or(run.bound.on_time) as f64
+}
+
+pub(super) fn bound_decodable(run: &Run<'_>) -> Option<f64> {
+    ratio(most_decodable(run), planned(run))
+}
+
+pub(super) fn share_of_decodable(run: &Run<'_>) -> Option<f64> {
+    if_blocks(run, || of_bound(count(run, BlockRow::on_time), most_decodable(run)))
+}
+
 pub(super) fn score(run: &Run<'_>) -> Option<f64> {
     // Counted by priority first: the sum must not depend on the order of blocks, and this is also quicker.
     let mut on_time = [0_u64; 256];
@@ -55,6 +68,11 @@ pub(super) fn jain(run: &Run<'_>) -> Option<f64> {
     let sum: f64 = flows.iter().map(|flow| flow.delivered_bytes as f64).sum();
     let squares: f64 = flows.iter().map(|flow| (flow.delivered_bytes as f64).powi(2)).sum();
     ratio(sum * sum, flows.len() as f64 * squares)
+}
+
+pub(super) fn least_flow_on_time(run: &Run<'_>) -> Option<f64> {
+    let flows = Some(&run.record.flows).filter(|flows| flows.len() > 1)?;
+    flows.iter().filter_map(|flow| ratio(flow.on_time as f64, flow.blocks as f64)).min_by(f64::total_cmp)
 }
 
 #[cfg(test)]
@@ -83,6 +101,11 @@ mod tests {
         assert_close(with("bound"), 0.75);
         assert_close(with("share_of_bound"), 2.0 / 3.0);
         assert_close(with("score_share_of_bound"), 2.0 / 2.5);
+        assert_close(with("bound_decodable"), 0.75);
+        let bound = BoundFigures { decodable: Some(2), ..bound.clone() };
+        let of_decodable = |key| value_with(key, &four(), &bound, &MeasureConfig::default());
+        assert_close(of_decodable("bound_decodable"), 0.5);
+        assert_close(of_decodable("share_of_decodable"), 1.0);
         assert_close(with("bound_average"), 0.4);
         assert_close(with("share_of_bound_average"), 1.25);
         assert_close(value("share_of_bound", &of_blocks(vec![lost(0)])), 1.0);
@@ -102,7 +125,7 @@ mod tests {
     #[test]
     fn jain_is_one_for_equals_one_nth_for_a_monopoly_and_nothing_for_one() {
         let with = |bytes: &[u64]| {
-            let flow = |&delivered_bytes| FlowRow { name: String::new(), delivered_bytes };
+            let flow = |&delivered_bytes| FlowRow { delivered_bytes, ..FlowRow::default() };
             value("jain", &RunRecord { flows: bytes.iter().map(flow).collect(), ..record() })
         };
         assert_close(with(&[5, 5, 5]), 1.0);
@@ -111,5 +134,16 @@ mod tests {
         assert_eq!(with(&[7]), None);
         assert_eq!(with(&[]), None);
         assert_eq!(with(&[0, 0]), None);
+    }
+
+    #[test]
+    fn the_worst_flow_is_of_those_with_blocks() {
+        let with = |flows: &[(u64, u64)]| {
+            let flow = |&(on_time, blocks)| FlowRow { on_time, blocks, ..FlowRow::default() };
+            value("least_flow_on_time", &RunRecord { flows: flows.iter().map(flow).collect(), ..record() })
+        };
+        assert_close(with(&[(9, 10), (3, 4), (0, 0)]), 0.75);
+        assert_eq!(with(&[(9, 10)]), None);
+        assert_eq!(with(&[(0, 0), (0, 0)]), None);
     }
 }

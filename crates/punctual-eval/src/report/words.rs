@@ -25,7 +25,7 @@ pub(super) struct Measure<'a> {
     pub(super) meaning: Cow<'static, str>,
 }
 
-/// A measure by key; one that is not known is called by its key. After a colon comes the priority that it is of.
+/// A measure by key; one that is not known is called by its key. After a colon comes the priority, or the source, that it is of.
 pub(super) fn measure(key: &str) -> Measure<'_> {
     let (name, priority) = key.split_once(':').map_or((key, None), |(name, priority)| (name, Some(priority)));
     let Some(known) = measure::Measure::find(name) else {
@@ -41,6 +41,11 @@ pub(super) fn measure(key: &str) -> Measure<'_> {
     };
     let (title, short, meaning) = match priority {
         None => (known.title.into(), known.short.into(), known.about.into()),
+        Some(source) if source.parse::<u8>().is_err() => (
+            format!("{}, {source}", known.title).into(),
+            format!("{}, {source}", known.short).into(),
+            format!("{}; of the source {source} only", known.about).into(),
+        ),
         Some(priority) => (
             format!("{}, priority {priority}", known.title).into(),
             format!("{}, p{priority}", known.short).into(),
@@ -148,6 +153,7 @@ mod tests {
     fn unknown_measures_keep_their_key() {
         assert_eq!(measure("odd_thing").title, "odd_thing");
         assert_eq!(measure("on_time:2").title, "On time, priority 2");
+        assert_eq!(measure("on_time:audio").title, "On time, audio");
         assert_eq!(measure("p99_ms").heading(), "99th percentile latency, ms");
         assert_eq!([measure("p99_ms"), measure("waste_ratio")].map(|of| of.column()), ["p99 ms", "waste"]);
     }

@@ -9,13 +9,30 @@ use crate::{
 
 /// What nobody can exceed on a stage.
 pub(crate) fn bound(stage: &Stage, jobs: &[Job]) -> Bound {
+    let (paths, shared) = links(stage);
+    bound::bound_over_shared(&paths, &shared, jobs, stage.end)
+}
+
+/// Blocks that nobody can exceed on a stage, since some are of no use without others; `None` if none of them is so.
+pub(crate) fn decodable(stage: &Stage, jobs: &[Job]) -> Option<u64> {
+    let blocks = &stage.plan.blocks;
+    blocks.iter().find(|block| !block.depends_on.is_empty())?;
+    let (paths, shared) = links(stage);
+    let needs = |index: usize| blocks.get(index).map_or(&[][..], |block| &block.depends_on);
+    let can = bound::decodable(&paths, &shared, jobs, needs, stage.end);
+    let left: Vec<Job> = jobs.iter().zip(can).filter_map(|(job, can)| can.then_some(*job)).collect();
+    Some(bound::bound_over_shared(&paths, &shared, &left, stage.end).on_time)
+}
+
+/// The paths' own links there, and those that they share.
+fn links(stage: &Stage) -> (Vec<LinkSpec>, Vec<SharedLink>) {
     let paths: Vec<LinkSpec> = stage.paths.iter().map(|path| path.forward.clone()).collect();
     let passed = |index| (0..paths.len()).filter(|path| stage.paths[*path].through[0] == Some(index)).collect();
     let links = stage.links.iter().enumerate();
     let shared: Vec<SharedLink> = links
         .map(|(index, link)| SharedLink { link: link.spec.clone(), paths: passed(index), place: Place::Last })
         .collect();
-    bound::bound_over_shared(&paths, &shared, jobs, stage.end)
+    (paths, shared)
 }
 
 #[cfg(test)]

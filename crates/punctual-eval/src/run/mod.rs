@@ -169,8 +169,9 @@ fn one(job: &Pending<'_>, network: &mut LastNetwork, files: &Files) -> Result<Ke
     let setup = &job.plan.setup;
     let stage = Stage::over(network.of(setup, files)?, setup, files, job.key.seed.into())?;
     let record = carry::attempt(&stage, &job.plan.contender, job.key.seed.into());
-    let bound = figures(&limits::bound(&stage, &jobs_of(&record, &setup.measure)));
-    Ok((record, bound))
+    let jobs = jobs_of(&record, &setup.measure);
+    let decodable = limits::decodable(&stage, &jobs);
+    Ok((record, BoundFigures { decodable, ..figures(&limits::bound(&stage, &jobs)) }))
 }
 
 /// The blocks of a record as the bound takes them.
@@ -194,6 +195,7 @@ pub(crate) fn figures(bound: &Bound) -> BoundFigures {
         weighted: bound.weighted,
         bytes_on_time: bound.bytes_on_time,
         average_on_time: bound.average.on_time,
+        decodable: None,
     }
 }
 

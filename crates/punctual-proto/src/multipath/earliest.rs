@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{FragmentView, PathChoice, PathScheduler, PathSet, PathView};
+use super::{FragmentView, PathChoice, PathHealth, PathScheduler, PathSet, PathView};
 
 /// Earliest arrival first, among those that risk least.
 ///
@@ -40,7 +40,8 @@ impl PathScheduler for Earliest {
             Some((left.map_or(0, |left| risk(path, arrival, again, left)), arrival))
         };
         let best = |ready: bool| {
-            let promises = paths.iter().filter(|path| path.ready || !ready).filter_map(|path| Some((promise(path, len)?, path)));
+            let promises =
+                paths.iter().filter(|path| path.ready || !ready).filter_map(|path| Some((promise(path, len)?, path)));
             promises.min_by_key(|&(promise, path)| (promise, path.id))
         };
         match best(false) {
@@ -73,11 +74,15 @@ fn risk(path: &PathView, arrival: Duration, again: Duration, left: Duration) -> 
     BANDS.iter().filter(|&&band| risk > band).count()
 }
 
-/// How long from now until `bytes` would be across, if pacing is all that can hold them back.
+/// How long from now until `bytes` would be across, if pacing is all that can hold them back, or a window that opens at the path's rate.
 fn arrival(path: &PathView, bytes: u64, now: Instant) -> Option<Duration> {
     let wait = match path.ready_at {
         _ if path.ready => Duration::ZERO,
         Some(at) => at.saturating_duration_since(now),
+        None if path.health == PathHealth::Active => {
+            let over = (path.in_flight + FULL_PACKET as u64).saturating_sub(path.window);
+            Duration::from_secs_f64(over as f64 / path.rate.max(1.0))
+        }
         None => return None,
     };
     let through = Duration::from_secs_f64(bytes as f64 / path.rate.max(1.0));
@@ -89,7 +94,7 @@ const FULL_PACKET: usize = 1_400;
 /// The share of packets that are later than forecast by more than a path's spread.
 const LATE: f64 = 0.05;
 /// Risks that are about the same.
-const BANDS: [f64; 4] = [0.02, 0.08, 0.3, 0.9];
+const BANDS: [f64; 3] = [0.02, 0.08, 0.3];
 /// The band of what is not likely to be of use.
 const IN_VAIN: usize = BANDS.len();
 /// What a queue takes may be longer by one part in so many, as rates are known no better.

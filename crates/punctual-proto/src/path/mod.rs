@@ -211,7 +211,7 @@ impl Path {
         let least = offset.and_then(|offset| self.model.one_way_delay(offset)).unwrap_or(min_rtt / 2);
         PathView {
             id: self.id,
-            health: if self.is_doubted() { PathHealth::Suspect } else { self.trust.health() },
+            health: self.trust.health(),
             ready: trusted && room && paced_until.is_none(),
             ready_at: paced_until.filter(|_| trusted && room),
             rate: self.forecast.bytes_per_second(),

@@ -62,6 +62,7 @@ fn bound() -> BoundFigures {
         weighted: 0.5,
         bytes_on_time: 9,
         average_on_time: 0.75,
+        decodable: None,
     }
 }
 
