@@ -143,7 +143,7 @@ impl Clocks {
 
     /// The peer says that it received what we sent on `path` at `our_sent`, and when.
     ///
-    /// The more of the least delayed datagrams are echoed, the better the clock; the latest one serves the one-way delay.
+    /// The more of the least delayed datagrams are reported, the better the clock.
     pub(crate) fn on_echo(&mut self, path: PathId, our_sent: Micros, peer_received: u64, now: Micros) {
         if our_sent > now || now - our_sent > MAX_ECHO_AGE {
             return;
@@ -152,7 +152,6 @@ impl Clocks {
         let offset = self.relative(peer_received, our_sent);
         let delay = offset - self.filter.offset_at(our_sent);
         self.paths[index].bucket.add_forward(delay);
-        self.paths[index].recent.add(our_sent, delay);
         self.centre(index);
     }
 
@@ -183,15 +182,6 @@ impl Clocks {
     /// The peer's clock minus ours, microseconds, as of the latest time heard of.
     pub(crate) fn offset(&self) -> Option<f64> {
         Some(self.known_origin()? as f64 + self.filter.offset_at(self.now))
-    }
-
-    /// The delay towards the peer on a path: lately, queueing included (smoothed over about 100 ms of what was echoed last), and
-    /// when the path is idle, as of its latest route.
-    pub(crate) fn one_way_delays(&self, path: PathId) -> (Option<Duration>, Option<Duration>) {
-        let path = self.paths.iter().find(|known| known.id == path).filter(|_| self.known_origin().is_some());
-        let recent = path.and_then(|path| path.recent.delay()).map(micros);
-        let least = path.and_then(|path| path.least_forward()).map(micros);
-        (recent, least)
     }
 
     fn known_origin(&self) -> Option<i128> {

@@ -296,8 +296,10 @@ mod tests {
         }
     }
 
+    type Watched = (Box<dyn Controller>, Arc<Panel>);
+
     /// A client's first two controllers and what they were told.
-    fn pair() -> (Arc<Steering>, [(Box<dyn Controller>, Arc<Panel>); 2], Listener) {
+    fn pair() -> (Arc<Steering>, [Watched; 2], Listener) {
         let (steering, listener) = (Steering::new(), Listener::default());
         let factory = Arc::new(SteeredFactory::new(Arc::new(listener.clone()), steering.clone()));
         let controllers = [0, 1].map(|slot| {

@@ -1,4 +1,4 @@
-//! What is known of one path: the bucket being filled, the level it is at, and its recent delay.
+//! What is known of one path: the bucket being filled, and the level it is at.
 
 use super::{CONFIRM, HOLD, LEARN_MAX, Micros, STEP, TOUCH};
 use crate::multipath::PathId;
@@ -14,8 +14,6 @@ const BUCKET_SAMPLES: u32 = 4;
 const BUCKET_PATIENT: u64 = 1_000_000;
 /// A bucket that still lacks one direction after this long, µs, is discarded.
 const BUCKET_MAX: u64 = 2_500_000;
-/// Time constant of the recent delay, µs: one echo interval.
-const RECENT: f64 = 100_000.0;
 
 /// A round-trip time and how it divides: the delay towards the peer is `rtt / 2 + asymmetry`. Microseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -91,38 +89,6 @@ impl Bucket {
     }
 }
 
-/// The delay towards the peer of what was sent lately.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Recent {
-    /// When the latest sample was sent, and the average then.
-    latest: Option<(Micros, f64)>,
-}
-
-impl Recent {
-    pub(super) fn add(&mut self, sent: Micros, delay: f64) {
-        self.latest = match self.latest {
-            None => Some((sent, delay)),
-            Some((latest, _)) if sent < latest => return,
-            Some((latest, average)) => {
-                // Two samples of one instant still count a little each.
-                let elapsed = ((sent - latest) as f64).max(RECENT / 16.0);
-                let weight = 1.0 - (-elapsed / RECENT).exp();
-                Some((sent, average + weight * (delay - average)))
-            }
-        };
-    }
-
-    pub(super) fn delay(&self) -> Option<f64> {
-        self.latest.map(|(_, delay)| delay.max(0.0))
-    }
-
-    fn shift(&mut self, by: f64) {
-        if let Some((_, delay)) = &mut self.latest {
-            *delay -= by;
-        }
-    }
-}
-
 /// A level that may replace another.
 #[derive(Debug, Clone, Copy)]
 struct Trial {
@@ -147,7 +113,6 @@ pub(super) struct PathClock {
     pub(super) id: PathId,
     pub(super) heard: Micros,
     pub(super) bucket: Bucket,
-    pub(super) recent: Recent,
     /// Where the path is.
     pub(super) level: Option<Level>,
     /// Buckets that were at the level.
@@ -168,7 +133,6 @@ impl PathClock {
             id,
             heard: now,
             bucket: Bucket::new(now),
-            recent: Recent::default(),
             level: None,
             touches: 0,
             tracking: false,
@@ -180,12 +144,6 @@ impl PathClock {
 
     pub(super) fn is_due(&self, now: Micros) -> bool {
         self.bucket.is_due(if self.level.is_none() { FIRST_BUCKET } else { BUCKET }, now)
-    }
-
-    /// The delay towards the peer at the path's level, or the least seen so far.
-    pub(super) fn least_forward(&self) -> Option<f64> {
-        let level = self.level.map_or(f64::INFINITY, |level| level.rtt / 2.0 + level.asymmetry);
-        Some(level.min(self.bucket.forward)).filter(|least| least.is_finite()).map(|least| least.max(0.0))
     }
 
     /// Begins to learn a level.
@@ -272,7 +230,6 @@ impl PathClock {
     /// The filter corrected θ: delays measured by the old one change, levels stand.
     pub(super) fn clock_corrected(&mut self, by: f64) {
         self.bucket.shift(by);
-        self.recent.shift(by);
         self.trial.iter_mut().for_each(|trial| trial.level.asymmetry -= by);
     }
 

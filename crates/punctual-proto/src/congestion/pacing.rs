@@ -57,11 +57,6 @@ impl Pacer {
         let longest = now + Duration::from_secs_f64(LONGEST);
         self.due = (self.due.max(now.checked_sub(depth).unwrap_or(now)) + self.pace.time_for(bytes)).min(longest);
     }
-
-    /// Nothing leaves before `until`.
-    pub(crate) fn hold(&mut self, until: Instant) {
-        self.due = self.due.max(until);
-    }
 }
 
 #[cfg(test)]
@@ -100,16 +95,5 @@ mod tests {
         let burst = std::iter::from_fn(|| pacer.ready_at(later).is_none().then(|| pacer.on_sent(later, 1_200)));
         assert_eq!(burst.count(), 2);
         assert_eq!(pacer.ready_at(later).map(|at| (at - later).as_millis()), Some(20));
-    }
-
-    #[test]
-    fn it_holds() {
-        let start = Instant::now();
-        let mut pacer = Pacer::new(start, 12_000);
-        pacer.set(start, Rate::from_bytes_per_second(1e6), 1_200, None);
-        assert!(pacer.ready_at(start).is_none());
-        pacer.hold(start + Duration::from_millis(50));
-        assert!(pacer.ready_at(start + Duration::from_millis(49)).is_some());
-        assert!(pacer.ready_at(start + Duration::from_millis(51)).is_none());
     }
 }

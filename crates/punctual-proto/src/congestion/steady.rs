@@ -173,29 +173,6 @@ impl Steady {
             None => Some(0),
             Some(step) => Some((step + 1).min(CLIMB.len() - 1)),
         };
-        if std::env::var_os("PT").is_some() {
-            eprintln!(
-                "{:?} rate {:.2} del {:.2} svc {:?} q {:?} n {} lost {} dry {} served {} st {:?} start {} climb {:?} base {:?} rtt {:?} infl {} win {} pace {:.2} jit {:?}",
-                report.now,
-                self.rate.unwrap_or_default().bytes_per_second() * 8e-6,
-                delivered.bytes_per_second() * 8e-6,
-                report.service.map(|r| r.bytes_per_second() * 8e-6),
-                round.queue,
-                round.packets,
-                round.lost,
-                round.dry,
-                round.served,
-                self.standing.queue(),
-                self.startup,
-                self.climb,
-                path.base,
-                path.rtt,
-                path.in_flight,
-                self.window(path),
-                self.pace(report.now, path).bytes_per_second() * 8e-6,
-                path.jitter
-            );
-        }
         self.losses.end_round(round.packets, round.lost);
         if self.losses.judge() {
             self.rate = self.rate.map(|rate| rate * LOSS_BACKOFF);

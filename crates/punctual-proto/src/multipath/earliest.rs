@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::{FragmentView, PathChoice, PathScheduler, PathSet, PathView};
+use super::{FragmentView, PathChoice, PathHealth, PathScheduler, PathSet, PathView};
 
-/// Earliest arrival first.
+/// Earliest arrival first, among those that risk least.
 ///
 /// A fragment that leaves at time t on a path is expected after what that path was given before has gone through its
 /// narrowest link, and after the delay of the empty path:
@@ -13,16 +13,18 @@ use super::{FragmentView, PathChoice, PathScheduler, PathSet, PathView};
 /// arrival = t + max(backlog − (t − now), 0) + length / rate + least one-way delay
 /// ```
 ///
-/// where t is now, or when pacing lets the path go. If that is earliest on a path that is ready, the fragment takes it.
+/// where t is now, or when pacing lets the path go. It is there in time unless it is later than that by more than there is to spare, or
+/// lost; if there is time to find it lost and to send it again, lost twice. The path on which that is least likely, roughly,
+/// is the best, of several the one with the earliest arrival. If it is ready, the fragment takes it.
 ///
 /// Otherwise it could wait for the better path. But its block is of use only when the last of it is there, and all that it has to
-/// send would have to go through the better path, behind what waits for it already. A fragment that arrives on another path no later
-/// than that costs its block nothing, so it goes now. The last fragments of a block wait, rather than take a slow path
+/// send would have to go through the better path, behind what waits for it already, and what depends on it behind that. A fragment that arrives on another path no later
+/// than that, and risks no more, costs its block nothing, so it goes now. The last fragments of a block wait, rather than take a slow path
 /// and be what their block is late for. (The comparison is that of ECF: Lim et al., CoNEXT 2017.)
-///
-/// A fragment that was lost and goes again may have no third chance. Then it is not enough to be early: of the paths that get it
-/// there in time it takes the one that loses least, to a per cent, and of several the earliest.
 pub(super) struct Earliest;
+
+/// What a path promises: the band of its risk, then the arrival. The less, the better.
+type Promise = (usize, Duration);
 
 impl PathScheduler for Earliest {
     fn name(&self) -> &'static str {
@@ -31,47 +33,55 @@ impl PathScheduler for Earliest {
 
     fn choose(&mut self, fragment: &FragmentView, paths: &[PathView], now: Instant) -> PathChoice {
         let len = fragment.len.min(FULL_PACKET) as u64;
-        if let Some(due) = fragment.block.due().filter(|_| fragment.lost_on.is_some())
-            && let Some(path) = surest(paths, len, due, now)
-        {
-            return if path.ready { PathChoice::Send(PathSet::one(path.id)) } else { PathChoice::Wait };
-        }
-        let Some((_, best)) = first(paths.iter(), len, now) else { return PathChoice::Wait };
-        if best.ready {
-            return PathChoice::Send(PathSet::one(best.id));
-        }
-        let all = fragment.ahead + fragment.block.unsent;
-        match (first(paths.iter().filter(|path| path.ready), len, now), arrival(best, all, now)) {
-            (Some((arrival, path)), Some(whole)) if arrival <= whole => PathChoice::Send(PathSet::one(path.id)),
-            _ => PathChoice::Wait,
+        let left = fragment.block.due().map(|due| due.saturating_duration_since(now));
+        let again = paths.iter().filter_map(|path| arrival(path, len, now)).min().unwrap_or_default();
+        let promise = |path: &PathView, bytes: u64| -> Option<Promise> {
+            let arrival = arrival(path, bytes, now)?;
+            Some((left.map_or(0, |left| risk(path, arrival, again, left)), arrival))
+        };
+        let best = |ready: bool| {
+            let promises = paths.iter().filter(|path| path.ready || !ready).filter_map(|path| Some((promise(path, len)?, path)));
+            promises.min_by_key(|&(promise, path)| (promise, path.id))
+        };
+        match best(false) {
+            Some((_, path)) if path.ready => PathChoice::Send(PathSet::one(path.id)),
+            Some(((risk, _), path)) => match (best(true), promise(path, fragment.ahead + fragment.block.unsent + fragment.behind)) {
+                // In vain, while it need not be.
+                (Some(((IN_VAIN, _), _)), _) if risk != IN_VAIN => PathChoice::Wait,
+                (Some((other, stopgap)), Some(whole)) if other <= whole => PathChoice::Send(PathSet::one(stopgap.id)),
+                _ => PathChoice::Wait,
+            },
+            None => PathChoice::Wait,
         }
     }
 }
 
-/// The path on which `len` bytes arrive first, and when.
-fn first<'a>(paths: impl Iterator<Item = &'a PathView>, len: u64, now: Instant) -> Option<(Duration, &'a PathView)> {
-    let arrivals = paths.filter_map(|path| Some((arrival(path, len, now)?, path)));
-    arrivals.min_by_key(|&(arrival, path)| (arrival, path.id))
+/// In which of the [`BANDS`] the chance is that a fragment expected at `arrival` is not there when it is `left` from now, if one that goes `again`
+/// takes so long.
+///
+/// Half of all packets are later than expected, one in twenty by more than the spread; between and beyond, the chance is taken to fall
+/// by the same factor with each bit.
+fn risk(path: &PathView, arrival: Duration, again: Duration, left: Duration) -> usize {
+    let to_spare = left.as_secs_f64() - arrival.as_secs_f64();
+    let queue = arrival.saturating_sub(path.min_one_way_delay);
+    let spread = (path.spread.max(GRAIN) + queue / RATE_DOUBT).as_secs_f64();
+    let tail = 0.5 * (2.0 * LATE).powf(to_spare.abs() / spread);
+    let in_time = if to_spare < 0.0 { tail } else { 1.0 - tail };
+    let found = queue + path.answer;
+    let lost = if found + again <= left { path.loss * path.loss } else { path.loss };
+    let risk = 1.0 - in_time * (1.0 - lost);
+    BANDS.iter().filter(|&&band| risk > band).count()
 }
 
-/// The path that loses least of those on which `len` bytes arrive by `due`, if there is no time to find them lost and send them
-/// again by the earliest.
-fn surest(paths: &[PathView], len: u64, due: Instant, now: Instant) -> Option<&PathView> {
-    let arrivals = paths.iter().filter_map(|path| Some((arrival(path, len, now)?, path)));
-    let (earliest, path) = first(paths.iter(), len, now)?;
-    if now + earliest + path.rtt + path.rtt_var * 4 <= due {
-        return None;
-    }
-    let in_time = arrivals.filter(|(arrival, _)| now + *arrival <= due);
-    let per_cent = |path: &PathView| (path.loss * 100.0).round() as u32;
-    in_time.min_by_key(|&(arrival, path)| (per_cent(path), arrival, path.id)).map(|(_, path)| path)
-}
-
-/// How long from now until `bytes` would be across, if pacing is all that can hold them back.
+/// How long from now until `bytes` would be across, if pacing is all that can hold them back, or a window that opens at the path's rate.
 fn arrival(path: &PathView, bytes: u64, now: Instant) -> Option<Duration> {
     let wait = match path.ready_at {
         _ if path.ready => Duration::ZERO,
         Some(at) => at.saturating_duration_since(now),
+        None if path.health == PathHealth::Active => {
+            let over = (path.in_flight + FULL_PACKET as u64).saturating_sub(path.window);
+            Duration::from_secs_f64(over as f64 / path.rate.max(1.0))
+        }
         None => return None,
     };
     let through = Duration::from_secs_f64(bytes as f64 / path.rate.max(1.0));
@@ -80,6 +90,16 @@ fn arrival(path: &PathView, bytes: u64, now: Instant) -> Option<Duration> {
 
 /// No more of a block than this goes in one packet, near enough.
 const FULL_PACKET: usize = 1_400;
+/// The share of packets that are later than forecast by more than a path's spread.
+const LATE: f64 = 0.05;
+/// Risks that are about the same.
+const BANDS: [f64; 4] = [0.02, 0.08, 0.3, 0.9];
+/// The band of what is not likely to be of use.
+const IN_VAIN: usize = BANDS.len();
+/// What a queue takes may be longer by one part in so many, as rates are known no better.
+const RATE_DOUBT: u32 = 8;
+/// No forecast is better than this, the grain of clocks and links.
+const GRAIN: Duration = Duration::from_micros(500);
 
 #[cfg(test)]
 mod tests {

@@ -101,6 +101,8 @@ pub struct FragmentView {
     pub lost_on: Option<PathId>,
     /// Bytes of more urgent blocks that the path scheduler made wait for a path.
     pub ahead: u64,
+    /// Bytes that wait for this block to be sent, as they depend on it.
+    pub behind: u64,
 }
 
 /// The most paths a session can have open.

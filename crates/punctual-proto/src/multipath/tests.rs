@@ -35,7 +35,7 @@ pub(super) fn path(id: u32) -> PathView {
 pub(super) fn fragment() -> FragmentView {
     let begin = Instant::now();
     let block = BlockView { id: BlockId(0), size: 1000, unsent: 1000, begin, deadline: None, priority: 0 };
-    FragmentView { block, len: 1000, lost_on: None, ahead: 0 }
+    FragmentView { block, len: 1000, lost_on: None, ahead: 0, behind: 0 }
 }
 
 /// The path a fragment takes.

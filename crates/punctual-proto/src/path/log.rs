@@ -123,12 +123,6 @@ impl SentLog {
             self.removed += 1;
         }
     }
-
-    /// Forgets all of them.
-    pub(crate) fn clear(&mut self) {
-        self.removed += self.packets.len() as u64;
-        self.packets.clear();
-    }
 }
 
 impl Sent {

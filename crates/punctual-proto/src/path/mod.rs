@@ -62,6 +62,8 @@ use crate::{
 const PACING_GAIN: f64 = 1.25;
 /// Packets QUIC never reports on again are given up after this many round trips, and no sooner than after a second.
 const FORGOTTEN_RTTS: u32 = 8;
+/// What is lost at least on a path whose answer is overdue, as far as its share of losses goes: it may be dead, or an answer was lost.
+const DOUBTED_LOSS: f64 = 0.25;
 /// How much longer than another the control path may have been silent: bounds; in between, what is usual on it.
 const CONTROL_SILENCE: (Duration, Duration) = (Duration::from_millis(3), Duration::from_millis(50));
 /// How long a generation of observed silences lasts.
@@ -109,11 +111,10 @@ pub(crate) struct Path {
 impl Path {
     /// A path that is being opened.
     pub(crate) fn new(
-        id: PathId,
-        quic: noq_proto::PathId,
+        (id, quic): (PathId, noq_proto::PathId),
+        network: NetworkPath,
         panel: Arc<Panel>,
         driver: Option<Box<dyn Driver>>,
-        network: NetworkPath,
         epoch: Instant,
         now: Instant,
         initial_rtt: Duration,
@@ -197,7 +198,7 @@ impl Path {
         let least = offset.and_then(|offset| self.model.one_way_delay(offset)).unwrap_or(min_rtt / 2);
         PathView {
             id: self.id,
-            health: if self.is_doubted() { PathHealth::Suspect } else { self.trust.health() },
+            health: self.trust.health(),
             ready: trusted && room && paced_until.is_none(),
             ready_at: paced_until.filter(|_| trusted && room),
             rate: self.forecast.bytes_per_second(),
@@ -209,7 +210,7 @@ impl Path {
             backlog,
             spread: self.model.spread(),
             answer: self.model.answer(),
-            loss: self.in_flight.losses().observed_rate(),
+            loss: self.in_flight.loss().max(if self.is_doubted() { DOUBTED_LOSS } else { 0.0 }),
             loss_burst: self.in_flight.losses().observed_burst(),
             window,
             in_flight: reading.in_flight,
@@ -296,19 +297,6 @@ impl Path {
 
     /// All that is to be said of packets at this moment has been said: goes as fast as the controller says from now on.
     pub(crate) fn follow(&mut self, now: Instant) {
-        if std::env::var_os("PT2").is_some() {
-            let r = self.reading();
-            eprintln!(
-                "FOLLOW {:?} infl {} win {} paced {:?} backlog {:?} doubt {} rate {:?}",
-                now,
-                r.in_flight,
-                self.window(&r),
-                self.pacer.ready_at(now).map(|a| a - now),
-                self.model.backlog(now),
-                self.doubt(),
-                self.rate
-            );
-        }
         self.model.end_acks(now);
         let reading = self.reading();
         let state = self.state(&reading);
@@ -446,17 +434,6 @@ impl Path {
     }
 
     fn suspect(&mut self, now: Instant, store: &mut Store) {
-        if std::env::var_os("PT").is_some() {
-            eprintln!(
-                "SUSPECT {:?} answer {:?} base {:?} rtt {:?} infl {} oldest {:?}",
-                now,
-                self.model.answer(),
-                self.model.base_rtt(),
-                self.model.rtt(),
-                self.panel.reading().in_flight,
-                self.in_flight.oldest_of_tail()
-            );
-        }
         self.trust.suspect(now);
         self.suspected += 1;
         self.in_flight.give_up(false, self.id, now, store);

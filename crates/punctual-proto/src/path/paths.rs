@@ -78,9 +78,9 @@ impl Paths {
     /// Only those least doubted carry data. If all are suspect, all hope rests on these.
     pub(crate) fn views(&self, now: Instant, offset: Option<f64>, views: &mut Vec<PathView>) {
         views.clear();
-        let best = self.list.iter().map(Path::doubt).min();
+        let best = self.list.iter().map(|path| path.doubt().max(1)).min();
         for path in &self.list {
-            let trusted = path.health() != PathHealth::Opening && Some(path.doubt()) == best;
+            let trusted = path.health() != PathHealth::Opening && Some(path.doubt().max(1)) == best;
             views.push(path.view(now, offset, trusted));
         }
     }
@@ -113,9 +113,10 @@ impl Paths {
     ///
     /// Doubted paths are backups as long as there is a better one; but never the control path, on which the peer was heard.
     pub(crate) fn set_statuses(&mut self, conn: &mut noq_proto::Connection) {
-        let best = self.list.iter().map(Path::doubt).min();
+        // An overdue answer alone may have been lost. The peer would send its ACKs where they take longer, and all answers be late.
+        let best = self.list.iter().map(|path| path.doubt().max(1)).min();
         for path in &mut self.list {
-            let available = Some(path.doubt()) == best || Some(path.id) == self.control;
+            let available = Some(path.doubt().max(1)) == best || Some(path.id) == self.control;
             let status = if available { PathStatus::Available } else { PathStatus::Backup };
             if path.status != status && conn.set_path_status(path.quic, status).is_ok() {
                 path.status = status;

@@ -54,9 +54,8 @@ pub(crate) enum Found {
 }
 
 impl Service {
-    /// A packet came. What it waits less than `slack` may be jitter. After the empty path it would have come at `empty`. What it waits less than `slack` may be jitter. After
-    /// `memory` of service, or some gaps, an old gap counts for 1/e; and none counts for more than that: a link that stood still goes
-    /// on as before.
+    /// A packet came. What it waits less than `slack` may be jitter. After `memory` of service, or some gaps, an old gap counts for 1/e;
+    /// and none counts for more than that: a link that stood still goes on as before.
     pub(crate) fn on_arrival(&mut self, arrived: Arrived, slack: Duration, memory: Duration) -> Found {
         let Arrived { at, empty, bytes } = arrived;
         let Some(before) = self.last else {
@@ -82,7 +81,7 @@ impl Service {
             let memory = (memory.as_micros() as f64).max(MEMORY_GAPS * self.time / self.gaps.max(1.0));
             let gap = if self.gaps < 1.0 { gap as f64 } else { (gap as f64).min(memory) };
             let keep = (-gap / memory.max(1.0)).exp();
-            self.bytes = self.bytes * keep;
+            self.bytes *= keep;
             self.time = self.time * keep + gap;
             self.gaps = self.gaps * keep + 1.0;
             self.in_run = true;
@@ -96,11 +95,6 @@ impl Service {
     /// The rate, once there is enough to tell.
     pub(crate) fn rate(&self) -> Option<Rate> {
         (self.gaps >= LEAST_GAPS).then(|| Rate::from_bytes_per_second(self.bytes * 1e6 / self.time.max(1.0)))
-    }
-
-    /// How much service is behind that.
-    pub(crate) fn time(&self) -> Duration {
-        Duration::from_micros(self.time as u64)
     }
 
     /// Nothing that was seen is to be compared with what comes.

@@ -64,6 +64,7 @@ use std::{
 
 use super::{
     BlockScheduler, BlockView, SendContext,
+    pipes::Pipes,
     slack::{Job, Pace, Queue, Turn},
 };
 use crate::{block::BlockId, multipath::PathHealth};
@@ -172,6 +173,7 @@ pub(super) struct Admission {
     debt: usize,
     /// The longest of the paths in use, seconds.
     round_trip: f64,
+    pipes: Pipes,
 }
 
 #[derive(Debug)]
@@ -179,6 +181,8 @@ struct Block {
     view: BlockView,
     /// Seconds since the origin.
     due: Option<f64>,
+    /// Seconds that slower paths take longer, as [`Pipes`] has it.
+    lag: f64,
     /// Seconds before that when it should be there.
     reserve: f64,
     /// `None` if admitted.
@@ -213,7 +217,7 @@ impl Block {
 
     /// `None` without a deadline.
     fn job(&self) -> Option<Job> {
-        let turn = Turn { due: self.due? - self.reserve, priority: self.view.priority, id: self.view.id };
+        let turn = Turn { due: self.due? - self.lag - self.reserve, priority: self.view.priority, id: self.view.id };
         Some(Job { turn, grace: self.reserve, unsent: self.view.unsent })
     }
 }
@@ -236,6 +240,7 @@ impl Admission {
             since_rate: 0,
             debt: 0,
             round_trip: 0.0,
+            pipes: Pipes::default(),
         }
     }
 
@@ -322,7 +327,10 @@ impl Admission {
 
     /// Whether a block that is not admitted is a candidate now; puts it where it belongs.
     fn judge(&mut self, id: BlockId) -> bool {
-        let Some(block) = self.blocks.get(&id) else { return false };
+        let Some(block) = self.blocks.get_mut(&id) else { return false };
+        if block.hope.is_some() {
+            block.lag = block.due.map_or(0.0, |due| self.pipes.lag(due - self.time));
+        }
         let (Some(job), Some(hope)) = (block.job(), block.hope) else { return false };
         let now = self.hope(&job);
         if now != hope {
@@ -331,10 +339,28 @@ impl Admission {
         now == Hope::Candidate
     }
 
+    /// Reckons anew what an admitted block loses by slower paths, which falls as time passes. Whether that is less now.
+    fn relieve(&mut self, id: BlockId) -> bool {
+        let Some(block) = self.blocks.get_mut(&id).filter(|block| block.hope.is_none()) else { return false };
+        let (Some(due), Some(job)) = (block.due, block.job()) else { return false };
+        let lag = self.pipes.lag(due - self.time);
+        if lag + self.margins.stay_time > block.lag {
+            return false;
+        }
+        block.lag = lag;
+        let eased = block.job();
+        self.admitted.remove(job.turn);
+        eased.into_iter().for_each(|job| self.admitted.insert(job));
+        true
+    }
+
     /// Gives up the weakest until the rest can make it.
     fn shed(&mut self) {
         let mut displaced = Vec::new();
         while let Some(late) = self.admitted.first_late(Pace::Stay, self.stay_time()) {
+            if self.relieve(late.id) {
+                continue;
+            }
             let Some(weakest) = self.admitted.weakest(late) else { break };
             self.displace(&weakest);
             displaced.push(weakest);
@@ -357,7 +383,7 @@ impl Admission {
     /// How long before it is due a block should be there.
     fn reserve(&self, block: &Block) -> f64 {
         let seconds = block.view.unsent as f64 * WIRE_BYTES / self.rate;
-        let to_spare = block.due.map_or(0.0, |due| due - self.time - seconds);
+        let to_spare = block.due.map_or(0.0, |due| due - block.lag - self.time - seconds);
         (RESERVE_ROUND_TRIPS * self.round_trip).min(RESERVE_SHARE * to_spare).max(0.0)
     }
 
@@ -383,6 +409,9 @@ impl Admission {
         let mut displaced: Vec<Job> = Vec::new();
         let fits = loop {
             let Some(late) = self.admitted.first_late_with(Pace::Entry, self.time, &job) else { break true };
+            if self.relieve(late.id) {
+                continue;
+            }
             let Some(mut weakest) = self.admitted.weakest(late) else { break false };
             if weakest.turn.priority > job.turn.priority {
                 // The risk is that one's, not ours. So both may try, unless it is clear that one has to go.
@@ -527,7 +556,7 @@ impl BlockScheduler for Admission {
         }
         let due = view.due().map(|due| self.seconds(due));
         let hope = if due.is_some() { Hope::Candidate } else { Hope::NoDeadline };
-        let block = Block { view: *view, due, reserve: 0.0, hope: Some(hope) };
+        let block = Block { view: *view, due, lag: 0.0, reserve: 0.0, hope: Some(hope) };
         self.others.insert(block.place(hope));
         self.blocks.insert(view.id, block);
         if self.absent.remove(&view.id) {
@@ -557,6 +586,7 @@ impl BlockScheduler for Admission {
         if time > self.time {
             self.absent.clear();
         }
+        self.pipes.follow(cx);
         self.follow_rate(cx.rate, time - self.time);
         self.time = time;
         let active = cx.paths.iter().filter(|path| path.health == PathHealth::Active);

@@ -62,6 +62,7 @@ use super::{
     heap::{Entry, Heap, NOWHERE},
     lanes::{Lanes, Line},
     of,
+    pipes::Pipes,
 };
 use crate::{block::BlockId, by_id::ById};
 
@@ -128,6 +129,7 @@ pub(super) struct Ads {
     /// The slot the sweep comes to next, and how many it has still to visit.
     sweep_at: usize,
     sweep_left: usize,
+    pipes: Pipes,
 }
 
 /// A block, and the rate at which it was placed.
@@ -172,6 +174,7 @@ impl Ads {
             behind: Moments::default(),
             sweep_at: 0,
             sweep_left: 0,
+            pipes: Pipes::default(),
         }
     }
 
@@ -201,7 +204,8 @@ impl Ads {
         let forever = |p| Phase { line: Line { base: p * ratio, slope: 0.0, turn: 0.0 }, since: None, until: None };
         let Some(deadline) = view.deadline.filter(|_| urgency > 0.0) else { return forever(base + urgency) };
         let deadline = deadline.max(Duration::from_nanos(1)).as_secs_f64();
-        let turn = self.seconds(view.begin) + deadline - view.unsent as f64 / self.rate;
+        let due = self.seconds(view.begin) + deadline;
+        let turn = due - self.pipes.lag(due - self.time) - view.unsent as f64 / self.rate;
         let slope = urgency * ratio / deadline;
         if self.time < turn {
             Phase { line: Line { base: base * ratio, slope: -slope, turn }, since: None, until: Some(turn) }
@@ -312,6 +316,7 @@ impl BlockScheduler for Ads {
 
     fn next(&mut self, cx: &SendContext<'_>) -> Option<BlockId> {
         self.time = self.seconds(cx.now) + cx.one_way_delay.as_secs_f64();
+        self.pipes.follow(cx);
         self.follow_rate(cx.rate);
         self.follow_time();
         self.lanes.least(self.time)

@@ -12,7 +12,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{block::BlockId, multipath::PathView};
+use crate::{
+    block::BlockId,
+    multipath::{PathHealth, PathView},
+};
 
 /// What a scheduler may know of a block that still has bytes to send.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -49,6 +52,20 @@ pub struct SendContext<'a> {
     pub rate: f64,
     /// The smallest estimated one-way delay of a usable path.
     pub one_way_delay: Duration,
+}
+
+impl<'a> SendContext<'a> {
+    /// The paths to reckon with: those that are free of doubt, or all that are in doubt, if none is.
+    pub fn usable(&self) -> impl Iterator<Item = &'a PathView> + Clone + use<'a> {
+        usable(self.paths)
+    }
+}
+
+/// The paths of `paths` to reckon with: those that are free of doubt, or all that are in doubt, if none is.
+pub(crate) fn usable(paths: &[PathView]) -> impl Iterator<Item = &PathView> + Clone {
+    use PathHealth::{Active, Suspect};
+    let health = if paths.iter().any(|view| view.health == Active) { Active } else { Suspect };
+    paths.iter().filter(move |view| view.health == health)
 }
 
 /// Chooses the block whose bytes go into the next packet.
@@ -172,6 +189,7 @@ mod edf;
 mod fcfs;
 mod heap;
 mod lanes;
+mod pipes;
 mod slack;
 mod sorted;
 mod strict;

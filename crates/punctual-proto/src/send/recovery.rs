@@ -61,6 +61,8 @@ pub(crate) struct InFlight {
     packets: VecDeque<(u64, Place)>,
     /// What their fates, in the order of their numbers, say of the path.
     losses: Losses,
+    /// The same, with those in it that a queue of ours is to blame for.
+    fates: Losses,
     /// The latest packet the peer is known to have. What was sent before it is for QUIC's loss detection to judge; what
     /// was sent after it is the tail, of which nothing has been heard.
     largest_acked: Option<u64>,
@@ -219,18 +221,26 @@ impl InFlight {
     /// The first place is never that of a packet that has gone.
     fn trim(&mut self) {
         loop {
-            match self.packets.front() {
-                Some((_, Place::Acked)) => self.losses.note(false),
-                Some((_, Place::Lost { congestion: false })) => self.losses.note(true),
-                // Against what we do to the path ourselves, doing more of it is no help.
-                Some((_, Place::Lost { congestion: true })) => {}
+            let (lost, congestion) = match self.packets.front() {
+                Some((_, Place::Acked)) => (false, false),
+                Some((_, Place::Lost { congestion })) => (true, *congestion),
                 Some((_, Place::Open(_))) | None => return,
+            };
+            self.fates.note(lost);
+            // Against what we do to the path ourselves, doing more of it is no help.
+            if !congestion {
+                self.losses.note(lost);
             }
             self.packets.pop_front();
         }
     }
 
-    /// What is known of losses on the path.
+    /// The share of packets that were lost lately, for whatever reason.
+    pub(crate) fn loss(&self) -> f64 {
+        self.fates.observed_rate()
+    }
+
+    /// What is known of losses on the path that are not congestion.
     pub(crate) fn losses(&self) -> &Losses {
         &self.losses
     }

@@ -544,7 +544,7 @@ impl Session {
     ) -> Option<&mut Path> {
         let panel = self.conn.congestion_state(quic).and_then(Panel::of)?;
         let driver = self.new_driver();
-        let mut path = Path::new(id, quic, panel, driver, network, self.epoch, now, rtt);
+        let mut path = Path::new((id, quic), network, panel, driver, self.epoch, now, rtt);
         if health == PathHealth::Active {
             path.on_validated(now, None);
         }

@@ -24,7 +24,7 @@ use crate::{
     multipath::{FragmentView, PathChoice, PathHealth, PathId, PathScheduler, PathSet, PathView},
     observe::{FragmentKind, FragmentSent},
     path::{Path, sent::SentBytes},
-    schedule::SendContext,
+    schedule::{SendContext, usable},
     send::{
         groups::Groups,
         last_chance::Kind,
@@ -34,8 +34,9 @@ use crate::{
     },
 };
 
-/// How many blocks a path scheduler may make wait before the session stops looking for one that need not.
-const MAX_HELD: usize = 8;
+/// How many blocks a path scheduler may make wait, at most, before the session stops looking for one that need not: so that a burst of
+/// packets costs no more than this, however small the blocks are.
+const MAX_HELD: usize = 256;
 /// What QUIC's datagram queue has room for when it is empty.
 const EMPTY_QUEUE: usize = DATAGRAM_QUEUE - std::mem::size_of::<noq_proto::Datagram>();
 /// Who has sent block data within this time counts as a sender, whose paths all stay open to QUIC.
@@ -143,6 +144,14 @@ impl Output {
 
     pub(super) fn choose(&mut self, fragment: &FragmentView, now: Instant) -> PathChoice {
         self.path_scheduler.choose(fragment, &self.views, now)
+    }
+
+    /// Whether all paths together have a round trip's worth to do before a block that is not held would be due to wait, too.
+    fn holds_enough(&self) -> bool {
+        let views = || usable(&self.views);
+        let rate: f64 = views().map(|view| view.rate).sum();
+        let round_trip = views().map(|view| view.rtt).max().unwrap_or_default();
+        self.held_bytes as f64 > rate * round_trip.as_secs_f64()
     }
 
     /// Nothing can go now; `for_room`: though there is something.
@@ -388,7 +397,7 @@ impl Session {
                 self.output.wait(held);
                 return if held { Next::Wait } else { Next::Nothing };
             };
-            if !self.output.views.iter().any(|view| view.ready) && !self.lend_window(now, id) {
+            if !self.output.views.iter().any(|view| view.ready) && !self.lend_window(id) {
                 self.output.wait(true);
                 self.note_limits(false);
                 return Next::Wait;
@@ -404,7 +413,7 @@ impl Session {
                 return Next::Send(id, paths);
             }
             self.hold(id);
-            if self.output.held.len() >= MAX_HELD {
+            if self.output.held.len() >= MAX_HELD || self.output.holds_enough() {
                 self.output.wait(true);
                 self.note_limits(false);
                 return Next::Wait;
@@ -415,7 +424,7 @@ impl Session {
     /// A first window that data without a deadline has taken would keep a block with one waiting for a round trip. It gets as much again.
     ///
     /// Not later: what a window that has been measured does not hold would only queue.
-    fn lend_window(&mut self, now: Instant, id: BlockId) -> bool {
+    fn lend_window(&mut self, id: BlockId) -> bool {
         if self.store.get(id).is_none_or(|block| block.due().is_none()) {
             return false;
         }
@@ -437,6 +446,7 @@ impl Session {
             len: usize::try_from(range.end - range.start).unwrap_or(usize::MAX),
             lost_on: block.lost_on.filter(|_| again),
             ahead: self.output.held_bytes,
+            behind: self.store.bytes_behind(id),
         })
     }
 
@@ -488,9 +498,7 @@ impl Session {
 
 /// The sender's state as a scheduler sees it.
 pub(super) fn context<'a>(now: Instant, views: &'a [PathView]) -> SendContext<'a> {
-    use crate::multipath::PathHealth::{Active, Suspect};
-    let any_active = views.iter().any(|view| view.health == Active);
-    let usable = || views.iter().filter(move |view| view.health == if any_active { Active } else { Suspect });
+    let usable = || usable(views);
     SendContext {
         now,
         paths: views,
