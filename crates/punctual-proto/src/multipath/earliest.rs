@@ -154,7 +154,13 @@ mod tests {
             let choice = Earliest.choose(&FragmentView { block, ahead, ..fragment() }, &[fast, slow], now);
             assert_eq!(choice != PathChoice::Wait, expected, "{size} {ahead}");
         }
-        let shut = PathView { ready_at: None, ..fast };
-        assert_eq!(Earliest.choose(&fragment(), &[shut, slow], now), PathChoice::Send(PathSet::one(slow.id)));
+        // A window that is full opens at the path's rate: 20 kB too much are 20 ms, 50 kB are not worth it.
+        for (in_flight, expected) in [(20_000, false), (50_000, true)] {
+            let shut = PathView { ready_at: None, window: 1_400, in_flight, ..fast };
+            let choice = Earliest.choose(&fragment(), &[shut, slow], now);
+            assert_eq!(choice != PathChoice::Wait, expected, "{in_flight}");
+        }
+        let gone = PathView { ready_at: None, health: PathHealth::Suspect, ..fast };
+        assert_eq!(Earliest.choose(&fragment(), &[gone, slow], now), PathChoice::Send(PathSet::one(slow.id)));
     }
 }

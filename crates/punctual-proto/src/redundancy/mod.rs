@@ -66,6 +66,11 @@ impl GroupView<'_> {
         let lost = self.sources.iter().map(|&(path, count)| count as f64 * self.losses_on(path).rate());
         lost.sum::<f64>() / self.len().max(1) as f64
     }
+
+    /// The chance that any source fragment is lost, if each is by itself.
+    pub fn chance_of_loss(&self) -> f64 {
+        1.0 - (1.0 - self.expected_loss().clamp(0.0, 1.0)).powf(self.len() as f64)
+    }
 }
 
 /// A group whose fragments have all met their fate.

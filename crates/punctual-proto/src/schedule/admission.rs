@@ -125,6 +125,9 @@ const RATE_SHARE: usize = 32;
 /// More bytes than a packet's: a block with so much left has not ended by being sent, so its time is free for others.
 const ROOM: u64 = 1500;
 
+/// Seconds by which what slower paths take must have fallen for a block to be placed anew.
+const EASE: f64 = 0.0005;
+
 /// How much in doubt a forecast is taken to be.
 #[derive(Debug, Clone, Copy)]
 struct Margins {
@@ -344,7 +347,7 @@ impl Admission {
         let Some(block) = self.blocks.get_mut(&id).filter(|block| block.hope.is_none()) else { return false };
         let (Some(due), Some(job)) = (block.due, block.job()) else { return false };
         let lag = self.pipes.lag(due - self.time);
-        if lag + self.margins.stay_time > block.lag {
+        if lag + EASE > block.lag {
             return false;
         }
         block.lag = lag;

@@ -148,7 +148,7 @@ impl Kin {
         let habit = self.habit(member)?;
         let wait = habit.wait.checked_div(habit.waits)?;
         let likely = habit.usual() >= LIKELY && now <= member.last + wait * PATIENCE;
-        likely.then(|| wait.mul_f64(habit.usual()))
+        likely.then(|| wait.mul_f64(habit.usual().max(f64::from(member.followers))))
     }
 
     fn habit(&self, member: &Member) -> Option<&Habit> {

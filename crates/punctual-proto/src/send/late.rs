@@ -11,7 +11,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::store::Store;
+use super::{last_chance::trusted, store::Store};
 use crate::{
     block::{BlockId, DropReason},
     schedule::SendContext,
@@ -38,26 +38,44 @@ pub(crate) enum Use {
     Anytime,
 }
 
-/// What the paths carried when a block was sent last.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Forecast {
-    /// Bytes of blocks per second.
-    rate: f64,
-    one_way_delay: Duration,
-}
+/// What the paths were like when a block was sent last, those with the least delay first: the delay of each, and its bytes of blocks
+/// per second.
+#[derive(Debug, Default)]
+pub(super) struct Forecast(Vec<(Duration, f64)>);
 
 impl Forecast {
-    pub(super) fn new(cx: &SendContext<'_>) -> Self {
-        Self { rate: cx.rate / WIRE_BYTES, one_way_delay: cx.one_way_delay }
+    pub(super) fn follow(&mut self, cx: &SendContext<'_>) {
+        self.0.clear();
+        self.0.extend(trusted(cx.paths).map(|path| (path.delay(), path.rate / WIRE_BYTES)));
+        self.0.sort_unstable_by_key(|&(delay, _)| delay);
     }
 
-    fn seconds(&self, bytes: u64) -> Duration {
-        Duration::try_from_secs_f64(bytes as f64 / self.rate).unwrap_or(Duration::MAX)
+    /// How long it takes until so many bytes that leave from now on have arrived.
+    fn time(&self, bytes: u64) -> Option<Duration> {
+        // Of what has a slower path carried, when the next one's first byte arrives?
+        let (mut rate, mut carried, mut at) = (0.0, 0.0, Duration::ZERO);
+        for &(delay, more) in &self.0 {
+            let meanwhile = rate * (delay - at).as_secs_f64();
+            if carried + meanwhile >= bytes as f64 {
+                break;
+            }
+            (rate, carried, at) = (rate + more, carried + meanwhile, delay);
+        }
+        at.checked_add(Duration::try_from_secs_f64((bytes as f64 - carried) / rate).ok()?)
     }
 
     /// When so many bytes have arrived, if they leave from `now`.
     fn arrival(&self, now: Instant, bytes: u64) -> Option<Instant> {
-        now.checked_add(self.seconds(bytes).saturating_add(self.one_way_delay))
+        now.checked_add(self.time(bytes)?)
+    }
+
+    /// Bytes per second of the paths that bring anything within a deadline.
+    fn rate(&self, deadline: Duration) -> f64 {
+        self.0.iter().take_while(|&&(delay, _)| delay < deadline).map(|&(_, rate)| rate).sum()
+    }
+
+    fn is_known(&self) -> bool {
+        !self.0.is_empty()
     }
 }
 
@@ -106,8 +124,8 @@ impl Store {
         let Some((block, due)) = self.blocks.get(&id).and_then(|block| Some((block, block.due()?))) else {
             return false;
         };
-        let in_time = |forecast: Forecast| forecast.arrival(now, block.unsent()).is_some_and(|arrival| arrival <= due);
-        due < now || self.forecast.is_some_and(|forecast| !in_time(forecast))
+        let in_time = || self.forecast.arrival(now, block.unsent()).is_some_and(|arrival| arrival <= due);
+        due < now || self.forecast.is_known() && !in_time()
     }
 
     /// Whether a block that cannot be in time goes on for the sake of others.
@@ -133,7 +151,7 @@ impl Store {
 
     /// Until when a late block is of use to those that depend on it.
     fn use_to_others(&self, now: Instant, id: BlockId) -> Option<Use> {
-        let forecast = self.forecast?;
+        let forecast = &self.forecast;
         let block = self.blocks.get(&id)?;
         let followers = self.graph.followers(id, FAMILY);
         let priority = block.serving_priority();
@@ -148,7 +166,8 @@ impl Store {
             }
             let bytes = family + other.unsent();
             if forecast.arrival(now, ahead + bytes).is_some_and(|arrival| arrival <= due) {
-                let behind = forecast.seconds(bytes - block.unsent());
+                // It goes before those in between.
+                let behind = forecast.time(ahead + bytes)?.saturating_sub(forecast.time(ahead + block.unsent())?);
                 return Some(Use::Until(due.checked_sub(behind).unwrap_or(due)));
             }
             // If it were only late, it would not be sent.
@@ -156,11 +175,14 @@ impl Store {
                 family = bytes;
             }
         }
-        // The rest of what is there is as late; what is to come need not be.
+        // None of those that are there. Each that is to come finds itself less late than the one before, if there is room.
         let to_come = self.kin.to_come(id, now)?;
-        let room = forecast.rate - self.load.rate(now, priority);
-        let caught_up = Duration::try_from_secs_f64((ahead + family) as f64 / room).ok()?;
-        (caught_up <= to_come).then(|| Use::Until(now + caught_up.max(block.deadline.unwrap_or_default())))
+        let last = followers.last().and_then(|last| self.blocks.get(last)).unwrap_or(block);
+        let deadline = last.deadline?;
+        let late = forecast.arrival(now, ahead + family)?.saturating_duration_since(last.due()?);
+        let room = 1.0 - self.load.rate(now, priority) / forecast.rate(deadline);
+        let caught_up = Duration::try_from_secs_f64(late.as_secs_f64() / room).ok()?;
+        (caught_up <= to_come).then(|| Use::Until(now + caught_up.max(deadline)))
     }
 
     /// The blocks that others have to send, by deadline, of those at least as important.

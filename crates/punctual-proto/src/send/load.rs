@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Instant};
 
 /// Seconds over which it is averaged: longer than the rhythm of most sources, with large blocks among the small, and short enough to follow
 /// one that begins or ends.
-const SPAN: f64 = 1.0;
+const SPAN: f64 = 2.0;
 
 /// What was handed over lately that has a deadline, by priority.
 #[derive(Debug, Default)]

@@ -71,7 +71,7 @@ pub(crate) struct Store {
     pub(super) load: Load,
     scheduler: Box<dyn BlockScheduler>,
     drops_stale: bool,
-    pub(super) forecast: Option<Forecast>,
+    pub(super) forecast: Forecast,
     /// Blocks that cannot be in time, and are looked at for the sake of others at `look_at`.
     pub(super) late: BTreeSet<BlockId>,
     pub(super) look_at: Option<Instant>,
@@ -119,7 +119,7 @@ impl Store {
             graph: Graph::default(),
             kin: Kin::default(),
             load: Load::default(),
-            forecast: None,
+            forecast: Forecast::default(),
             late: BTreeSet::new(),
             look_at: None,
             look_soon: false,
@@ -307,7 +307,7 @@ impl Store {
 
     /// The block whose bytes go next.
     pub(crate) fn next(&mut self, cx: &SendContext<'_>) -> Option<BlockId> {
-        self.forecast = Some(Forecast::new(cx));
+        self.forecast.follow(cx);
         if std::mem::take(&mut self.look_soon) {
             self.look_at_late(cx.now);
         }
@@ -697,10 +697,15 @@ impl Store {
                 channel => self.notices.push_back(Notice::Dropped { id, reason, size, channel }),
             }
             if block.opened && block.all_sent_once() && self.peer_confirms {
-                // Those that depend on it live on until the peer has said that it does not have it.
                 block.dying = Some(reason);
                 block.data = Default::default();
                 self.after_change(id);
+                // Those that depend on it live on until the peer has said that it does not have it; but if it lacks what this one depends
+                // on, it does not matter whether it has this one.
+                if reason == DropReason::DependencyDropped {
+                    self.dropped.insert(id.0..id.0 + 1);
+                    todo.extend(self.graph.dependants(id).map(|orphan| (orphan, reason)));
+                }
             } else {
                 let good_bytes = block.good_bytes;
                 todo.extend(self.graph.dependants(id).map(|orphan| (orphan, DropReason::DependencyDropped)));

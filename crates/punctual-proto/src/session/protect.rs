@@ -115,7 +115,9 @@ impl Session {
             reached: group.reached,
             rtt: view.rtt,
         };
-        let wanted = if arrived { 0 } else { self.store.groups.wanted(&group_view) };
+        // Behind a queue, what is added makes all that follows later.
+        let worth = view.backlog <= BUSY || group_view.len() as f64 * group_view.chance_of_loss() >= WORTH;
+        let wanted = if arrived || !worth { 0 } else { self.store.groups.wanted(&group_view) };
         let repairs = wanted.min(most);
         if repairs == 0 && !arrived {
             // Clean is a path; full are all.
@@ -195,6 +197,11 @@ fn joining(block: &LiveBlock, chance: &Chance, kind: Kind, repairs: u64) -> Join
         rtt: path.rtt,
     }
 }
+
+/// A path with a longer queue than this is busy: with others' packets, or with more than it carries.
+const BUSY: Duration = Duration::from_millis(10);
+/// On a busy path a group is given repair fragments if as many packets as this, on average, would be lost with one of its own.
+const WORTH: f64 = 0.02;
 
 /// How far apart repair fragments leave: at once where losses are single; where they come in bursts, as far as a burst lasts, if
 /// there is time.
