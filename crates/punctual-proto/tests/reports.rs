@@ -101,8 +101,10 @@ fn data_flows_whatever_a_peer_reports() {
     for (what, reports) in LIES {
         let mut bench = bench();
         let bytes = send_to(&mut bench, 200, reports);
-        // Without any report there is a first window for each round trip, 12 packets in 10 ms and what the ACK is late by.
-        assert!(bytes > 500_000, "{what}: {bytes}");
+        // Without any report there is a first window for each round trip, 12 packets in 10 ms and what the ACK is late by. Who says
+        // that its path is slow is believed.
+        let least = if what == "any time" { 3 * BLOCK as u64 } else { 500_000 };
+        assert!(bytes > least, "{what}: {bytes}");
         bench.lives();
         bench.others_go_on();
         rates.insert(what, bytes);
