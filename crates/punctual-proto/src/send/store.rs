@@ -400,6 +400,7 @@ impl Store {
             begin: block.begin,
             deadline: block.serving_deadline(),
             priority: block.serving_priority(),
+            followers: self.kin.followers(block.id),
         };
         let mut view = view_of(self.blocks.get(&id)?);
         if self.graph.is_clustered(id) {
