@@ -25,8 +25,9 @@ const PATIENCE: u32 = 3;
 /// With fewer followers on average, a block is not expected to have any.
 const LIKELY: f64 = 0.5;
 
-/// What tells kinds of blocks apart: where they go, and how important they are.
-pub(super) type Kind = (Option<Channel>, u8);
+/// What tells kinds of blocks apart: where they go, how important they are, and whether they depend on others. Who does not, as an I frame,
+/// begins a family, and has more to come than those in its midst.
+pub(super) type Kind = (Option<Channel>, u8, bool);
 
 /// The memory.
 #[derive(Debug, Default)]
@@ -214,8 +215,9 @@ mod tests {
 
     use super::*;
 
-    const VIDEO: Kind = (Some(Channel(1)), 1);
-    const AUDIO: Kind = (None, 0);
+    const FIRST: Kind = (Some(Channel(1)), 1, false);
+    const VIDEO: Kind = (Some(Channel(1)), 1, true);
+    const AUDIO: Kind = (None, 0, false);
     const FRAME: Duration = Duration::from_millis(20);
 
     fn ids(list: &[u64]) -> Vec<BlockId> {
@@ -226,8 +228,8 @@ mod tests {
     fn stream(kin: &mut Kin, start: Instant, frames: u64, gop: u64) {
         for frame in 0..frames {
             let now = start + FRAME * frame as u32;
-            let needs = if frame % gop == 0 { vec![] } else { ids(&[2 * frame - 2]) };
-            kin.insert(BlockId(2 * frame), Some(VIDEO), needs, now);
+            let (kind, needs) = if frame % gop == 0 { (FIRST, vec![]) } else { (VIDEO, ids(&[2 * frame - 2])) };
+            kin.insert(BlockId(2 * frame), Some(kind), needs, now);
             kin.insert(BlockId(2 * frame + 1), Some(AUDIO), vec![], now);
         }
     }
@@ -238,12 +240,13 @@ mod tests {
         let start = Instant::now();
         stream(&mut kin, start, 41, 10);
         assert_eq!(kin.followers(BlockId(0)), 9, "it has them");
-        assert_eq!(kin.followers(BlockId(80)), 4, "the others have nine to none");
+        assert_eq!(kin.followers(BlockId(80)), 7, "the four before it had nine, and it none so far");
+        assert_eq!(kin.followers(BlockId(78)), 4, "the others have eight to none");
         assert_eq!(kin.followers(BlockId(81)), 0);
         // Those behind it are likely to come, for as long as they usually do; and they would have begun to soon.
         let last = start + FRAME * 40;
         let to_come = kin.to_come(BlockId(80), last).expect("likely");
-        assert!(FRAME * 4 <= to_come && to_come < FRAME * 5, "{to_come:?}");
+        assert!(FRAME * 7 <= to_come && to_come < FRAME * 8, "{to_come:?}");
         assert!(kin.to_come(BlockId(80), last + FRAME * PATIENCE).is_some());
         assert_eq!(kin.to_come(BlockId(80), last + FRAME * (PATIENCE + 1)), None);
         assert_eq!(kin.to_come(BlockId(78), last + FRAME * (PATIENCE + 1)), None, "its time is over");
@@ -284,7 +287,7 @@ mod tests {
             let start = Instant::now();
             for ((kind, back, depends), n) in steps.into_iter().zip(0u64..) {
                 let needs = n.checked_sub(back).filter(|_| depends).map(BlockId).into_iter().collect();
-                let above = kin.insert(BlockId(n), Some((None, kind)), needs, start + FRAME * n as u32);
+                let above = kin.insert(BlockId(n), Some((None, kind, depends)), needs, start + FRAME * n as u32);
                 prop_assert!(above.len() <= REACH);
             }
             prop_assert!(kin.recent.len() <= RECENT);

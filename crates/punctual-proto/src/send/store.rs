@@ -180,7 +180,7 @@ impl Store {
             self.kin.insert(id, None, Vec::new(), now);
             self.drop_block(id, DropReason::DependencyDropped);
         } else {
-            let kind = (channel.map(|(channel, _)| channel), priority);
+            let kind = (channel.map(|(channel, _)| channel), priority, !dependencies.is_empty());
             let leaders = self.kin.insert(id, Some(kind), dependencies, now);
             self.set_needs(id, needs);
             leaders.into_iter().for_each(|leader| self.on_followed(now, leader, priority));

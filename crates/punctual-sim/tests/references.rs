@@ -1,0 +1,126 @@
+//! Video whose frames depend on each other, where some are late themselves and the others need them all the same.
+
+mod common;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use common::{Sink, ms};
+use punctual_proto::{Block, BlockId, DropReason, Event, Outcome, SessionConfig, SessionId, schedule};
+use punctual_sim::{App, AppContext, HostConfig, LinkSpec, Loss, World, tls};
+
+/// 60 frames a second, 4 Mbit/s: groups of 60, each of which begins with a frame eight times as large as the others; all vary by up to
+/// 0.4 either way. Each but the first depends on the one before.
+struct Camera {
+    session: Option<SessionId>,
+    deadline: Duration,
+    sent: Vec<(BlockId, Duration)>,
+    outcomes: BTreeMap<BlockId, Outcome>,
+}
+
+const GROUPS: usize = 12;
+const GROUP: usize = 60;
+const FRAME: usize = 7_463;
+
+impl App for Camera {
+    fn on_event(&mut self, cx: &mut AppContext<'_>, session: SessionId, event: Event) {
+        match event {
+            Event::Connected { .. } => {
+                self.session = Some(session);
+                self.on_timer(cx, 0);
+            }
+            Event::Outcome { id, outcome } => drop(self.outcomes.insert(id, outcome)),
+            _ => (),
+        }
+    }
+
+    fn on_timer(&mut self, cx: &mut AppContext<'_>, _: u64) {
+        let frame = self.sent.len();
+        let Some(session) = self.session.filter(|_| frame < GROUPS * GROUP) else { return };
+        let first = frame.is_multiple_of(GROUP);
+        // Some number from 0.6 to 1.4.
+        let random = (frame as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 44;
+        let varied = 0.6 + 0.8 * random as f64 / f64::from(1 << 20);
+        let size = (FRAME * if first { 8 } else { 1 }) as f64 * varied;
+        let mut block = Block::new(vec![1; size as usize]).deadline(self.deadline);
+        if !first {
+            block = block.depends_on(self.sent[frame - 1].0);
+        }
+        let id = cx.send(session, block).expect("room");
+        self.sent.push((id, cx.now()));
+        cx.set_timer(cx.now() + Duration::from_micros(16_667), 0);
+    }
+}
+
+#[derive(Debug, Default)]
+struct Count {
+    /// Frames that came in time, and all that they depend on no later than they had to be there.
+    shown: usize,
+    /// Frames that came, but not all that they depend on.
+    in_vain: usize,
+    /// Frames dropped because of others.
+    orphans: usize,
+}
+
+fn run(scheduler: &str, mbps: f64, loss: f64, deadline: Duration) -> Count {
+    let link = LinkSpec::new(mbps, ms(30)).loss(Loss::Bernoulli(loss)).queue(150_000);
+    let camera = Camera { session: None, deadline, sent: Vec::new(), outcomes: BTreeMap::new() };
+    let mut world = World::new(7);
+    let client = world.add_host(HostConfig::new().app(camera));
+    let server = world.add_host(HostConfig::new().server(tls::server_config()).app(Sink::default()));
+    let path = world.add_path(client, server, link, LinkSpec::new(50.0, ms(30)));
+    let mut config = tls::client_config();
+    config.session = SessionConfig { scheduler: schedule::by_name(scheduler).expect("known"), ..config.session };
+    world.connect(client, &config, &[path]).expect("a session can be started");
+    world.handshake().expect("the handshake succeeds");
+    world.run_for(ms(1_000 * GROUPS as u64 + 4_000));
+    let camera: &Camera = world.app(client).expect("a camera");
+    let sink: &Sink = world.app(server).expect("a sink");
+    let mut count = Count::default();
+    let mut complete = None;
+    for (frame, (id, at)) in camera.sent.iter().enumerate() {
+        let before = if frame.is_multiple_of(GROUP) { Some(Duration::ZERO) } else { complete };
+        let came = sink.received.get(id).map(|(done, _)| *done);
+        complete = before.zip(came).map(|(before, came)| before.max(came));
+        count.shown += usize::from(complete.is_some_and(|complete| complete <= *at + deadline));
+        count.in_vain += usize::from(came.is_some() && complete.is_none());
+        let orphan = Outcome::Dropped { reason: DropReason::DependencyDropped, good_bytes: 0 };
+        count.orphans += usize::from(camera.outcomes.get(id) == Some(&orphan));
+    }
+    count
+}
+
+/// The first frame of most groups takes longer than its deadline; those behind it catch up.
+#[test]
+fn a_late_reference_is_sent_for_those_behind_it() {
+    for mbps in [6.0, 8.0] {
+        let patient = run("fcfs", mbps, 0.0, ms(100));
+        for scheduler in ["ads", "admission"] {
+            let count = run(scheduler, mbps, 0.0, ms(100));
+            assert!(count.shown >= patient.shown, "{scheduler} at {mbps}: {count:?}, who never drops {patient:?}");
+            assert!(count.shown * 100 >= GROUPS * GROUP * 90, "{scheduler} at {mbps}: {count:?}");
+        }
+    }
+}
+
+/// With less than the video needs, who sends everything is late for ever. Here what is too late for all is dropped, and each group begins anew.
+#[test]
+fn in_overload_each_group_begins_anew() {
+    let patient = run("fcfs", 3.5, 0.0, ms(300));
+    for scheduler in ["ads", "admission"] {
+        let count = run(scheduler, 3.5, 0.0, ms(300));
+        assert!(
+            count.shown > 2 * patient.shown + GROUPS * GROUP / 10,
+            "{scheduler}: {count:?}, who never drops {patient:?}"
+        );
+        assert!(count.orphans > 0, "{scheduler}: {count:?}");
+    }
+}
+
+/// Losses come to light late. What was delivered without what it depends on leads nobody to send more for it.
+#[test]
+fn little_is_sent_in_vain_where_much_is_lost() {
+    for scheduler in ["ads", "admission"] {
+        let count = run(scheduler, 8.0, 0.05, ms(80));
+        assert!(count.in_vain * 10 <= GROUPS * GROUP, "{scheduler}: {count:?}");
+    }
+}
