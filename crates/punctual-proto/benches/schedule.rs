@@ -101,6 +101,7 @@ impl Sender {
                 deadline.map(|d| Duration::from_millis(d.as_millis() as u64))
             },
             priority,
+            followers: 0,
         };
         self.scheduler.insert(&view);
         self.blocks.push_back(Some(view));

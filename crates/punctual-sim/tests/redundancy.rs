@@ -168,7 +168,8 @@ fn what_a_full_queue_dropped_asks_for_no_repairs() {
         let lost = run.stats.never_regained_bytes + run.stats.resend_regained_bytes;
         (lost > 0, run.overhead())
     };
-    let ((no, roomy), (yes, full)) = (overhead(1_000_000), overhead(9_000));
+    // What start-up sends at once, before anything is known of the path, is a little more than the short one holds.
+    let ((no, roomy), (yes, full)) = (overhead(1_000_000), overhead(14_000));
     assert!(!no && yes, "only the short queue has overflowed");
     assert!(full <= roomy + 0.02, "{full} {roomy}");
 }

@@ -46,12 +46,16 @@ impl PathScheduler for Earliest {
         };
         match best(false) {
             Some((_, path)) if path.ready => PathChoice::Send(PathSet::one(path.id)),
-            Some(((risk, _), path)) => match (best(true), promise(path, fragment.ahead + fragment.block.unsent + fragment.behind)) {
-                // In vain, while it need not be.
-                (Some(((IN_VAIN, _), _)), _) if risk != IN_VAIN => PathChoice::Wait,
-                (Some((other, stopgap)), Some(whole)) if other <= whole => PathChoice::Send(PathSet::one(stopgap.id)),
-                _ => PathChoice::Wait,
-            },
+            Some(((risk, _), path)) => {
+                match (best(true), promise(path, fragment.ahead + fragment.block.unsent + fragment.behind)) {
+                    // In vain, while it need not be.
+                    (Some(((IN_VAIN, _), _)), _) if risk != IN_VAIN => PathChoice::Wait,
+                    (Some((other, stopgap)), Some(whole)) if other <= whole => {
+                        PathChoice::Send(PathSet::one(stopgap.id))
+                    }
+                    _ => PathChoice::Wait,
+                }
+            }
             None => PathChoice::Wait,
         }
     }

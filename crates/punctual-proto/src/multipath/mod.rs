@@ -215,4 +215,4 @@ mod round_robin;
 mod single;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

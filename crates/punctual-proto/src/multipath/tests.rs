@@ -8,7 +8,7 @@ use super::*;
 use crate::block::BlockId;
 
 /// An active path with room.
-pub(super) fn path(id: u32) -> PathView {
+pub(crate) fn path(id: u32) -> PathView {
     PathView {
         id: PathId(id),
         health: PathHealth::Active,
@@ -34,7 +34,8 @@ pub(super) fn path(id: u32) -> PathView {
 /// A fragment of a kilobyte.
 pub(super) fn fragment() -> FragmentView {
     let begin = Instant::now();
-    let block = BlockView { id: BlockId(0), size: 1000, unsent: 1000, begin, deadline: None, priority: 0 };
+    let block =
+        BlockView { id: BlockId(0), size: 1000, unsent: 1000, begin, deadline: None, priority: 0, followers: 0 };
     FragmentView { block, len: 1000, lost_on: None, ahead: 0, behind: 0 }
 }
 

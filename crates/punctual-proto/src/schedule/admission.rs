@@ -214,14 +214,14 @@ pub(super) fn new() -> Admission {
 
 impl Block {
     fn place(&self, hope: Hope) -> Place {
-        let unsent = if hope == Hope::NoDeadline { 0 } else { self.view.unsent };
-        (hope, self.view.priority, unsent, self.view.id)
+        let price = if hope == Hope::NoDeadline { 0 } else { self.view.price() };
+        (hope, self.view.priority, price, self.view.id)
     }
 
     /// `None` without a deadline.
     fn job(&self) -> Option<Job> {
         let turn = Turn { due: self.due? - self.lag - self.reserve, priority: self.view.priority, id: self.view.id };
-        Some(Job { turn, grace: self.reserve, unsent: self.view.unsent })
+        Some(Job { turn, grace: self.reserve, unsent: self.view.unsent, price: self.view.price() })
     }
 }
 
@@ -347,7 +347,11 @@ impl Admission {
         let Some(block) = self.blocks.get_mut(&id).filter(|block| block.hope.is_none()) else { return false };
         let (Some(due), Some(job)) = (block.due, block.job()) else { return false };
         let lag = self.pipes.lag(due - self.time);
+<<<<<<< HEAD
         if lag + EASE > block.lag {
+=======
+        if lag + self.margins.stay_time >= block.lag {
+>>>>>>> deps
             return false;
         }
         block.lag = lag;
@@ -375,7 +379,7 @@ impl Admission {
     fn take_back(&mut self, mut displaced: Vec<Job>) {
         let Some(_last) = displaced.pop() else { return };
         self.room = true;
-        displaced.sort_unstable_by_key(|job| (job.turn.priority, job.unsent, job.turn.id));
+        displaced.sort_unstable_by_key(|job| (job.turn.priority, job.price, job.turn.id));
         for job in displaced {
             if self.admitted.first_late_with(Pace::Stay, self.stay_time(), &job).is_none() {
                 self.admit(job.turn.id);
@@ -476,7 +480,7 @@ impl Admission {
     /// Tries the new ones.
     fn welcome(&mut self) {
         let mut fresh = std::mem::take(&mut self.fresh);
-        fresh.sort_by_key(|id| self.blocks.get(id).map(|block| (block.view.priority, block.view.unsent)));
+        fresh.sort_by_key(|id| self.blocks.get(id).map(|block| (block.view.priority, block.view.price())));
         for id in fresh.drain(..) {
             if self.judge(id) {
                 self.try_to_admit(id);
@@ -501,7 +505,7 @@ impl Admission {
             }
             (None, Some(job)) => {
                 self.room |= view.unsent + ROOM < before;
-                self.admitted.set_unsent(job.turn, job.unsent);
+                self.admitted.set_unsent(job.turn, job.unsent, job.price);
             }
             (None, None) => {}
         }
@@ -534,7 +538,7 @@ impl Admission {
 
 /// Whether one block gives way to another, should there be no room for both.
 fn yields(weak: &Job, strong: &Job) -> bool {
-    (strong.turn.priority, strong.unsent) < (weak.turn.priority, weak.unsent)
+    (strong.turn.priority, strong.price) < (weak.turn.priority, weak.price)
 }
 
 impl BlockScheduler for Admission {

@@ -133,6 +133,16 @@ fn of_equals_the_longest_gives_way() {
 }
 
 #[test]
+fn what_many_depend_on_is_cheap() {
+    let mut admission = exact();
+    let reference = BlockView { followers: 9, ..long(1, 1, 60, 120) };
+    assert_eq!(settle(&mut admission, &[long(0, 1, 40, 100), long(2, 1, 30, 130)], &context(0)), [0, 2]);
+    assert_eq!(settle(&mut admission, &[reference], &context(0)), [1, 2], "6 ms for each block that needs it");
+    // But it is no more important than they are.
+    assert_eq!(settle(&mut admission, &[long(3, 0, 80, 110)], &context(0)), [2, 3]);
+}
+
+#[test]
 fn only_what_is_due_before_can_make_room() {
     let mut admission = exact();
     let views = [long(0, 1, 20, 50), long(1, 9, 80, 300), long(2, 0, 25, 50)];

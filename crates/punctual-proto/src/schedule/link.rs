@@ -68,6 +68,7 @@ pub(super) fn drive(
                 begin: start() + offer.at,
                 deadline: offer.deadline,
                 priority: offer.priority,
+                followers: 0,
             };
             live.insert(view.id, view);
             if let Some(due) = view.due() {

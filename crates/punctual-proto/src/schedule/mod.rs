@@ -28,16 +28,24 @@ pub struct BlockView {
     pub unsent: u64,
     /// When it was handed over.
     pub begin: Instant,
-    /// Deadline, counted from `begin`.
+    /// Deadline, counted from `begin`. If it cannot be in time itself, that of those it is still sent for.
     pub deadline: Option<Duration>,
-    /// 0 is the highest.
+    /// 0 is the highest. That of the most important block that depends on it, if this is more.
     pub priority: u8,
+    /// How many blocks come to nothing without it: those that depend on it, over any number of steps, or more if blocks of its kind usually
+    /// have more.
+    pub followers: u32,
 }
 
 impl BlockView {
     /// The moment after which the block is worthless.
     pub fn due(&self) -> Option<Instant> {
         self.begin.checked_add(self.deadline?)
+    }
+
+    /// What has to be sent for each block that it takes to be of use: the less, the better its bytes are spent.
+    pub fn price(&self) -> u64 {
+        self.unsent.div_ceil(u64::from(self.followers) + 1)
     }
 }
 

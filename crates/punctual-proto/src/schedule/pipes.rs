@@ -17,7 +17,9 @@ pub(super) struct Pipes {
 impl Pipes {
     pub(super) fn follow(&mut self, cx: &SendContext<'_>) {
         self.pipes.clear();
-        self.pipes.extend(cx.usable().map(|path| (path.rate, (path.one_way_delay + path.spread.mul_f64(0.22)).as_secs_f64())));
+        self.pipes.extend(
+            cx.usable().map(|path| (path.rate, (path.one_way_delay + path.spread.mul_f64(0.22)).as_secs_f64())),
+        );
         let least = self.pipes.iter().map(|pipe| pipe.1).fold(f64::INFINITY, f64::min);
         self.pipes.iter_mut().for_each(|pipe| pipe.1 -= least);
         self.rate = self.pipes.iter().map(|pipe| pipe.0).sum::<f64>().max(1.0);

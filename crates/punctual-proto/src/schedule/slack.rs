@@ -39,6 +39,8 @@ pub(super) struct Job {
     /// Seconds it may come later than it is due, once it is in.
     pub(super) grace: f64,
     pub(super) unsent: u64,
+    /// What has to be sent for each block that needs it: where one has to go, the dearest does.
+    pub(super) price: u64,
 }
 
 impl Job {
@@ -120,9 +122,9 @@ impl Turn {
 }
 
 impl Job {
-    /// Greater is weaker: less important, then more left to send, then due earlier.
+    /// Greater is weaker: less important, then dearer, then due earlier.
     fn weakness(&self) -> (u8, u64, Reverse<Turn>) {
-        (self.turn.priority, self.unsent, Reverse(self.turn))
+        (self.turn.priority, self.price, Reverse(self.turn))
     }
 
     fn weaker(a: Option<Self>, b: Option<Self>) -> Option<Self> {
@@ -164,9 +166,9 @@ impl Queue {
         self.root = self.remove_below(self.root, turn);
     }
 
-    /// Changes the unsent bytes of a block that is in the queue.
-    pub(super) fn set_unsent(&mut self, turn: Turn, unsent: u64) {
-        self.set_below(self.root, turn, unsent);
+    /// Changes the unsent bytes, and the price, of a block that is in the queue.
+    pub(super) fn set_unsent(&mut self, turn: Turn, unsent: u64, price: u64) {
+        self.set_below(self.root, turn, unsent, price);
     }
 
     /// The most important block of those up to and including `last`, all if that is `None`; of equals the one due first.
@@ -205,8 +207,8 @@ impl Queue {
         self.total(self.root).weakest
     }
 
-    /// The block to give up first among those up to and including `last`: of the least important the one with most to
-    /// send, of equals the one due first.
+    /// The block to give up first among those up to and including `last`: of the least important the dearest, of
+    /// equals the one due first.
     pub(super) fn weakest(&self, last: Turn) -> Option<Job> {
         let mut weakest = None;
         let mut at = self.root;
@@ -351,15 +353,18 @@ impl Queue {
         }
     }
 
-    fn set_below(&mut self, at: u32, turn: Turn, unsent: u64) {
+    fn set_below(&mut self, at: u32, turn: Turn, unsent: u64, price: u64) {
         let Some(&Node { ref job, left, right, .. }) = self.nodes.get(at as usize) else {
             debug_assert!(false, "{turn:?} is not in the queue");
             return;
         };
         match turn.cmp(&job.turn) {
-            Ordering::Equal => self.nodes[at as usize].job.unsent = unsent,
-            Ordering::Less => self.set_below(left, turn, unsent),
-            Ordering::Greater => self.set_below(right, turn, unsent),
+            Ordering::Equal => {
+                let job = &mut self.nodes[at as usize].job;
+                (job.unsent, job.price) = (unsent, price);
+            }
+            Ordering::Less => self.set_below(left, turn, unsent, price),
+            Ordering::Greater => self.set_below(right, turn, unsent, price),
         }
         self.sum(at);
     }
@@ -428,7 +433,7 @@ mod tests {
         // Paces and times are sums of few powers of two, so that nothing is rounded.
         #[test]
         fn it_answers_like_a_list(
-            steps in prop::collection::vec((0u8..6, 0u64..40, 0u32..64, 0u32..8, 0u8..3, 1u64..100), 1..120),
+            steps in prop::collection::vec((0u8..6, 0u64..40, 0u32..64, 0u32..8, 0u8..3, 1u64..100, 1u64..100), 1..120),
             paces in (1u32..8, 1u32..8, 1u32..8),
             time in 0u32..64,
         ) {
@@ -437,8 +442,9 @@ mod tests {
             let mut queue = Queue::new();
             queue.set_paces(paces);
             let mut naive = Naive(Vec::new());
-            for (kind, id, due, grace, priority, unsent) in steps {
-                let job = Job { turn: Turn { due: f64::from(due), priority, id: BlockId(id) }, grace: f64::from(grace), unsent };
+            for (kind, id, due, grace, priority, unsent, price) in steps {
+                let turn = Turn { due: f64::from(due), priority, id: BlockId(id) };
+                let job = Job { turn, grace: f64::from(grace), unsent, price };
                 match naive.0.iter().position(|other| other.turn.id == job.turn.id) {
                     None => {
                         for pace in [Pace::Entry, Pace::Stay, Pace::Ahead] {
@@ -457,8 +463,8 @@ mod tests {
                         naive.0.remove(at);
                     }
                     Some(at) if kind < 5 => {
-                        queue.set_unsent(naive.0[at].turn, unsent);
-                        naive.0[at].unsent = unsent;
+                        queue.set_unsent(naive.0[at].turn, unsent, price);
+                        (naive.0[at].unsent, naive.0[at].price) = (unsent, price);
                     }
                     Some(_) => queue.set_paces(paces),
                 }
@@ -481,7 +487,12 @@ mod tests {
     fn it_stays_shallow() {
         let mut queue = Queue::new();
         for id in 0..10_000 {
-            queue.insert(Job { turn: Turn { due: id as f64, priority: 0, id: BlockId(id) }, grace: 0.0, unsent: 1 });
+            queue.insert(Job {
+                turn: Turn { due: id as f64, priority: 0, id: BlockId(id) },
+                grace: 0.0,
+                unsent: 1,
+                price: 1,
+            });
         }
         fn depth(queue: &Queue, at: u32) -> usize {
             queue.nodes.get(at as usize).map_or(0, |node| 1 + depth(queue, node.left).max(depth(queue, node.right)))

@@ -26,6 +26,7 @@ pub(super) fn block(id: u64) -> BlockView {
         begin: start(),
         deadline: Some(Duration::from_millis(100)),
         priority: 128,
+        followers: 0,
     }
 }
 
@@ -103,6 +104,7 @@ pub(super) fn steps(deadlines: &'static [u64], rates: impl Strategy<Value = f64>
                 begin: start() + now - Duration::from_micros(block.3),
                 deadline: block.1.map(Duration::from_micros),
                 priority: block.2,
+                followers: 0,
             }),
             4..6 => Step::Progress(which.index(150), share),
             6 => Step::Remove(which.index(150)),

@@ -207,3 +207,94 @@ fn habit<'a>(kinds: &'a mut BTreeMap<Kind, Habit>, member: &Member) -> Option<&'
 fn at(recent: &mut VecDeque<Member>, first: u64, id: BlockId) -> Option<&mut Member> {
     recent.get_mut(usize::try_from(id.0.checked_sub(first)?).ok()?)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const VIDEO: Kind = (Some(Channel(1)), 1);
+    const AUDIO: Kind = (None, 0);
+    const FRAME: Duration = Duration::from_millis(20);
+
+    fn ids(list: &[u64]) -> Vec<BlockId> {
+        list.iter().map(|&n| BlockId(n)).collect()
+    }
+
+    /// Frames, each of which depends on the one before, but every `gop`th; and audio between them.
+    fn stream(kin: &mut Kin, start: Instant, frames: u64, gop: u64) {
+        for frame in 0..frames {
+            let now = start + FRAME * frame as u32;
+            let needs = if frame % gop == 0 { vec![] } else { ids(&[2 * frame - 2]) };
+            kin.insert(BlockId(2 * frame), Some(VIDEO), needs, now);
+            kin.insert(BlockId(2 * frame + 1), Some(AUDIO), vec![], now);
+        }
+    }
+
+    #[test]
+    fn what_is_usual_is_learnt_by_kind() {
+        let mut kin = Kin::default();
+        let start = Instant::now();
+        stream(&mut kin, start, 41, 10);
+        assert_eq!(kin.followers(BlockId(0)), 9, "it has them");
+        assert_eq!(kin.followers(BlockId(80)), 4, "the others have nine to none");
+        assert_eq!(kin.followers(BlockId(81)), 0);
+        // Those behind it are likely to come, for as long as they usually do; and they would have begun to soon.
+        let last = start + FRAME * 40;
+        let to_come = kin.to_come(BlockId(80), last).expect("likely");
+        assert!(FRAME * 4 <= to_come && to_come < FRAME * 5, "{to_come:?}");
+        assert!(kin.to_come(BlockId(80), last + FRAME * PATIENCE).is_some());
+        assert_eq!(kin.to_come(BlockId(80), last + FRAME * (PATIENCE + 1)), None);
+        assert_eq!(kin.to_come(BlockId(78), last + FRAME * (PATIENCE + 1)), None, "its time is over");
+        assert_eq!(kin.to_come(BlockId(81), last), None);
+    }
+
+    #[test]
+    fn what_is_still_needed_passes_through_those_that_were_delivered() {
+        let mut kin = Kin::default();
+        let now = Instant::now();
+        for id in 0..5 {
+            let needs = if id == 0 { vec![] } else { ids(&[id - 1]) };
+            kin.insert(BlockId(id), Some(VIDEO), needs, now);
+        }
+        assert_eq!(kin.with_open(&ids(&[4])), ids(&[4]));
+        kin.on_delivered(BlockId(2), ids(&[1]));
+        kin.on_delivered(BlockId(4), ids(&[3]));
+        kin.on_delivered(BlockId(3), ids(&[1]));
+        assert_eq!(kin.with_open(&ids(&[4])), ids(&[1, 3, 4]));
+        assert_eq!(kin.with_open(&ids(&[9])), ids(&[9]), "unknown");
+    }
+
+    #[test]
+    fn what_was_of_no_use_from_the_start_counts_for_nothing() {
+        let mut kin = Kin::default();
+        let start = Instant::now();
+        stream(&mut kin, start, 20, 10);
+        let before = kin.to_come(BlockId(38), start + FRAME * 19);
+        kin.insert(BlockId(40), None, vec![], start + FRAME * 20);
+        assert_eq!(kin.to_come(BlockId(38), start + FRAME * 19), before);
+        assert_eq!(kin.followers(BlockId(40)), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn sums_are_those_of_what_is_remembered(steps in prop::collection::vec((0u8..3, 1u64..90, any::<bool>()), 1..1500)) {
+            let mut kin = Kin::default();
+            let start = Instant::now();
+            for ((kind, back, depends), n) in steps.into_iter().zip(0u64..) {
+                let needs = n.checked_sub(back).filter(|_| depends).map(BlockId).into_iter().collect();
+                let above = kin.insert(BlockId(n), Some((None, kind)), needs, start + FRAME * n as u32);
+                prop_assert!(above.len() <= REACH);
+            }
+            prop_assert!(kin.recent.len() <= RECENT);
+            for (kind, habit) in &kin.kinds {
+                let members: Vec<_> = kin.recent.iter().filter(|member| member.kind == Some(*kind)).collect();
+                prop_assert_eq!(habit.blocks as usize, members.len());
+                prop_assert_eq!(habit.followers, members.iter().map(|member| u64::from(member.followers)).sum::<u64>());
+                prop_assert_eq!(habit.wait, members.iter().filter_map(|member| member.wait).sum::<Duration>());
+                prop_assert_eq!(habit.waits as usize, members.iter().filter(|member| member.wait.is_some()).count());
+            }
+        }
+    }
+}

@@ -87,7 +87,7 @@ impl Store {
             return;
         };
         // One that has to wait for another late one shares its fate.
-        let others = match self.graph.needs(id).any(|need| self.late.contains(&need)) {
+        let others = match self.graph.blockers(id).any(|need| self.late.contains(&need)) {
             true if self.has_followers(now, id) => Some(None),
             true => None,
             false => self.use_to_others(now, id).map(Some),
@@ -194,3 +194,7 @@ impl Store {
         })
     }
 }
+
+#[cfg(test)]
+#[path = "late_tests.rs"]
+mod tests;

@@ -34,3 +34,26 @@ impl Load {
         self.0.range(..=priority).map(|(_, offered)| offered.bytes_at(now)).sum::<f64>() / SPAN
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn it_follows_what_is_offered_by_priority() {
+        let mut load = Load::default();
+        let start = Instant::now();
+        let at = |millis: u64| start + Duration::from_millis(millis);
+        for n in 0..1_000 {
+            load.add(at(10 * n), 1, 1_000);
+            load.add(at(10 * n), 5, 500);
+        }
+        assert_eq!(load.rate(at(10_000), 0), 0.0);
+        let near = |rate: f64, aim: f64| (rate / aim - 1.0).abs() < 0.02;
+        assert!(near(load.rate(at(10_000), 1), 100_000.0), "{}", load.rate(at(10_000), 1));
+        assert!(near(load.rate(at(10_000), 255), 150_000.0));
+        assert!(load.rate(at(20_000), 255) < 1_500.0);
+    }
+}

@@ -35,6 +35,8 @@ use crate::{
 
 /// How many of the latest block ids the store remembers the fate of, for dependencies on blocks that have ended.
 const MEMORY: u64 = 65_536;
+/// Of those that are in front of a block in its channel, and of what they depend on, so many are looked at.
+const LINE: usize = 64;
 /// Of the blocks that wait for another, so many are looked at when a path is sought for that.
 const FOLLOWERS_COUNTED: usize = 8;
 
@@ -321,8 +323,8 @@ impl Store {
             if block.opened {
                 return Some(id);
             }
-            let first = self.first_to_open(block);
-            if self.blocks.get(&first).is_some_and(|block| self.credit.allows(block.size())) {
+            let (first, reserve) = self.first_to_open(block);
+            if self.blocks.get(&first).is_some_and(|block| self.credit.allows(block.size() + reserve)) {
                 return Some(first);
             }
             for id in [id, first] {
@@ -333,11 +335,32 @@ impl Store {
     }
 
     /// The block that must be opened first for `block`, which is not open, to be of use: in a channel those before it, for
-    /// it waits for them at the receiver. If it took the credit that they need, both would wait for ever.
-    fn first_to_open(&self, block: &LiveBlock) -> BlockId {
-        let Some((channel, position)) = block.channel else { return block.id };
-        let mut before = self.unopened.range((channel, 0)..(channel, position)).map(|(_, &id)| id);
-        before.find(|&id| self.is_sendable(id)).unwrap_or(block.id)
+    /// it waits for them at the receiver. If it took the credit that they need, both would wait for ever. And the credit that must be left
+    /// when that is open: if those before it cannot be sent yet, for what they depend on has not been, what they need to be.
+    fn first_to_open(&self, block: &LiveBlock) -> (BlockId, u64) {
+        let Some((channel, position)) = block.channel else { return (block.id, 0) };
+        let before = self.unopened.range((channel, 0)..(channel, position)).map(|(_, &id)| id);
+        let mut todo: Vec<BlockId> = before.take(LINE).collect();
+        if let Some(first) = todo.iter().copied().find(|&id| self.is_sendable(id)) {
+            return (first, 0);
+        }
+        let mut seen = BTreeSet::new();
+        let (mut needed, mut reserve) = (None, 0);
+        while let Some(id) = todo.pop() {
+            let Some(other) = self.blocks.get(&id).filter(|other| !other.opened && other.id != block.id) else { continue };
+            if seen.len() == LINE || !seen.insert(id) {
+                continue;
+            }
+            reserve += other.size();
+            if self.is_sendable(id) {
+                needed = needed.min(Some(id)).or(Some(id));
+            }
+            todo.extend(self.graph.needs(id));
+        }
+        match needed {
+            Some(needed) if !self.credit.allows(block.size() + reserve) => (needed, 0),
+            _ => (block.id, reserve),
+        }
     }
 
     /// Takes a block out of the competition until [`unhold`](Self::unhold).
@@ -377,6 +400,7 @@ impl Store {
             begin: block.begin,
             deadline: block.serving_deadline(),
             priority: block.serving_priority(),
+            followers: self.kin.followers(block.id),
         };
         let mut view = view_of(self.blocks.get(&id)?);
         if self.graph.is_clustered(id) {

@@ -115,8 +115,9 @@ impl Session {
             reached: group.reached,
             rtt: view.rtt,
         };
-        // Behind a queue, what is added makes all that follows later.
-        let worth = view.backlog <= BUSY || group_view.len() as f64 * group_view.chance_of_loss() >= WORTH;
+        // Behind a queue, what is added makes all that follows later. What is asked for, or cannot go again, gets it nevertheless.
+        let asked_for = group.is_duplicate || !group.resends;
+        let worth = view.backlog <= BUSY || asked_for || group_view.len() as f64 * group_view.chance_of_loss() >= WORTH;
         let wanted = if arrived || !worth { 0 } else { self.store.groups.wanted(&group_view) };
         let repairs = wanted.min(most);
         if repairs == 0 && !arrived {

@@ -1,0 +1,313 @@
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::{
+    block::{Block, Delivery, Outcome, Redundancy},
+    config::Limits,
+    multipath::{PathId, PathView, tests::path},
+    redundancy, schedule,
+    send::store::Notice,
+};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// A store whose blocks leave by hand, over paths of 1 MB/s and 25 ms unless said otherwise.
+struct Sender {
+    store: Store,
+    start: Instant,
+    paths: Vec<PathView>,
+    ended: Vec<(u64, Option<DropReason>)>,
+}
+
+impl Sender {
+    fn new() -> Self {
+        Self::scheduled("ads")
+    }
+
+    fn scheduled(name: &str) -> Self {
+        let scheduler = schedule::by_name(name).unwrap()();
+        let mut store = Store::new(Limits::default(), scheduler, Redundancy::Auto, redundancy::default_factory()());
+        store.on_settings(1 << 24, 10, 1 << 30, 1 << 20);
+        Self { store, start: Instant::now(), paths: vec![path(0)], ended: Vec::new() }
+    }
+
+    fn at(&self, millis: u64) -> Instant {
+        self.start + MS * millis as u32
+    }
+
+    /// A block of so many bytes is handed over, due 100 ms later.
+    fn send(&mut self, at: u64, size: usize, needs: &[u64]) -> u64 {
+        self.send_with(at, Block::new(vec![0; size]).deadline(100 * MS), needs)
+    }
+
+    fn send_with(&mut self, at: u64, block: Block, needs: &[u64]) -> u64 {
+        let block = needs.iter().fold(block, |block, &need| block.depends_on(BlockId(need)));
+        let id = self.store.insert(self.at(at), block).unwrap().0;
+        self.look();
+        id
+    }
+
+    /// Who goes next.
+    fn next(&mut self, at: u64) -> Option<u64> {
+        let now = self.at(at);
+        let rate = self.paths.iter().map(|path| path.rate).sum();
+        let one_way_delay = self.paths.iter().map(|path| path.one_way_delay).min().unwrap();
+        let next = self.store.next(&SendContext { now, paths: &self.paths, rate, one_way_delay });
+        self.look();
+        next.map(|id| id.0)
+    }
+
+    /// So many of its bytes leave.
+    fn leave(&mut self, id: u64, bytes: u64) {
+        let sent = self.store.get(BlockId(id)).unwrap().sent();
+        self.store.on_sent(BlockId(id), sent..sent + bytes, sent == 0);
+    }
+
+    fn lose(&mut self, at: u64, id: u64, bytes: u64) {
+        self.store.on_lost(self.at(at), BlockId(id), 0..bytes, false, PathId(0));
+        self.look();
+    }
+
+    fn deliver(&mut self, id: u64) {
+        self.store.on_completed(BlockId(id), 50 * MS, 0).unwrap();
+        self.look();
+    }
+
+    fn wait_until(&mut self, at: u64) {
+        while let Some(next) = self.store.next_timeout().filter(|&next| next <= self.at(at)) {
+            self.store.on_timeout(next);
+        }
+        self.store.on_timeout(self.at(at));
+        self.look();
+    }
+
+    fn look(&mut self) {
+        while let Some(notice) = self.store.poll() {
+            if let Notice::Ended(id, outcome) = notice {
+                let reason = match outcome {
+                    Outcome::Dropped { reason, .. } => Some(reason),
+                    Outcome::Delivered(Delivery { .. }) => None,
+                };
+                self.ended.push((id.0, reason));
+            }
+        }
+    }
+
+    fn dropped(&self) -> Vec<(u64, DropReason)> {
+        self.ended.iter().filter_map(|&(id, reason)| Some((id, reason?))).collect()
+    }
+}
+
+const EXPIRED: DropReason = DropReason::Expired;
+const ORPHAN: DropReason = DropReason::DependencyDropped;
+
+#[test]
+fn a_late_block_lives_while_another_can_be_in_time_with_it() {
+    for scheduler in ["ads", "admission", "edf", "strict"] {
+        let mut sender = Sender::scheduled(scheduler);
+        // 110 ms of work.
+        let first = sender.send(0, 110_000, &[]);
+        assert_eq!(sender.next(0), Some(first));
+        sender.leave(first, 90_000);
+        let second = sender.send(50, 5_000, &[first]);
+        sender.wait_until(105);
+        assert_eq!(sender.dropped(), []);
+        assert_eq!(sender.next(105), Some(first), "{scheduler}: there by 150, and then the other by 155");
+        // 20 and 5 ms of work and 25 ms of way do not fit into 40; but where one came after 50 ms, others may.
+        sender.wait_until(115);
+        assert_eq!(sender.dropped(), []);
+        sender.wait_until(211);
+        assert_eq!(sender.dropped(), [(first, EXPIRED), (second, ORPHAN)]);
+        assert!(sender.store.is_clean());
+    }
+}
+
+#[test]
+fn what_nobody_depends_on_is_dropped_at_its_deadline() {
+    let mut sender = Sender::new();
+    let first = sender.send(0, 110_000, &[]);
+    sender.next(0);
+    sender.wait_until(100);
+    assert_eq!(sender.dropped(), []);
+    sender.wait_until(101);
+    assert_eq!(sender.dropped(), [(first, EXPIRED)]);
+}
+
+#[test]
+fn a_late_block_goes_by_the_deadline_of_those_it_is_for() {
+    let mut sender = Sender::scheduled("edf");
+    let first = sender.send(0, 60_000, &[]);
+    sender.next(0);
+    let second = sender.send_with(60, Block::new(vec![0; 5_000]).deadline(200 * MS).priority(3), &[first]);
+    let other = sender.send_with(60, Block::new(vec![0; 5_000]).deadline(120 * MS).priority(3), &[]);
+    // It cannot be there by 100.
+    sender.next(60);
+    let view = sender.store.view(BlockId(first)).unwrap();
+    let due = view.due().unwrap();
+    assert!(sender.at(250) < due && due < sender.at(260), "5 ms before the other is due: {:?}", due - sender.start);
+    assert_eq!(view.followers, 1);
+    assert_eq!(sender.next(60), Some(other), "which is more urgent by then");
+    sender.leave(other, 5_000);
+    assert_eq!(sender.next(66), Some(first));
+    sender.leave(first, 60_000);
+    assert_eq!(sender.next(130), Some(second));
+}
+
+#[test]
+fn what_depends_on_it_lends_its_priority() {
+    let mut sender = Sender::new();
+    let first = sender.send_with(0, Block::new(vec![0; 5_000]).priority(9), &[]);
+    sender.send_with(0, Block::new(vec![0; 5_000]).priority(4), &[first]);
+    assert_eq!(sender.store.view(BlockId(first)).unwrap().priority, 4);
+}
+
+#[test]
+fn one_that_depends_on_it_and_has_no_deadline_needs_it_at_any_time() {
+    let mut sender = Sender::new();
+    let first = sender.send(0, 110_000, &[]);
+    sender.next(0);
+    sender.send_with(10, Block::new(vec![0; 5_000]), &[first]);
+    sender.wait_until(10_000);
+    assert_eq!((sender.dropped(), sender.next(10_000)), (vec![], Some(first)));
+    assert_eq!(sender.store.view(BlockId(first)).unwrap().deadline, None);
+}
+
+/// A frame of `size` every 20 ms, each of which depends on the one before; `first` bytes for the first one of every 50.
+fn stream(sender: &mut Sender, from: u64, frames: u64, first: usize, size: usize) -> Vec<u64> {
+    let mut before = None;
+    let send = |n| {
+        let size = if n == 0 { first } else { size };
+        let id = sender.send(from + 20 * n, size, before.as_slice());
+        before = Some(id);
+        id
+    };
+    (0..frames).map(send).collect()
+}
+
+fn deliver_all(sender: &mut Sender, at: u64) {
+    while let Some(id) = sender.next(at) {
+        let left = sender.store.get(BlockId(id)).unwrap().unsent();
+        sender.leave(id, left);
+        sender.deliver(id);
+    }
+}
+
+#[test]
+fn those_to_come_count_if_there_is_room_to_catch_up() {
+    // 10 kB every 20 ms leave half of the rate free, 18 kB hardly any.
+    for (size, lives) in [(10_000, true), (18_000, false)] {
+        let mut sender = Sender::new();
+        for round in 0..3 {
+            for id in stream(&mut sender, 1_000 * round, 50, 20_000, size) {
+                while sender.store.get(BlockId(id)).is_some() {
+                    deliver_all(&mut sender, 1_000 * round + 20 * (id % 50));
+                }
+            }
+        }
+        let due = 3_000 + 100;
+        let late = stream(&mut sender, 3_000, 6, 100_000, size);
+        sender.next(3_000);
+        // None of these can be in time: 100 ms of work, and then five frames.
+        sender.wait_until(due + 1);
+        assert_eq!(sender.store.get(BlockId(late[0])).is_some(), lives, "{size}");
+        // They do not come.
+        sender.wait_until(due + 200);
+        assert_eq!(sender.dropped().first(), Some(&(late[0], EXPIRED)));
+        assert!(sender.store.is_clean());
+    }
+}
+
+#[test]
+fn lost_bytes_go_again_for_the_sake_of_others() {
+    let mut sender = Sender::new();
+    let first = sender.send(0, 10_000, &[]);
+    sender.next(0);
+    sender.leave(first, 10_000);
+    let second = sender.send(90, 1_000, &[first]);
+    sender.next(95);
+    sender.leave(second, 1_000);
+    sender.lose(120, first, 5_000);
+    assert_eq!((sender.dropped(), sender.next(120)), (vec![], Some(first)));
+    // Without them they do not.
+    let alone = sender.send(200, 10_000, &[]);
+    sender.leave(alone, 10_000);
+    sender.lose(320, alone, 5_000);
+    assert_eq!(sender.store.get(BlockId(alone)).unwrap().dying, Some(EXPIRED));
+}
+
+#[test]
+fn a_path_that_is_too_slow_is_no_help() {
+    let mut sender = Sender::new();
+    sender.paths = vec![
+        PathView { rate: 1e4, ..path(0) },
+        PathView { rate: 1e7, one_way_delay: 300 * MS, min_one_way_delay: 300 * MS, ..path(1) },
+    ];
+    let first = sender.send(0, 10_000, &[]);
+    sender.next(0);
+    let second = sender.send(90, 1_000, &[first]);
+    sender.wait_until(101);
+    assert_eq!(sender.dropped(), [(first, EXPIRED), (second, ORPHAN)]);
+}
+
+#[test]
+fn a_delivered_block_hands_on_what_it_still_needs() {
+    let mut sender = Sender::new();
+    let first = sender.send(0, 10_000, &[]);
+    let second = sender.send(0, 1_000, &[first]);
+    let third = sender.send(0, 1_000, &[second]);
+    sender.leave(first, 10_000);
+    sender.leave(second, 1_000);
+    // The second overtakes the first, which is lost.
+    sender.deliver(second);
+    let fourth = sender.send(10, 1_000, &[second]);
+    sender.lose(10, first, 10_000);
+    assert_eq!(sender.next(10), Some(first), "nothing else can be sent");
+    sender.store.cancel(BlockId(first)).unwrap();
+    sender.store.on_freed(BlockId(first), 0).unwrap();
+    sender.look();
+    assert_eq!(sender.dropped(), [(first, DropReason::Cancelled), (third, ORPHAN), (fourth, ORPHAN)]);
+    let fifth = sender.send(20, 1_000, &[second]);
+    assert_eq!(sender.dropped().last(), Some(&(fifth, ORPHAN)), "it comes later");
+    assert!(sender.store.is_clean());
+}
+
+#[test]
+fn a_block_that_lacks_what_it_depends_on_is_no_help_even_if_it_arrives() {
+    let mut sender = Sender::new();
+    let first = sender.send(0, 10_000, &[]);
+    let second = sender.send(0, 1_000, &[first]);
+    let third = sender.send(0, 1_000, &[second]);
+    sender.leave(first, 10_000);
+    sender.leave(second, 1_000);
+    sender.store.cancel(BlockId(first)).unwrap();
+    sender.store.on_freed(BlockId(first), 0).unwrap();
+    sender.look();
+    assert_eq!(sender.dropped(), [(first, DropReason::Cancelled), (third, ORPHAN)]);
+    sender.deliver(second);
+    let fourth = sender.send(20, 1_000, &[second]);
+    assert_eq!(sender.dropped().last(), Some(&(fourth, ORPHAN)));
+    assert!(sender.store.is_clean());
+}
+
+#[test]
+fn a_circle_that_is_late_keeps_nobody_alive() {
+    let mut sender = Sender::new();
+    let first = sender.send(0, 110_000, &[]);
+    let second = sender.send(0, 1_000, &[first]);
+    let update = crate::block::BlockUpdate { dependencies: Some(vec![BlockId(second)]), ..Default::default() };
+    sender.store.update(BlockId(first), update).unwrap();
+    sender.next(0);
+    sender.wait_until(500);
+    assert_eq!(sender.dropped().len(), 2);
+    assert!(sender.store.is_clean());
+}
+
+#[test]
+fn schedulers_that_drop_nothing_still_do_not() {
+    let mut sender = Sender::scheduled("fcfs");
+    let first = sender.send(0, 110_000, &[]);
+    sender.send(10, 1_000, &[first]);
+    sender.next(0);
+    sender.wait_until(10_000);
+    assert_eq!((sender.dropped(), sender.next(10_000)), (vec![], Some(first)));
+}
