@@ -77,7 +77,7 @@ const LIES: [(&str, Reports); 11] = [
     ("as soon as they were sent", |stamps, _, _| report(stamps, |_, stamp| stamp)),
     ("time runs backwards", |stamps, now, _| report(stamps, |i, _| now.wrapping_neg().wrapping_sub(i))),
     ("half an hour ahead, and half an hour back", |stamps, now, round| {
-        report(stamps, |i, _| now.wrapping_add((i + round) % 3 << 30))
+        report(stamps, |i, _| now.wrapping_add(((i + round) % 3) << 30))
     }),
     ("any time", |stamps, now, _| report(stamps, |i, stamp| (now ^ stamp).wrapping_mul(2_654_435_761).wrapping_add(i))),
     ("what was never sent", |_, now, round| {

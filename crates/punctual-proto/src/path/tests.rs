@@ -141,7 +141,10 @@ fn who_sends_little_is_not_slowed_by_it() {
 }
 
 /// Reports that make a path look better than it is, or like nothing at all.
-const LIES: [(&str, fn(&mut Vec<Arrival>)); 8] = [
+/// A name, and what it makes of a true report.
+type Lie = (&'static str, fn(&mut Vec<Arrival>));
+
+const LIES: [Lie; 8] = [
     ("all came at one instant", |list| {
         let at = list[0].received;
         list.iter_mut().for_each(|arrival| arrival.received = at);

@@ -347,11 +347,7 @@ impl Admission {
         let Some(block) = self.blocks.get_mut(&id).filter(|block| block.hope.is_none()) else { return false };
         let (Some(due), Some(job)) = (block.due, block.job()) else { return false };
         let lag = self.pipes.lag(due - self.time);
-<<<<<<< HEAD
         if lag + EASE > block.lag {
-=======
-        if lag + self.margins.stay_time >= block.lag {
->>>>>>> deps
             return false;
         }
         block.lag = lag;

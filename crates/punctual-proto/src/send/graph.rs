@@ -386,7 +386,9 @@ mod tests {
                     }
                     5 => {
                         naive.0.remove(&id);
-                        naive.0.values_mut().for_each(|block| drop(block.0.remove(&id)));
+                        for block in naive.0.values_mut() {
+                            block.0.remove(&id);
+                        }
                         graph.remove(id);
                     }
                     _ => {}

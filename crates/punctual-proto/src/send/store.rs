@@ -347,7 +347,9 @@ impl Store {
         let mut seen = BTreeSet::new();
         let (mut needed, mut reserve) = (None, 0);
         while let Some(id) = todo.pop() {
-            let Some(other) = self.blocks.get(&id).filter(|other| !other.opened && other.id != block.id) else { continue };
+            let Some(other) = self.blocks.get(&id).filter(|other| !other.opened && other.id != block.id) else {
+                continue;
+            };
             if seen.len() == LINE || !seen.insert(id) {
                 continue;
             }
