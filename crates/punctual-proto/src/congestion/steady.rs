@@ -51,13 +51,6 @@ const USED: f64 = 0.8;
 const MOST_MADE_UP_FOR: f64 = 0.4;
 /// What is left of the rate after congestion that loss has told.
 const LOSS_BACKOFF: f64 = 0.85;
-/// A round that loses this share beyond the path's own, of so many packets at least, and without a queue that stands, while the rate exceeds what
-/// is delivered by this factor, tells of a policer: it lets bursts pass at the pace of the link behind it, but no more in all than is delivered.
-const POLICED: f64 = 0.1;
-const POLICED_PACKETS: u64 = 8;
-const POLICED_BEYOND: f64 = 1.15;
-/// So much of what is delivered is a rate at which its bucket fills.
-const POLICED_BACKOFF: f64 = 0.95;
 /// The smallest window, packets.
 const LEAST_WINDOW: u64 = 4;
 
@@ -183,16 +176,6 @@ impl Steady {
         self.losses.end_round(round.packets, round.lost);
         if self.losses.judge() {
             self.rate = self.rate.map(|rate| rate * LOSS_BACKOFF);
-            self.startup = false;
-        }
-        let (packets, lost) = (round.packets + round.lost, round.lost as f64);
-        let much = lost > (POLICED + self.losses.by_itself()) * packets as f64;
-        let policed = packets >= POLICED_PACKETS && much && empty && !round.dry;
-        if policed && self.rate.is_some_and(|rate| rate > delivered * POLICED_BEYOND) {
-            self.rate = Some(delivered * POLICED_BACKOFF);
-            // Its drops, made up for, would bring more drops.
-            self.losses = Losses::default();
-            self.doubt = BELIEF.len() - 1;
             self.startup = false;
         }
         if round.marked > 0 {

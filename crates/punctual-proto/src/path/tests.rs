@@ -54,7 +54,6 @@ fn under_a_policer_it_has_its_rate_and_does_not_run_away() {
         let rate = link.run(30.0)[0];
         let kept = 1.0 - loss_percent as f64 / 100.0;
         assert!(rate > 0.85 * kept * policed, "{loss_percent} %: {rate}");
-        println!("{loss_percent} %: {rate} {}", link.lost());
         assert!(link.lost() < 0.1 + loss_percent as f64 / 100.0, "{loss_percent} %: {}", link.lost());
     }
 }
