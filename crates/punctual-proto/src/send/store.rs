@@ -365,6 +365,15 @@ impl Store {
         }
     }
 
+    /// A place in a channel has been opened, or will never be: the next may not have to leave room any more.
+    fn on_opened(&mut self, (channel, position): (Channel, u64)) {
+        self.unopened.remove(&(channel, position));
+        let next = self.unopened.range((channel, position)..=(channel, u64::MAX)).next().map(|(_, &id)| id);
+        if let Some(next) = next.filter(|next| self.without_credit.remove(next)) {
+            self.refresh(next);
+        }
+    }
+
     /// Takes a block out of the competition until [`unhold`](Self::unhold).
     pub(crate) fn hold(&mut self, id: BlockId) {
         self.scheduler.remove(id);
@@ -432,7 +441,7 @@ impl Store {
                 let size = block.size();
                 self.credit.open(size);
                 if let Some(place) = block.channel {
-                    self.unopened.remove(&place);
+                    self.on_opened(place);
                 }
             }
         }
@@ -755,10 +764,10 @@ impl Store {
         if let Some(due) = block.due() {
             self.due.remove(&(due, id));
         }
-        if let Some(place) = block.channel {
-            self.unopened.remove(&place);
-        }
         self.without_credit.remove(&id);
+        if let Some(place) = block.channel {
+            self.on_opened(place);
+        }
         self.late.remove(&id);
         self.scheduler.remove(id);
         let (missed, sent) = (block.missed(), block.sent());
