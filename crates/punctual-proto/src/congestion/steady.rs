@@ -51,6 +51,13 @@ const USED: f64 = 0.8;
 const MOST_MADE_UP_FOR: f64 = 0.4;
 /// What is left of the rate after congestion that loss has told.
 const LOSS_BACKOFF: f64 = 0.85;
+/// A policer lets bursts pass at the pace of the link behind it, but no more in all than its bucket is filled with. It shows in so many rounds on end,
+/// with so many packets in all, that lose this share of what the path does not lose by itself, and find no queue.
+const POLICED: (u32, u64, f64) = (4, 100, 0.23);
+/// Then no burst is believed, and nothing faster tried, for so many rounds.
+const POLICED_ROUNDS: u32 = 128;
+/// And no more than this is made up for.
+const POLICED_MADE_UP_FOR: f64 = 0.05;
 /// The smallest window, packets.
 const LEAST_WINDOW: u64 = 4;
 
@@ -94,6 +101,9 @@ pub(crate) struct Steady {
     last_report: Option<(u64, Instant)>,
     /// The most that was under way in a round before we last made room.
     held: u64,
+    /// Rounds on end that look as under a policer, and their packets; and for how many rounds one is reckoned with still.
+    dropping: (u32, u64),
+    policed: u32,
 }
 
 impl Steady {
@@ -113,6 +123,8 @@ impl Steady {
             round: Round::default(),
             last_report: None,
             held: 0,
+            dropping: (0, 0),
+            policed: 0,
         }
     }
 
@@ -126,7 +138,8 @@ impl Steady {
     fn follow(&mut self, service: Rate, queue: Duration, path: &Path) {
         // Jitter makes packets come as from a queue, but none that stands.
         let certain = path.jitter <= GRAIN || queue > self.short(path);
-        if self.rate.is_some_and(|rate| service < rate) && !certain {
+        let slower = self.rate.is_some_and(|rate| service < rate);
+        if slower && !certain || !slower && self.policed > 0 {
             return;
         }
         let most = self.began_at.max(self.delivered.unwrap_or_default()) * BELIEF[self.doubt];
@@ -169,10 +182,11 @@ impl Steady {
             self.startup = false;
         }
         self.climb = match self.climb {
-            _ if full => None,
+            _ if full || self.policed > 0 => None,
             None => Some(0),
             Some(step) => Some((step + 1).min(CLIMB.len() - 1)),
         };
+        self.judge_policer(&round, delivered);
         self.losses.end_round(round.packets, round.lost);
         if self.losses.judge() {
             self.rate = self.rate.map(|rate| rate * LOSS_BACKOFF);
@@ -184,6 +198,26 @@ impl Steady {
             self.startup = false;
         }
         longer
+    }
+
+    /// Whether what is lost is lost to a policer: then what it lets pass is all there is.
+    fn judge_policer(&mut self, round: &Round, delivered: Rate) {
+        self.policed = self.policed.saturating_sub(1);
+        let (packets, own) = (round.packets + round.lost, self.losses.by_itself());
+        let much = round.lost as f64 > (own + POLICED.2 * (1.0 - own)) * packets as f64;
+        if packets == 0 || !much || self.standing.queue() != Queue::Empty {
+            self.dropping = (0, 0);
+            return;
+        }
+        self.dropping = (self.dropping.0 + 1, self.dropping.1 + packets);
+        if self.dropping.0 >= POLICED.0 && self.dropping.1 >= POLICED.1 {
+            self.dropping = (0, 0);
+            self.policed = POLICED_ROUNDS;
+            self.rate = Some(delivered);
+            // Its drops, made up for, would bring more drops.
+            self.losses = Losses::default();
+            self.startup = false;
+        }
     }
 
     /// Before anything is known: a window each round trip.
@@ -280,7 +314,8 @@ impl Driver for Steady {
             (Queue::Empty, false, None) if self.round.dry => rate * BURST_GAIN,
             (Queue::Empty, false, None) => rate,
         };
-        pace * (1.0 / (1.0 - self.losses.by_itself().min(MOST_MADE_UP_FOR)))
+        let most = if self.policed > 0 { POLICED_MADE_UP_FOR } else { MOST_MADE_UP_FOR };
+        pace * (1.0 / (1.0 - self.losses.by_itself().min(most)))
     }
 
     fn burst(&self, _: &Path) -> Option<u64> {
