@@ -205,7 +205,8 @@ impl Steady {
         self.policed = self.policed.saturating_sub(1);
         let (packets, own) = (round.packets + round.lost, self.losses.by_itself());
         let much = round.lost as f64 > (own + POLICED.2 * (1.0 - own)) * packets as f64;
-        if packets == 0 || !much || self.standing.queue() != Queue::Empty {
+        // Who has nothing more to send is not held back by a policer, whatever is lost.
+        if packets == 0 || !much || round.dry || self.standing.queue() != Queue::Empty {
             self.dropping = (0, 0);
             return;
         }
