@@ -105,6 +105,11 @@ impl Standing {
         }
     }
 
+    /// The shortest queue of the last round.
+    pub(super) fn last(&self) -> Duration {
+        self.before
+    }
+
     /// Whether others have filled it of late.
     pub(super) fn lately_shared(&self) -> bool {
         self.since_shared <= LATELY
@@ -123,7 +128,7 @@ impl Standing {
         let mut longer = None;
         let stands = |rounds, first| State::Stands { rounds, first, range: (queue, queue) };
         self.state = match self.state {
-            _ if queue <= short && !marked => State::Empty,
+            _ if queue <= short => State::Empty,
             State::Empty => stands(0, queue),
             State::Stands { rounds: 0, .. } if made_room => stands(1, queue),
             State::Stands { rounds, first, range } if made_room => {

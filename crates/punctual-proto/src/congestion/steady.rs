@@ -30,6 +30,8 @@ const GROWTH: f64 = 1.15;
 const CALM: u32 = 8;
 /// How much faster than the path is known to be we go, round by round, as long as nothing shows that it is full.
 const CLIMB: [f64; 4] = [1.1, 1.25, 1.6, 2.0];
+/// Beside others, packets more in each round trip: what each adds is the same for all, so that they come to share alike.
+const ADDED: u64 = 2;
 /// How much faster what an application hands over in bursts may leave.
 const BURST_GAIN: f64 = 1.25;
 /// How much slower while a queue stands.
@@ -51,6 +53,8 @@ const USED: f64 = 0.8;
 const MOST_MADE_UP_FOR: f64 = 0.4;
 /// What is left of the rate after congestion that loss has told.
 const LOSS_BACKOFF: f64 = 0.85;
+/// How much a round's share of marked packets counts in that over rounds, half of which is taken off the rate in each round with marks (RFC 8257).
+const MARKED_GAIN: f64 = 1.0 / 16.0;
 /// A policer lets bursts pass at the pace of the link behind it, but no more in all than its bucket is filled with. It shows in so many rounds on end,
 /// with so many packets in all, that lose this share of what the path does not lose by itself, and find no queue.
 const POLICED: (u32, u64, f64) = (4, 100, 0.23);
@@ -101,6 +105,8 @@ pub(crate) struct Steady {
     last_report: Option<(u64, Instant)>,
     /// The most that was under way in a round before we last made room.
     held: u64,
+    /// The share of packets that are marked, over rounds.
+    marked: f64,
     /// Rounds on end that look as under a policer, and their packets; and for how many rounds one is reckoned with still.
     dropping: (u32, u64),
     policed: u32,
@@ -123,6 +129,7 @@ impl Steady {
             round: Round::default(),
             last_report: None,
             held: 0,
+            marked: 0.0,
             dropping: (0, 0),
             policed: 0,
         }
@@ -134,15 +141,27 @@ impl Steady {
         SHORT.max(packets) + path.jitter
     }
 
+    /// Others may be there.
+    fn is_wary(&self) -> bool {
+        self.doubt > 1
+    }
+
+    fn added(path: &Path) -> Rate {
+        Rate::of(ADDED * u64::from(path.mtu), path.base.max(Duration::from_millis(1)))
+    }
+
     /// The queue is served at this pace, and was at least this long.
     fn follow(&mut self, service: Rate, queue: Duration, path: &Path) {
         // Jitter makes packets come as from a queue, but none that stands.
         let certain = path.jitter <= GRAIN || queue > self.short(path);
         let slower = self.rate.is_some_and(|rate| service < rate);
-        if slower && !certain || !slower && self.policed > 0 {
+        // While all make room, each has more than its share.
+        let room = self.doubt > 1 && self.standing.queue() == Queue::Stands;
+        if slower && !certain || !slower && (self.policed > 0 || room) {
             return;
         }
-        let most = self.began_at.max(self.delivered.unwrap_or_default()) * BELIEF[self.doubt];
+        let known = self.began_at.max(self.delivered.unwrap_or_default());
+        let most = (known * BELIEF[self.doubt]).max(known + Self::added(path));
         self.rate = Some(if self.began_at == Rate::ZERO { service } else { service.min(most) });
     }
 
@@ -174,17 +193,18 @@ impl Steady {
         if self.rate.is_none_or(|rate| rate < delivered) {
             self.rate = Some(delivered);
         }
+        let rises = round.queue.unwrap_or_default() > self.standing.last() + SHORT;
         let longer = self.judge_queue(&round, report.now, path);
         self.judge_belief();
         let empty = self.standing.queue() == Queue::Empty;
-        let full = round.dry || !empty || round.served && path.jitter <= GRAIN;
+        let full = round.dry || !empty || round.marked > 0 || round.served && (rises || path.jitter <= GRAIN);
         if self.startup && (!empty || !round.dry && !grew && full) {
             self.startup = false;
         }
         self.climb = match self.climb {
             _ if full || self.policed > 0 => None,
-            None => Some(0),
-            Some(step) => Some((step + 1).min(CLIMB.len() - 1)),
+            Some(step) if !self.is_wary() => Some((step + 1).min(CLIMB.len() - 1)),
+            _ => Some(0),
         };
         self.judge_policer(&round, delivered);
         self.losses.end_round(round.packets, round.lost);
@@ -192,9 +212,9 @@ impl Steady {
             self.rate = self.rate.map(|rate| rate * LOSS_BACKOFF);
             self.startup = false;
         }
+        self.marked += (round.marked as f64 / round.packets.max(1) as f64 - self.marked) * MARKED_GAIN;
         if round.marked > 0 {
-            let share = round.marked as f64 / round.packets.max(1) as f64;
-            self.rate = self.rate.map(|rate| rate * (1.0 - share / 2.0));
+            self.rate = self.rate.map(|rate| rate * (1.0 - self.marked / 2.0));
             self.startup = false;
         }
         longer
@@ -311,6 +331,7 @@ impl Driver for Steady {
             }
             (Queue::Stands, ..) => rate * DRAIN_GAIN,
             (Queue::Empty, true, _) => rate.max(self.delivered.unwrap_or_default() * STARTUP_GAIN),
+            (Queue::Empty, false, Some(_)) if self.is_wary() => rate + Self::added(path),
             (Queue::Empty, false, Some(step)) => rate * CLIMB[step],
             (Queue::Empty, false, None) if self.round.dry => rate * BURST_GAIN,
             (Queue::Empty, false, None) => rate,
