@@ -1,5 +1,7 @@
 //! The control stream: settings, credit, what became of blocks.
 
+use std::time::{Duration, Instant};
+
 use noq_proto::{Connection, Dir, StreamId};
 
 use crate::{
@@ -24,12 +26,24 @@ pub(super) struct Control {
     pub(super) readable: bool,
     /// Encoded frames that QUIC has not taken yet.
     backlog: Vec<u8>,
+    /// When frames were last handed on.
+    flushed: Option<Instant>,
+    /// QUIC takes no more for now.
+    is_blocked: bool,
     pub(super) decoder: ControlDecoder,
 }
 
 impl Control {
     pub(super) fn new() -> Self {
-        Self { send: None, recv: None, readable: false, backlog: Vec::new(), decoder: ControlDecoder::new() }
+        Self {
+            send: None,
+            recv: None,
+            readable: false,
+            backlog: Vec::new(),
+            flushed: None,
+            is_blocked: false,
+            decoder: ControlDecoder::new(),
+        }
     }
 
     /// Says what we accept, ahead of all that waits; the stream is opened as soon as the peer allows it.
@@ -52,21 +66,29 @@ impl Control {
         frame.encode(&mut self.backlog);
     }
 
+    /// When [`flush`](Self::flush) is due, if words may wait for `patience` for others.
+    pub(super) fn due(&self, patience: Duration) -> Option<Instant> {
+        let waits = !self.backlog.is_empty() && !self.is_blocked;
+        self.flushed.filter(|_| waits).map(|flushed| flushed + patience)
+    }
+
     /// Whether there is room for what the application volunteers.
     pub(super) fn has_room(&self) -> bool {
         self.backlog.len() < MAX_VOLUNTARY
     }
 
-    /// Hands queued frames to QUIC.
-    pub(super) fn flush(&mut self, conn: &mut Connection) {
-        if self.backlog.is_empty() {
+    /// Hands queued frames to QUIC, at most every `patience`: else each word on many small blocks would cost a packet there and its ACK
+    /// back; and of a stream in too many pieces, as loss makes of many packets with a word each, QUIC's receiver despairs.
+    pub(super) fn flush(&mut self, now: Instant, patience: Duration, conn: &mut Connection) {
+        if self.backlog.is_empty() || self.due(patience).is_some_and(|due| now < due) {
             return;
         }
         let Some(id) = self.send.or_else(|| self.open(conn)) else { return };
         // Blocked by flow control: what is left waits for the next time.
-        if let Ok(written) = conn.send_stream(id).write(&self.backlog) {
-            self.backlog.drain(..written);
-        }
+        let written = conn.send_stream(id).write(&self.backlog).unwrap_or(0);
+        self.backlog.drain(..written);
+        self.is_blocked = !self.backlog.is_empty();
+        self.flushed = Some(now);
     }
 
     fn open(&mut self, conn: &mut Connection) -> Option<StreamId> {

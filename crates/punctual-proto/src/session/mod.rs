@@ -469,11 +469,15 @@ impl Session {
         // A datagram that QUIC holds back has an alarm of QUIC's own; the next one has to wait for it.
         let wake = self.output.wake_at().into_iter().chain(self.output.repair_at);
         let reports = self.paths.iter().filter_map(Path::report_due);
+        let words = self.control.due(self.config.max_ack_delay);
         let next = reports.chain(wake).min();
         let next = next.filter(|_| !self.output.is_held_up());
         let groups = self.groups.next_timeout().and_then(|at| self.epoch.checked_add(Duration::from_micros(at)));
         // By the contract the events have been taken once this is asked: reading can go on.
-        [quic, self.store.next_timeout(), paths, next, groups, self.retry_at, self.stalled].into_iter().flatten().min()
+        [quic, self.store.next_timeout(), paths, next, groups, words, self.retry_at, self.stalled]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
@@ -602,7 +606,7 @@ impl Session {
         }
         self.pass_on_notices(now);
         if self.phase == Phase::Open && self.punctual == Some(true) {
-            self.control.flush(&mut self.conn);
+            self.control.flush(now, self.config.max_ack_delay, &mut self.conn);
         }
         self.output.stir();
     }
