@@ -30,12 +30,16 @@ const GROWTH: f64 = 1.15;
 const CALM: u32 = 8;
 /// How much faster than the path is known to be we go, round by round, as long as nothing shows that it is full.
 const CLIMB: [f64; 4] = [1.1, 1.25, 1.6, 2.0];
+/// Rounds that each lasts: one until it is answered.
+const CLIMB_ROUNDS: usize = 2;
 /// Beside others, packets more in each round trip: what each adds is the same for all, so that they come to share alike.
 const ADDED: u64 = 2;
 /// How much faster what an application hands over in bursts may leave.
 const BURST_GAIN: f64 = 1.25;
 /// How much slower while a queue stands.
 const DRAIN_GAIN: f64 = 0.9;
+/// What stands and is not worth speaking of goes within so many round trips.
+const DRAIN_ROUNDS: u32 = 8;
 /// Beside others that fill the queue the window says what we send, and the pace only spreads it: by so much it is faster.
 const SHARED_GAIN: f64 = 1.1;
 /// The window, in bandwidth-delay products: the pace is what limits; the window is for paths that stand still.
@@ -146,8 +150,14 @@ impl Steady {
         self.doubt > 1
     }
 
-    fn added(path: &Path) -> Rate {
-        Rate::of(ADDED * u64::from(path.mtu), path.base.max(Duration::from_millis(1)))
+    /// How much slower, so that the little that stood in the last round is gone before long.
+    fn drain(&self, path: &Path) -> f64 {
+        let stood = self.standing.last().saturating_sub(path.jitter);
+        (1.0 - stood.as_secs_f64() / (path.base * DRAIN_ROUNDS).as_secs_f64().max(1e-3)).max(DRAIN_GAIN)
+    }
+
+    fn added(rate: Rate, path: &Path) -> Rate {
+        Rate::of(ADDED * u64::from(path.mtu), path.base.max(Duration::from_millis(1))).min(rate * 0.5)
     }
 
     /// The queue is served at this pace, and was at least this long.
@@ -161,14 +171,15 @@ impl Steady {
             return;
         }
         let known = self.began_at.max(self.delivered.unwrap_or_default());
-        let most = (known * BELIEF[self.doubt]).max(known + Self::added(path));
+        let most = (known * BELIEF[self.doubt]).max(known + Self::added(known, path));
         self.rate = Some(if self.began_at == Rate::ZERO { service } else { service.min(most) });
     }
 
     /// Learns from a round how much to believe.
     fn judge_belief(&mut self) {
         let rate = self.rate.unwrap_or_default();
-        self.since_growth = if rate > self.began_at * GROWTH { 0 } else { self.since_growth.saturating_add(1) };
+        let grew = rate > self.began_at * GROWTH;
+        self.since_growth = if grew { 0 } else { self.since_growth.saturating_add(1) };
         self.began_at = rate;
         if self.standing.calm() == 0 && self.since_growth <= CAUSE {
             self.doubt = (self.doubt + 1).min(BELIEF.len() - 1);
@@ -193,17 +204,18 @@ impl Steady {
         if self.rate.is_none_or(|rate| rate < delivered) {
             self.rate = Some(delivered);
         }
-        let rises = round.queue.unwrap_or_default() > self.standing.last() + SHORT;
+        let rises = round.queue.unwrap_or_default().saturating_sub(self.standing.last());
         let longer = self.judge_queue(&round, report.now, path);
         self.judge_belief();
         let empty = self.standing.queue() == Queue::Empty;
-        let full = round.dry || !empty || round.marked > 0 || round.served && (rises || path.jitter <= GRAIN);
+        let fills = rises > SHORT + path.jitter || round.served && (rises > SHORT || path.jitter <= GRAIN);
+        let full = round.dry || !empty || round.marked > 0 || fills;
         if self.startup && (!empty || !round.dry && !grew && full) {
             self.startup = false;
         }
         self.climb = match self.climb {
             _ if full || self.policed > 0 => None,
-            Some(step) if !self.is_wary() => Some((step + 1).min(CLIMB.len() - 1)),
+            Some(rounds) if !self.is_wary() => Some(rounds + 1),
             _ => Some(0),
         };
         self.judge_policer(&round, delivered);
@@ -331,10 +343,10 @@ impl Driver for Steady {
             }
             (Queue::Stands, ..) => rate * DRAIN_GAIN,
             (Queue::Empty, true, _) => rate.max(self.delivered.unwrap_or_default() * STARTUP_GAIN),
-            (Queue::Empty, false, Some(_)) if self.is_wary() => rate + Self::added(path),
-            (Queue::Empty, false, Some(step)) => rate * CLIMB[step],
+            (Queue::Empty, false, Some(_)) if self.is_wary() => rate + Self::added(rate, path),
+            (Queue::Empty, false, Some(rounds)) => rate * CLIMB[(rounds / CLIMB_ROUNDS).min(CLIMB.len() - 1)],
             (Queue::Empty, false, None) if self.round.dry => rate * BURST_GAIN,
-            (Queue::Empty, false, None) => rate,
+            (Queue::Empty, false, None) => rate * self.drain(path),
         };
         let most = if self.policed > 0 { POLICED_MADE_UP_FOR } else { MOST_MADE_UP_FOR };
         pace * (1.0 / (1.0 - self.losses.by_itself().min(most)))
