@@ -46,9 +46,10 @@ const SHARED_GAIN: f64 = 1.1;
 const WINDOW_GAIN: f64 = 2.0;
 /// Packets more than the empty path holds that may be under way while we make room.
 const ROOM_PACKETS: u64 = 4;
-/// A queue is worth speaking of from this on, or from this many of our packets, and beyond what packets vary by anyway.
+/// A queue is worth speaking of from this on, or from so many of our packets (beside others: so that who has little of the path gets
+/// more), and beyond what packets vary by anyway.
 const SHORT: Duration = Duration::from_millis(2);
-const SHORT_PACKETS: u64 = 2;
+const SHORT_PACKETS: (u64, u64) = (1, 2);
 /// With more jitter than this, what looks like a queue need not be one.
 const GRAIN: Duration = Duration::from_millis(1);
 /// The window was used if this share of it was.
@@ -141,8 +142,9 @@ impl Steady {
 
     /// A queue longer than this is worth speaking of.
     fn short(&self, path: &Path) -> Duration {
-        let packets = self.rate.unwrap_or(Rate::LEAST).time_for(SHORT_PACKETS * u64::from(path.mtu));
-        SHORT.max(packets) + path.jitter
+        let packets = if self.is_wary() { SHORT_PACKETS.1 } else { SHORT_PACKETS.0 };
+        let ours = self.rate.unwrap_or(Rate::LEAST).time_for(packets * u64::from(path.mtu));
+        SHORT.max(ours) + path.jitter
     }
 
     /// Others may be there.
@@ -345,8 +347,11 @@ impl Driver for Steady {
             (Queue::Empty, true, _) => rate.max(self.delivered.unwrap_or_default() * STARTUP_GAIN),
             (Queue::Empty, false, Some(_)) if self.is_wary() => rate + Self::added(rate, path),
             (Queue::Empty, false, Some(rounds)) => rate * CLIMB[(rounds / CLIMB_ROUNDS).min(CLIMB.len() - 1)],
-            (Queue::Empty, false, None) if self.round.dry => rate * BURST_GAIN,
-            (Queue::Empty, false, None) => rate * self.drain(path),
+            (Queue::Empty, false, None) => match self.drain(path) {
+                drain if drain < 1.0 => rate * drain,
+                _ if self.round.dry => rate * BURST_GAIN,
+                _ => rate,
+            },
         };
         let most = if self.policed > 0 { POLICED_MADE_UP_FOR } else { MOST_MADE_UP_FOR };
         pace * (1.0 / (1.0 - self.losses.by_itself().min(most)))
@@ -364,7 +369,8 @@ impl Driver for Steady {
             Queue::Shared(_) => self.contest.as_ref().map_or(0, Contest::window) + LEAST_WINDOW * mtu,
             Queue::Empty => {
                 let window = (rate.bytes_in(path.base) * WINDOW_GAIN) as u64 + LEAST_WINDOW * mtu;
-                if self.startup { window.max(self.initial_window) } else { window }
+                // Who has little to send is not to be held up by how little it is.
+                if self.startup || self.round.dry { window.max(self.initial_window) } else { window }
             }
         }
     }
