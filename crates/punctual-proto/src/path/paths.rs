@@ -14,6 +14,9 @@ use crate::{
 /// A path is clearly slower than another if its RTT is larger by more than this factor.
 const CONTROL_RTT_RATIO: f64 = 1.25;
 
+/// What a lost answer costs, round trips.
+const CONTROL_LOSS_COST: f64 = 4.0;
+
 /// The paths of a session, in the order of their ids.
 #[derive(Debug, Default)]
 pub(crate) struct Paths {
@@ -98,7 +101,8 @@ impl Paths {
         }
         let open = || self.list.iter().filter(|path| path.health() != PathHealth::Opening);
         let newest = open().map(|path| path.last_received).max()?;
-        let rtt = |path: &Path| path.rtt();
+        // An answer that is lost costs a loss alarm at the other end.
+        let rtt = |path: &Path| path.rtt().mul_f64(1.0 + CONTROL_LOSS_COST * path.in_flight.loss());
         let silence = |path: &Path| path.usual_silence().clamp(CONTROL_SILENCE.0, CONTROL_SILENCE.1);
         let heard = || open().filter(|path| newest.saturating_duration_since(path.last_received) <= silence(path));
         let fastest = heard().filter(|path| !path.peer_distrusts).map(rtt).min();
