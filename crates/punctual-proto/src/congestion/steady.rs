@@ -344,7 +344,7 @@ impl Driver for Steady {
                 return rate.max(Rate::of(window, path.rtt)) * SHARED_GAIN;
             }
             (Queue::Stands, ..) => rate * DRAIN_GAIN,
-            (Queue::Empty, true, _) => rate.max(self.delivered.unwrap_or_default() * STARTUP_GAIN),
+            (Queue::Empty, true, _) => rate.max(self.delivered.unwrap_or_default() * STARTUP_GAIN).max(self.start(path)),
             (Queue::Empty, false, Some(_)) if self.is_wary() => rate + Self::added(rate, path),
             (Queue::Empty, false, Some(rounds)) => rate * CLIMB[(rounds / CLIMB_ROUNDS).min(CLIMB.len() - 1)],
             (Queue::Empty, false, None) => match self.drain(path) {
