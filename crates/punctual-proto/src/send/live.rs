@@ -121,11 +121,6 @@ impl LiveBlock {
         }
     }
 
-    /// How important it is, to itself or to those that depend on it.
-    pub(crate) fn serving_priority(&self) -> u8 {
-        self.priority.min(self.lent_priority)
-    }
-
     /// Bytes that have yet to be put on the wire, those to be sent again included.
     pub(crate) fn unsent(&self) -> u64 {
         if self.dying.is_some() {

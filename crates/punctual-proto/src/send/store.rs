@@ -73,6 +73,7 @@ pub(crate) struct Store {
     pub(super) load: Load,
     scheduler: Box<dyn BlockScheduler>,
     drops_stale: bool,
+    inherits_priority: bool,
     pub(super) forecast: Forecast,
     /// Blocks that cannot be in time, and are looked at for the sake of others at `look_at`.
     pub(super) late: BTreeSet<BlockId>,
@@ -126,6 +127,7 @@ impl Store {
             look_at: None,
             look_soon: false,
             drops_stale: scheduler.drops_stale(),
+            inherits_priority: scheduler.inherits_priority(),
             scheduler,
             due: BTreeSet::new(),
             next_id: 0,
@@ -410,7 +412,7 @@ impl Store {
             unsent: block.unsent(),
             begin: block.begin,
             deadline: block.serving_deadline(),
-            priority: block.serving_priority(),
+            priority: self.serving_priority(block),
             followers: self.kin.followers(block.id),
         };
         let mut view = view_of(self.blocks.get(&id)?);
@@ -427,6 +429,11 @@ impl Store {
             }
         }
         Some(view)
+    }
+
+    /// How important a block is to the scheduler: to itself or, if that counts, to those that depend on it.
+    pub(super) fn serving_priority(&self, block: &LiveBlock) -> u8 {
+        if self.inherits_priority { block.priority.min(block.lent_priority) } else { block.priority }
     }
 
     /// Bytes of a block went out, with or without its info.
