@@ -1,38 +1,18 @@
 //! `punctual eval` as a person meets it: what it prints, what it leaves behind, and how it exits.
 
-use std::{
-    fs,
-    path::Path,
-    process::{Command, Output, Stdio},
-};
+mod common;
 
+use std::fs;
+
+use common::Place;
 use serde_json::Value;
-use tempfile::TempDir;
-
-/// A working directory of its own for a test.
-struct Place(TempDir);
 
 impl Place {
-    fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-
     fn write(&self, name: &str, content: &str) {
         fs::write(self.path().join(name), content).unwrap();
     }
 
-    /// `punctual eval` there, with these arguments.
-    fn eval(&self, args: &str) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
-        command.env_remove("RUST_LOG").env_remove("PUNCTUAL_DATA").stdin(Stdio::null()).current_dir(self.path());
-        command.arg("eval").args(args.split(' ')).output().expect("the program starts")
-    }
-
-    /// The same, which has to go well: what it printed.
+    /// What `punctual eval` printed, which has to go well.
     fn prints(&self, args: &str) -> String {
         let output = self.eval(args);
         assert!(output.status.success(), "{args}: {}", String::from_utf8_lossy(&output.stderr));

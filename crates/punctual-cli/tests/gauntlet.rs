@@ -1,34 +1,16 @@
 //! `punctual eval gauntlet` as a person meets it.
 
-use std::{
-    fs,
-    path::Path,
-    process::{Command, Output, Stdio},
-};
+mod common;
 
+use std::fs;
+
+use common::Place;
 use serde_json::Value;
-use tempfile::TempDir;
 
 /// Two cells of two slow paths each, without recordings: what they cost is little.
 const CHEAP: &str = "--first 56 --cells 2 --seeds 1 --contenders ads,quic-by-priority@each";
 
-struct Place(TempDir);
-
 impl Place {
-    fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    fn eval(&self, args: &str) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
-        command.env_remove("RUST_LOG").env_remove("PUNCTUAL_DATA").stdin(Stdio::null()).current_dir(self.path());
-        command.arg("eval").args(args.split(' ')).output().expect("the program starts")
-    }
-
     /// Results of the gauntlet, whatever holds of them.
     fn results(&self, args: &str) -> Value {
         let output = self.eval(&format!("gauntlet {args} --json"));

@@ -13,7 +13,7 @@ use punctual_eval::{
     files::Files,
     report,
     results::{Cell, Results},
-    run::{self, Options, RunError},
+    run::{self, Options, RunError, SweepError},
 };
 
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data");
@@ -142,7 +142,7 @@ fn an_interrupted_experiment_goes_on_where_it_stopped() {
     let stop = AtomicBool::new(false);
     let interrupt = |progress: run::Progress| stop.store(progress.done >= 3, Ordering::Relaxed);
     let outcome = run::run(&experiment, &options(parts.path()), &stop, &interrupt);
-    assert!(matches!(outcome, Err(RunError::Interrupted)));
+    assert!(matches!(outcome, Err(RunError::Sweep(SweepError::Interrupted))));
 
     let first = std::sync::Mutex::new(None);
     let note = |progress: run::Progress| {

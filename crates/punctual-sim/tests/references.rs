@@ -2,53 +2,28 @@
 
 mod common;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
-use common::{Sink, ms};
-use punctual_proto::{Block, BlockId, DropReason, Event, Outcome, SessionConfig, SessionId, schedule};
-use punctual_sim::{App, AppContext, HostConfig, LinkSpec, Loss, World, tls};
+use common::{Setup, Source, ms};
+use punctual_proto::{Block, BlockId, DropReason, Outcome, SessionConfig, schedule};
+use punctual_sim::{LinkSpec, Loss, tls};
 
-/// 60 frames a second, 4 Mbit/s: groups of 60, each of which begins with a frame eight times as large as the others; all vary by up to
-/// 0.4 either way. Each but the first depends on the one before.
-struct Camera {
-    session: Option<SessionId>,
-    deadline: Duration,
-    sent: Vec<(BlockId, Duration)>,
-    outcomes: BTreeMap<BlockId, Outcome>,
-}
-
+/// 60 frames a second.
+const INTERVAL: Duration = Duration::from_micros(16_667);
 const GROUPS: usize = 12;
 const GROUP: usize = 60;
 const FRAME: usize = 7_463;
 
-impl App for Camera {
-    fn on_event(&mut self, cx: &mut AppContext<'_>, session: SessionId, event: Event) {
-        match event {
-            Event::Connected { .. } => {
-                self.session = Some(session);
-                self.on_timer(cx, 0);
-            }
-            Event::Outcome { id, outcome } => drop(self.outcomes.insert(id, outcome)),
-            _ => (),
-        }
-    }
-
-    fn on_timer(&mut self, cx: &mut AppContext<'_>, _: u64) {
-        let frame = self.sent.len();
-        let Some(session) = self.session.filter(|_| frame < GROUPS * GROUP) else { return };
-        let first = frame.is_multiple_of(GROUP);
-        // Some number from 0.6 to 1.4.
-        let random = (frame as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 44;
-        let varied = 0.6 + 0.8 * random as f64 / f64::from(1 << 20);
-        let size = (FRAME * if first { 8 } else { 1 }) as f64 * varied;
-        let mut block = Block::new(vec![1; size as usize]).deadline(self.deadline);
-        if !first {
-            block = block.depends_on(self.sent[frame - 1].0);
-        }
-        let id = cx.send(session, block).expect("room");
-        self.sent.push((id, cx.now()));
-        cx.set_timer(cx.now() + Duration::from_micros(16_667), 0);
-    }
+/// 4 Mbit/s: groups of 60, each of which begins with a frame eight times as large as the others; all vary by up to 0.4 either way. Each but
+/// the first depends on the one before.
+fn frame(template: Block, number: u64, last: Option<BlockId>) -> Block {
+    let first = number.is_multiple_of(GROUP as u64);
+    // Some number from 0.6 to 1.4.
+    let random = (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 44;
+    let varied = 0.6 + 0.8 * random as f64 / f64::from(1 << 20);
+    let size = (FRAME * if first { 8 } else { 1 }) as f64 * varied;
+    let block = Block { data: vec![1; size as usize].into(), ..template };
+    last.filter(|_| !first).into_iter().fold(block, Block::depends_on)
 }
 
 #[derive(Debug, Default)]
@@ -63,28 +38,24 @@ struct Count {
 
 fn run(scheduler: &str, mbps: f64, loss: f64, deadline: Duration) -> Count {
     let link = LinkSpec::new(mbps, ms(30)).loss(Loss::Bernoulli(loss)).queue(150_000);
-    let camera = Camera { session: None, deadline, sent: Vec::new(), outcomes: BTreeMap::new() };
-    let mut world = World::new(7);
-    let client = world.add_host(HostConfig::new().app(camera));
-    let server = world.add_host(HostConfig::new().server(tls::server_config()).app(Sink::default()));
-    let path = world.add_path(client, server, link, LinkSpec::new(50.0, ms(30)));
-    let mut config = tls::client_config();
-    config.session = SessionConfig { scheduler: schedule::by_name(scheduler).expect("known"), ..config.session };
-    world.connect(client, &config, &[path]).expect("a session can be started");
-    world.handshake().expect("the handshake succeeds");
-    world.run_for(ms(1_000 * GROUPS as u64 + 4_000));
-    let camera: &Camera = world.app(client).expect("a camera");
-    let sink: &Sink = world.app(server).expect("a sink");
+    let config = tls::client_config();
+    let session = SessionConfig { scheduler: schedule::by_name(scheduler).expect("known"), ..config.session.clone() };
+    let back = |_: &LinkSpec| LinkSpec::new(50.0, ms(30));
+    let setup = Setup { seed: 7, back, config: config.session(session), ..Setup::new(vec![link]) };
+    let block = Block::new(vec![1]).deadline(deadline);
+    let mut pair = setup.connect(Source::new(block, INTERVAL, (GROUPS * GROUP) as u64).vary(frame));
+    pair.world.run_for(ms(1_000 * GROUPS as u64 + 4_000));
+    let (source, sink) = (pair.source(), pair.sink());
     let mut count = Count::default();
     let mut complete = None;
-    for (frame, (id, at)) in camera.sent.iter().enumerate() {
+    for (frame, (id, at)) in source.sent.iter().enumerate() {
         let before = if frame.is_multiple_of(GROUP) { Some(Duration::ZERO) } else { complete };
         let came = sink.received.get(id).map(|(done, _)| *done);
         complete = before.zip(came).map(|(before, came)| before.max(came));
         count.shown += usize::from(complete.is_some_and(|complete| complete <= *at + deadline));
         count.in_vain += usize::from(came.is_some() && complete.is_none());
         let orphan = Outcome::Dropped { reason: DropReason::DependencyDropped, good_bytes: 0 };
-        count.orphans += usize::from(camera.outcomes.get(id) == Some(&orphan));
+        count.orphans += usize::from(source.outcomes.get(id) == Some(&orphan));
     }
     count
 }

@@ -2,73 +2,37 @@
 
 mod common;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
-use common::{Sink, ms};
-use punctual_proto::{Block, BlockId, Event, Outcome, SessionId};
-use punctual_sim::{App, AppContext, HostConfig, LinkSpec, Loss, Rate, Schedule, World, tls};
+use common::{Setup, Source, ms};
+use punctual_proto::{Block, BlockId, Outcome};
+use punctual_sim::{LinkSpec, Loss, Rate, Schedule};
 
-/// 30 frames a second: an I frame of 22 KB each second, P frames of 4 KB that depend on the frame before.
-#[derive(Default)]
-struct Camera {
-    session: Option<SessionId>,
-    last: Option<BlockId>,
-    sent: BTreeMap<BlockId, Duration>,
-    outcomes: BTreeMap<BlockId, Outcome>,
-}
-
+/// 30 frames a second.
+const INTERVAL: Duration = Duration::from_micros(33_333);
 const FRAMES: u64 = 300;
 const DEADLINE: Duration = Duration::from_millis(150);
 
-impl App for Camera {
-    fn on_event(&mut self, cx: &mut AppContext<'_>, session: SessionId, event: Event) {
-        match event {
-            Event::Connected { .. } => {
-                self.session = Some(session);
-                self.on_timer(cx, 0);
-            }
-            Event::Outcome { id, outcome } => drop(self.outcomes.insert(id, outcome)),
-            _ => (),
-        }
-    }
-
-    fn on_timer(&mut self, cx: &mut AppContext<'_>, frame: u64) {
-        let Some(session) = self.session.filter(|_| frame < FRAMES) else { return };
-        let intra = frame.is_multiple_of(30);
-        let mut block = Block::new(vec![1; if intra { 22_000 } else { 4_000 }]).deadline(DEADLINE);
-        block = block.priority(if intra { 0 } else { 1 });
-        if let Some(last) = self.last.filter(|_| !intra) {
-            block = block.depends_on(last);
-        }
-        let id = cx.send(session, block).expect("room");
-        self.last = Some(id);
-        self.sent.insert(id, cx.now());
-        cx.set_timer(cx.now() + Duration::from_micros(33_333), frame + 1);
-    }
+/// An I frame of 22 KB each second, P frames of 4 KB that depend on the frame before.
+fn frame(template: Block, number: u64, last: Option<BlockId>) -> Block {
+    let intra = number.is_multiple_of(30);
+    let size = if intra { 22_000 } else { 4_000 };
+    let block = Block { data: vec![1; size].into(), ..template }.priority(if intra { 0 } else { 1 });
+    last.filter(|_| !intra).into_iter().fold(block, Block::depends_on)
 }
 
+/// How many frames came in time, and those that did not.
 fn run(a: LinkSpec, b: LinkSpec, seed: u64) -> (usize, Vec<String>) {
     let back = |link: &LinkSpec| LinkSpec { rate: Rate::mbps(10.0), ..link.clone() };
-    let mut world = World::new(seed);
-    let client = world.add_host(HostConfig::new().app(Camera::default()));
-    let server = world.add_host(HostConfig::new().server(tls::server_config()).app(Sink::default()));
-    let paths = [&a, &b].map(|link| world.add_path(client, server, link.clone(), back(link)));
-    world.connect(client, &tls::client_config(), &paths).expect("a session can be started");
-    let start = world.handshake().expect("the handshake succeeds");
-    world.run_for(ms(13_000));
-    let camera: &Camera = world.app(client).expect("a camera");
-    let sink: &Sink = world.app(server).expect("a sink");
-    let mut on_time = 0;
-    let mut report = Vec::new();
-    for (id, at) in &camera.sent {
-        let took = sink.received.get(id).map(|(done, _)| *done - *at);
-        if took.is_some_and(|took| took <= DEADLINE) {
-            on_time += 1;
-        } else {
-            report.push(format!("{id} at {:?}: {took:?} {:?}", *at - start, camera.outcomes.get(id)));
-        }
-    }
-    (on_time, report)
+    let source = Source::new(Block::new(vec![1]).deadline(DEADLINE), INTERVAL, FRAMES).vary(frame);
+    let mut pair = Setup { seed, back, ..Setup::new(vec![a, b]) }.connect(source);
+    pair.world.run_for(ms(13_000));
+    let (late, source) = (pair.late(), pair.source());
+    let describe = |(id, at, took): &(BlockId, Duration, Option<Duration>)| {
+        let outcome: Option<&Outcome> = source.outcomes.get(id);
+        format!("{id} at {at:?}: {took:?} {outcome:?}")
+    };
+    (source.sent.len() - late.len(), late.iter().map(describe).collect())
 }
 
 fn link(mbps: f64, delay: u64, loss: f64) -> LinkSpec {

@@ -15,7 +15,7 @@ use punctual_eval::{
     gauntlet::{self, Cell, GauntletError, Listed, Options, Results},
     registry::Registry,
     report,
-    run::Progress,
+    run::{Progress, SweepError},
 };
 
 use super::{files, program, progress, stop_on_interrupt};
@@ -141,9 +141,9 @@ fn failure(error: GauntletError) -> Failure {
     let text = error.to_string();
     match error {
         GauntletError::Cell { error, .. } if error.is_about_a_file() => Failure::File(text),
-        GauntletError::File { .. } => Failure::File(text),
         GauntletError::Cell { .. } | GauntletError::Contender(_) | GauntletError::Earlier(_) => Failure::Usage(text),
-        GauntletError::Interrupted => Failure::Other(text),
+        GauntletError::Sweep(SweepError::File { .. }) => Failure::File(text),
+        GauntletError::Sweep(SweepError::Interrupted) => Failure::Other(text),
     }
 }
 

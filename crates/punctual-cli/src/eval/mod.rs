@@ -25,7 +25,7 @@ use punctual_eval::{
     registry::Registry,
     report,
     results::Results,
-    run::{self, Options, Progress, RunError},
+    run::{self, Options, Progress, RunError, SweepError},
 };
 
 use tokio::task::JoinHandle;
@@ -146,9 +146,9 @@ fn failure(error: RunError) -> Failure {
     let text = error.to_string();
     match error {
         RunError::Experiment(error) if error.is_about_a_file() => Failure::File(text),
-        RunError::File { .. } => Failure::File(text),
         RunError::Experiment(_) => Failure::Usage(text),
-        _ => Failure::Other(text),
+        RunError::Sweep(SweepError::File { .. }) => Failure::File(text),
+        RunError::Sweep(SweepError::Interrupted) => Failure::Other(text),
     }
 }
 

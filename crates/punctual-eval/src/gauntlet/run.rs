@@ -1,16 +1,7 @@
 //! Running the gauntlet: every cell, every contender, every seed, on all cores; an interrupted run goes on where it stopped.
 
 use std::{
-    collections::BTreeSet,
-    fs::{self, File},
-    hash::Hasher,
-    io::{self, BufWriter},
-    path::{Path, PathBuf},
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-    thread,
+    collections::BTreeSet, fs::File, hash::Hasher, io::BufWriter, path::PathBuf, sync::atomic::AtomicBool, thread,
 };
 
 use siphasher::sip::SipHasher13;
@@ -34,10 +25,9 @@ use crate::{
     network::Network,
     registry::Registry,
     run::{
-        Progress, hash_program,
-        journal::{Journal, RunKey},
+        journal::RunKey,
         parquet::{RunLabel, RunsFile},
-        pool,
+        sweep::{Manner, Progress, Sweep, SweepError, at},
     },
 };
 
@@ -58,17 +48,9 @@ pub enum GauntletError {
     /// Results of an earlier time that do not fit.
     #[error(transparent)]
     Earlier(#[from] EarlierError),
-    /// A file could not be written, or read back.
-    #[error("{}: {error}", path.display())]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// What the system says.
-        error: io::Error,
-    },
-    /// It was told to stop; what is done is kept.
-    #[error("interrupted; the same command goes on where it stopped")]
-    Interrupted,
+    /// Its runs came to no end.
+    #[error(transparent)]
+    Sweep(#[from] SweepError),
 }
 
 /// How the gauntlet is run.
@@ -199,11 +181,12 @@ pub fn run(
     let mut hasher = SipHasher13::new();
     hasher.write_u32(VERSION);
     hasher.write_u64(seen.fingerprint());
-    hash_program(&mut hasher);
-    let sweep = Sweep::open(options, hasher.finish(), stop, progress)?;
+    let manner = Manner { threads: options.threads, stop, progress };
+    let sweep = Sweep::open(&options.directory, options.fresh, hasher, manner)?;
+    let perform = |jobs: &[Job<'_>]| sweep.perform(jobs, |job| job.key, |last, job| one(job, last, &options.files));
 
     let first: Vec<Job<'_>> = ready.iter().flat_map(|one| all_jobs(one, options.seeds)).collect();
-    sweep.perform(&first)?;
+    perform(&first)?;
     let mut cells: Vec<CellResults> = ready.iter().map(CellResults::from).collect();
     for (cell, one) in cells.iter_mut().zip(&ready) {
         for job in all_jobs(one, options.seeds) {
@@ -227,7 +210,7 @@ pub fn run(
     let (taken, missing): (Vec<_>, Vec<_>) =
         asked.map(|(one, seed)| (one, seed, known(one, seed))).partition(|(.., known)| known.is_some());
     let second: Vec<Job<'_>> = missing.iter().map(|(one, seed, _)| Job::new(one.ready, &one.entrant, *seed)).collect();
-    sweep.perform(&second)?;
+    perform(&second)?;
     let at_cell = |number: u64| (number - options.first) as usize;
     for (one, _, run) in taken {
         cells[at_cell(one.ready.cell.number)].confirming.extend(run);
@@ -238,7 +221,7 @@ pub fn run(
     }
     cells.iter_mut().for_each(|cell| cell.scores = score::scores(cell));
 
-    sweep.write_runs(first.iter().chain(&second))?;
+    write_runs(options, &sweep, first.iter().chain(&second))?;
     let summaries = score::summaries(&cells);
     Ok(Results {
         gauntlet: VERSION,
@@ -299,93 +282,36 @@ fn all_jobs(ready: &Ready, seeds: u32) -> impl Iterator<Item = Job<'_>> {
     (1..=seeds).flat_map(move |seed| ready.entrants.iter().map(move |entrant| Job::new(ready, entrant, seed)))
 }
 
-/// What runs are done with.
-struct Sweep<'a> {
-    options: &'a Options,
-    journal: Mutex<Journal<Kept>>,
-    path: PathBuf,
-    /// Runs of an earlier time.
-    known: BTreeSet<RunKey>,
-    /// Runs done and runs in all, as far as is known.
-    count: [AtomicUsize; 2],
-    stop: &'a AtomicBool,
-    progress: &'a (dyn Fn(Progress) + Sync),
+/// Does a job.
+fn one(job: &Job<'_>, last: &mut Last, files: &Files) -> Result<Kept, GauntletError> {
+    let (ready, seed) = (job.ready, job.key.seed);
+    let error = |error| GauntletError::Cell { cell: ready.cell.number, error };
+    let Scene { stage, limit, bound, .. } = last.scene(ready, seed, files).map_err(error)?;
+    let contender = &job.entrant.contender;
+    let record = match job.entrant.alone {
+        Some(path) => carry::attempt(&entrants::alone(stage, path), contender, seed.into()),
+        None => carry::attempt(stage, contender, seed.into()),
+    };
+    Ok(Kept::of(record, limit, bound, &ready.setup))
 }
 
-impl<'a> Sweep<'a> {
-    fn open(
-        options: &'a Options,
-        fingerprint: u64,
-        stop: &'a AtomicBool,
-        progress: &'a (dyn Fn(Progress) + Sync),
-    ) -> Result<Self, GauntletError> {
-        fs::create_dir_all(&options.directory).map_err(at(&options.directory))?;
-        let path = options.directory.join("journal");
-        if options.fresh && path.exists() {
-            fs::remove_file(&path).map_err(at(&path))?;
-        }
-        let (journal, known) = Journal::open(&path, fingerprint).map_err(at(&path))?;
-        let (journal, known) = (Mutex::new(journal), known.into_iter().collect());
-        Ok(Self { options, journal, path, known, count: Default::default(), stop, progress })
+/// Writes `runs.parquet`.
+fn write_runs<'j>(
+    options: &Options,
+    sweep: &Sweep<'_, Kept>,
+    jobs: impl Iterator<Item = &'j Job<'j>>,
+) -> Result<(), SweepError> {
+    let path = options.directory.join("runs.parquet");
+    let file = File::create(&path).map(BufWriter::new).map_err(at(&path))?;
+    let mut runs = RunsFile::new(file, &["cell".to_owned()]).map_err(at(&path))?;
+    for job in jobs {
+        let kept = sweep.read(job.key)?;
+        let params = [("cell".to_owned(), job.ready.cell.number.to_string())];
+        let label = RunLabel { params: &params, contender: &job.entrant.name, seed: job.key.seed.into() };
+        runs.push(&label, &kept.values, kept.all.blocks, &kept.totals, &kept.bound).map_err(at(&path))?;
     }
-
-    /// Does those of the jobs that are not done yet.
-    fn perform(&self, jobs: &[Job<'_>]) -> Result<(), GauntletError> {
-        let [done, total] = &self.count;
-        let left: Vec<&Job<'_>> = jobs.iter().filter(|job| !self.known.contains(&job.key)).collect();
-        total.fetch_add(jobs.len(), Ordering::Relaxed);
-        done.fetch_add(jobs.len() - left.len(), Ordering::Relaxed);
-        self.show();
-        let each = |last: &mut Last, job: &&Job<'_>| -> Result<(), GauntletError> {
-            let kept = self.one(job, last)?;
-            self.journal().append(job.key, &kept).map_err(at(&self.path))?;
-            done.fetch_add(1, Ordering::Relaxed);
-            self.show();
-            Ok(())
-        };
-        if pool::work(&left, self.options.threads, self.stop, each)? { Ok(()) } else { Err(GauntletError::Interrupted) }
-    }
-
-    fn one(&self, job: &Job<'_>, last: &mut Last) -> Result<Kept, GauntletError> {
-        let (ready, seed) = (job.ready, job.key.seed);
-        let error = |error| GauntletError::Cell { cell: ready.cell.number, error };
-        let Scene { stage, limit, bound, .. } = last.scene(ready, seed, &self.options.files).map_err(error)?;
-        let contender = &job.entrant.contender;
-        let record = match job.entrant.alone {
-            Some(path) => carry::attempt(&entrants::alone(stage, path), contender, seed.into()),
-            None => carry::attempt(stage, contender, seed.into()),
-        };
-        Ok(Kept::of(record, limit, bound, &ready.setup))
-    }
-
-    fn show(&self) {
-        let [done, total] = self.count.each_ref().map(|count| count.load(Ordering::Relaxed));
-        (self.progress)(Progress { done, total });
-    }
-
-    fn journal(&self) -> MutexGuard<'_, Journal<Kept>> {
-        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn read(&self, key: RunKey) -> Result<Kept, GauntletError> {
-        let lost = || io::Error::new(io::ErrorKind::NotFound, "a run is not in the journal any more");
-        self.journal().read(key).and_then(|run| run.ok_or_else(lost)).map_err(at(&self.path))
-    }
-
-    /// Writes `runs.parquet`.
-    fn write_runs<'j>(&self, jobs: impl Iterator<Item = &'j Job<'j>>) -> Result<(), GauntletError> {
-        let path = self.options.directory.join("runs.parquet");
-        let file = File::create(&path).map(BufWriter::new).map_err(at(&path))?;
-        let mut runs = RunsFile::new(file, &["cell".to_owned()]).map_err(at(&path))?;
-        for job in jobs {
-            let kept = self.read(job.key)?;
-            let params = [("cell".to_owned(), job.ready.cell.number.to_string())];
-            let label = RunLabel { params: &params, contender: &job.entrant.name, seed: job.key.seed.into() };
-            runs.push(&label, &kept.values, kept.all.blocks, &kept.totals, &kept.bound).map_err(at(&path))?;
-        }
-        runs.finish().map_err(at(&path))?;
-        Ok(())
-    }
+    runs.finish().map_err(at(&path))?;
+    Ok(())
 }
 
 impl From<&Ready> for CellResults {
@@ -449,9 +375,4 @@ fn run_row(seed: u32, contender: &str, kept: &Kept) -> RunRow {
         overhead: overhead.filter(|value| value.is_finite()),
         failure: kept.totals.failure.clone(),
     }
-}
-
-fn at(path: &Path) -> impl Fn(io::Error) -> GauntletError + use<> {
-    let path = path.to_path_buf();
-    move |error| GauntletError::File { path: path.clone(), error }
 }

@@ -4,25 +4,13 @@
 //! finished. When all are there they are read back in the experiment's order, and from them come the files and the
 //! [`Results`]: the same to the byte, whatever the order was, and however often the experiment was interrupted.
 
-use std::{
-    collections::BTreeSet,
-    fs::{self, File},
-    hash::Hasher,
-    io::{self, BufWriter},
-    path::{Path, PathBuf},
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-    thread,
-    time::Duration,
-};
+use std::{fs::File, hash::Hasher, io::BufWriter, path::PathBuf, sync::atomic::AtomicBool, thread, time::Duration};
 
 use siphasher::sip::SipHasher13;
 use thiserror::Error;
 
 use crate::{
-    bound::{Bound, Job},
+    bound::{self, Bound},
     carry::{self, Stage},
     experiment::{CellPlan, Experiment, ExperimentError, Setup},
     files::Files,
@@ -35,10 +23,13 @@ use crate::{
 pub mod journal;
 pub(crate) mod limits;
 pub mod parquet;
-pub(crate) mod pool;
+mod pool;
+pub(crate) mod sweep;
 
-use journal::{Journal, RunKey};
+use journal::RunKey;
 use parquet::{BlocksFile, RunLabel, RunsFile};
+use sweep::{Manner, Sweep, at};
+pub use sweep::{Progress, SweepError};
 
 /// Why an experiment came to no end.
 #[derive(Debug, Error)]
@@ -46,17 +37,9 @@ pub enum RunError {
     /// It makes no sense, or lacks files.
     #[error(transparent)]
     Experiment(#[from] ExperimentError),
-    /// A file could not be written, or read back.
-    #[error("{}: {error}", path.display())]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// What the system says.
-        error: io::Error,
-    },
-    /// It was told to stop; what is done is kept.
-    #[error("interrupted; the same command goes on where it stopped")]
-    Interrupted,
+    /// Its runs came to no end.
+    #[error(transparent)]
+    Sweep(#[from] SweepError),
 }
 
 /// How an experiment is run.
@@ -90,17 +73,8 @@ impl Options {
     }
 }
 
-/// How far an experiment has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
-    /// Runs done, those of an earlier time included.
-    pub done: usize,
-    /// Runs in all.
-    pub total: usize,
-}
-
 /// A run that is to be done.
-struct Pending<'a> {
+struct Job<'a> {
     key: RunKey,
     plan: &'a CellPlan,
 }
@@ -118,32 +92,13 @@ pub fn run(
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<Results, RunError> {
     let cells = experiment.cells()?;
-    fs::create_dir_all(&options.directory).map_err(at(&options.directory))?;
-    let path = options.directory.join("journal");
-    if options.fresh && path.exists() {
-        fs::remove_file(&path).map_err(at(&path))?;
-    }
-    let (journal, done) = Journal::open(&path, fingerprint(&cells, &options.files)?).map_err(at(&path))?;
-    let seeds = experiment.head.seeds;
-    let all = (0..).zip(&cells).flat_map(|(cell, plan)| (1..=seeds).map(move |seed| (RunKey { cell, seed }, plan)));
-    let known: BTreeSet<RunKey> = done.into_iter().collect();
-    let jobs: Vec<Pending<'_>> =
-        all.filter(|(key, _)| !known.contains(key)).map(|(key, plan)| Pending { key, plan }).collect();
-    let total = cells.len() * seeds as usize;
-    let journal = Mutex::new(journal);
-    let finished = AtomicUsize::new(total - jobs.len());
-    progress(Progress { done: total - jobs.len(), total });
-    let each = |network: &mut LastNetwork, job: &Pending<'_>| -> Result<(), RunError> {
-        let run = one(job, network, &options.files)?;
-        journal.lock().unwrap_or_else(PoisonError::into_inner).append(job.key, &run).map_err(at(&path))?;
-        progress(Progress { done: finished.fetch_add(1, Ordering::Relaxed) + 1, total });
-        Ok(())
-    };
-    if !pool::work(&jobs, options.threads, stop, each)? {
-        return Err(RunError::Interrupted);
-    }
-    let mut journal = journal.into_inner().unwrap_or_else(PoisonError::into_inner);
-    gather(experiment, &cells, options, &mut journal)
+    let manner = Manner { threads: options.threads, stop, progress };
+    let sweep = Sweep::open(&options.directory, options.fresh, basis(&cells, &options.files)?, manner)?;
+    let seeds = 1..=experiment.head.seeds;
+    let of_cell = |(cell, plan)| seeds.clone().map(move |seed| Job { key: RunKey { cell, seed }, plan });
+    let jobs: Vec<Job<'_>> = (0..).zip(&cells).flat_map(of_cell).collect();
+    sweep.perform(&jobs, |job| job.key, |network, job| one(job, network, &options.files))?;
+    gather(experiment, &cells, options, &sweep)
 }
 
 /// What is kept of a run.
@@ -165,7 +120,7 @@ impl LastNetwork {
     }
 }
 
-fn one(job: &Pending<'_>, network: &mut LastNetwork, files: &Files) -> Result<Kept, RunError> {
+fn one(job: &Job<'_>, network: &mut LastNetwork, files: &Files) -> Result<Kept, RunError> {
     let setup = &job.plan.setup;
     let stage = Stage::over(network.of(setup, files)?, setup, files, job.key.seed.into())?;
     let record = carry::attempt(&stage, &job.plan.contender, job.key.seed.into());
@@ -175,9 +130,9 @@ fn one(job: &Pending<'_>, network: &mut LastNetwork, files: &Files) -> Result<Ke
 }
 
 /// The blocks of a record as the bound takes them.
-pub(crate) fn jobs_of(record: &RunRecord, measure: &MeasureConfig) -> Vec<Job> {
+pub(crate) fn jobs_of(record: &RunRecord, measure: &MeasureConfig) -> Vec<bound::Job> {
     let nanos = Duration::from_nanos;
-    let job = |block: &crate::record::BlockRow| Job {
+    let job = |block: &crate::record::BlockRow| bound::Job {
         handed_over: nanos(block.handed_over),
         deadline: block.deadline.map(nanos),
         size: block.size,
@@ -204,7 +159,7 @@ fn gather(
     experiment: &Experiment,
     cells: &[CellPlan],
     options: &Options,
-    journal: &mut Journal<Kept>,
+    sweep: &Sweep<'_, Kept>,
 ) -> Result<Results, RunError> {
     let axes: Vec<String> = experiment.head.axes.iter().map(|axis| axis.name.clone()).collect();
     let create = |name: &str| {
@@ -225,10 +180,7 @@ fn gather(
         let contender = &plan.contender.name;
         let mut builder = CellBuilder::new(params.clone(), numbers, contender.clone(), plan.setup.measure.clone());
         for seed in 1..=experiment.head.seeds {
-            let journal_path = options.directory.join("journal");
-            let lost = || io::Error::new(io::ErrorKind::NotFound, "a run is not in the journal any more");
-            let read = journal.read(RunKey { cell, seed }).and_then(|run| run.ok_or_else(lost));
-            let (record, bound) = read.map_err(at(&journal_path))?;
+            let (record, bound) = sweep.read(RunKey { cell, seed })?;
             let values = builder.add(&record, &bound);
             let label = RunLabel { params: &params, contender, seed: seed.into() };
             let count = record.blocks.len() as u64;
@@ -267,10 +219,10 @@ fn gather(
     Ok(results)
 }
 
-/// What a journal must have been made by to be gone on with: the same cells, files and program.
+/// What runs depend on, that of an earlier time must have been the same: cells and files.
 ///
 /// The stage of every cell is built for it, so what cannot be built is known before anything is run.
-fn fingerprint(cells: &[CellPlan], files: &Files) -> Result<u64, RunError> {
+fn basis(cells: &[CellPlan], files: &Files) -> Result<SipHasher13, RunError> {
     let mut hasher = SipHasher13::new();
     // All that a run depends on; neither how many seeds there are nor what is made of the results.
     hasher.write(format!("{cells:?}").as_bytes());
@@ -280,38 +232,10 @@ fn fingerprint(cells: &[CellPlan], files: &Files) -> Result<u64, RunError> {
         Stage::new(&same[0].setup, &files, 1)?;
     }
     hasher.write_u64(seen.fingerprint());
-    hash_program(&mut hasher);
-    Ok(hasher.finish())
-}
-
-/// Takes in the program that runs: a run of another program is no run of this one.
-pub(crate) fn hash_program(hasher: &mut SipHasher13) {
-    if let Some(mut program) = std::env::current_exe().ok().and_then(|path| File::open(path).ok()) {
-        // In pieces: with debugging information a program may be larger than everything else that is held.
-        let _ = io::copy(&mut program, &mut Hashing(hasher));
-    }
-}
-
-/// Hashes what is written to it.
-struct Hashing<'a>(&'a mut SipHasher13);
-
-impl io::Write for Hashing<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+    Ok(hasher)
 }
 
 fn place(plan: &CellPlan) -> String {
     let points = plan.points.iter().map(|point| point.label.as_str());
     points.chain([plan.contender.name.as_str()]).collect::<Vec<_>>().join(", ")
-}
-
-fn at(path: &Path) -> impl Fn(io::Error) -> RunError + use<> {
-    let path = path.to_path_buf();
-    move |error| RunError::File { path: path.clone(), error }
 }

@@ -30,7 +30,8 @@ pub struct BlockView {
     pub begin: Instant,
     /// Deadline, counted from `begin`. If it cannot be in time itself, that of those it is still sent for.
     pub deadline: Option<Duration>,
-    /// 0 is the highest. That of the most important block that depends on it, if this is more.
+    /// 0 is the highest. That of the most important block that depends on it, if this is more and the scheduler
+    /// [wants to know](BlockScheduler::inherits_priority).
     pub priority: u8,
     /// How many blocks come to nothing without it: those that depend on it, over any number of steps, or more if blocks of its kind usually
     /// have more.
@@ -87,6 +88,12 @@ pub trait BlockScheduler: Send {
 
     /// Whether blocks are dropped once their deadline has passed at the sender. `false` is plain QUIC's behaviour.
     fn drops_stale(&self) -> bool {
+        true
+    }
+
+    /// Whether a block is shown with the priority of the most important one that depends on it, if that is higher, or only with its own:
+    /// for schedulers that promise the order the application has asked for.
+    fn inherits_priority(&self) -> bool {
         true
     }
 

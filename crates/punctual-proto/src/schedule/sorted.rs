@@ -1,4 +1,4 @@
-//! Blocks in an order that depends on nothing but themselves.
+//! Blocks in an order that depends on nothing but themselves: on what the application has said of each, and not on what it is worth to others.
 
 use std::collections::BTreeSet;
 
@@ -22,6 +22,10 @@ impl<K: Ord + Copy> Sorted<K> {
 impl<K: Ord + Copy + Send> BlockScheduler for Sorted<K> {
     fn name(&self) -> &'static str {
         self.name
+    }
+
+    fn inherits_priority(&self) -> bool {
+        false
     }
 
     fn insert(&mut self, block: &BlockView) {

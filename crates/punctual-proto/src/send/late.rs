@@ -154,7 +154,7 @@ impl Store {
         let forecast = &self.forecast;
         let block = self.blocks.get(&id)?;
         let followers = self.graph.followers(id, FAMILY);
-        let priority = block.serving_priority();
+        let priority = self.serving_priority(block);
         let mut first = self.claims(priority, |other| other != id && !followers.contains(&other)).peekable();
         // What goes before them of others, and of the family.
         let (mut ahead, mut family) = (0, block.unsent());

@@ -154,11 +154,13 @@ fn a_late_block_goes_by_the_deadline_of_those_it_is_for() {
 }
 
 #[test]
-fn what_depends_on_it_lends_its_priority() {
-    let mut sender = Sender::new();
-    let first = sender.send_with(0, Block::new(vec![0; 5_000]).priority(9), &[]);
-    sender.send_with(0, Block::new(vec![0; 5_000]).priority(4), &[first]);
-    assert_eq!(sender.store.view(BlockId(first)).unwrap().priority, 4);
+fn what_depends_on_it_lends_its_priority_unless_the_order_is_the_applications() {
+    for (scheduler, expected) in [("ads", 4), ("admission", 4), ("edf", 9), ("strict", 9)] {
+        let mut sender = Sender::scheduled(scheduler);
+        let first = sender.send_with(0, Block::new(vec![0; 5_000]).priority(9), &[]);
+        sender.send_with(0, Block::new(vec![0; 5_000]).priority(4), &[first]);
+        assert_eq!(sender.store.view(BlockId(first)).unwrap().priority, expected, "{scheduler}");
+    }
 }
 
 #[test]

@@ -8,9 +8,9 @@ use std::{
 use bytes::Bytes;
 use rangemap::RangeSet;
 
-use super::{filling::Filling, late::Use};
+use super::{channels::Place, filling::Filling, late::Use};
 use crate::{
-    block::{BlockId, Channel, DropReason, Redundancy},
+    block::{BlockId, DropReason, Redundancy},
     multipath::PathId,
 };
 
@@ -37,7 +37,7 @@ pub(crate) struct LiveBlock {
     pub(crate) priority: u8,
     pub(crate) redundancy: Redundancy,
     /// Its channel and its position there.
-    pub(crate) channel: Option<(Channel, u64)>,
+    pub(crate) channel: Option<Place>,
     /// Whether it has used up credit: its info has been sent at least once.
     pub(crate) opened: bool,
     pub(crate) info: InfoState,
@@ -75,7 +75,7 @@ impl LiveBlock {
         deadline: Option<Duration>,
         priority: u8,
         redundancy: Redundancy,
-        channel: Option<(Channel, u64)>,
+        channel: Option<Place>,
     ) -> Self {
         Self {
             id,
@@ -119,11 +119,6 @@ impl LiveBlock {
             Some(Use::Until(until)) => Some(until.saturating_duration_since(self.begin)),
             Some(Use::Anytime) => None,
         }
-    }
-
-    /// How important it is, to itself or to those that depend on it.
-    pub(crate) fn serving_priority(&self) -> u8 {
-        self.priority.min(self.lent_priority)
     }
 
     /// Bytes that have yet to be put on the wire, those to be sent again included.

@@ -1,16 +1,20 @@
 //! The sender's stations, in the order in which a block passes them: the [`store`] of live blocks with its
 //! [`graph`] of dependencies, [`packetize`], redundancy in [`groups`], and [`recovery`] of what the network lost.
+//! What the application says of blocks comes in by [`intake`], what the peer says by [`answers`].
 
-mod credit;
+mod answers;
+mod channels;
 mod filling;
 pub(crate) mod graph;
 pub(crate) mod group;
 pub(crate) mod groups;
+mod intake;
 mod kin;
 pub(crate) mod last_chance;
 mod late;
 pub(crate) mod live;
 mod load;
+mod opening;
 pub(crate) mod packetize;
 mod protection;
 pub(crate) mod recovery;

@@ -4,7 +4,7 @@
 //! ended. What it has to say leaves through [`Store::poll`]: outcomes for the application, notices for the peer.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeSet, VecDeque},
     ops::Range,
     time::{Duration, Instant},
 };
@@ -12,21 +12,21 @@ use std::{
 use rangemap::RangeSet;
 
 use super::{
-    credit::Credit,
+    channels::{Channels, Place},
     graph::Graph,
     groups::Groups,
     kin::Kin,
     late::Forecast,
     live::{InfoState, LiveBlock},
     load::Load,
+    opening::{Opening, is_sendable},
     packetize::Piece,
     tally::Tally,
 };
 use crate::{
-    block::{Block, BlockId, BlockUpdate, Channel, Delivery, Delta, DropReason, Outcome, Redundancy},
+    block::{BlockId, DropReason, Outcome, Redundancy},
     by_id::ById,
-    config::{Limits, MAX_LIVE},
-    error::{BlockError, ProtocolError, SendError},
+    config::Limits,
     multipath::PathId,
     observe::FragmentKind,
     redundancy::Policy,
@@ -35,8 +35,6 @@ use crate::{
 
 /// How many of the latest block ids the store remembers the fate of, for dependencies on blocks that have ended.
 const MEMORY: u64 = 65_536;
-/// Of those that are in front of a block in its channel, and of what they depend on, so many are looked at.
-const LINE: usize = 64;
 /// Of the blocks that wait for another, so many are looked at when a path is sought for that.
 const FOLLOWERS_COUNTED: usize = 8;
 
@@ -46,63 +44,48 @@ pub(crate) enum Notice {
     /// To the application: the block has ended.
     Ended(BlockId, Outcome),
     /// To the peer: the block will never be complete. `size` is 0 if it used no credit.
-    Dropped { id: BlockId, reason: DropReason, size: u64, channel: Option<(Channel, u64)> },
+    Dropped { id: BlockId, reason: DropReason, size: u64, channel: Option<Place> },
     /// To the peer: the block's deadline or priority changed after it had been announced.
     Updated { id: BlockId, deadline: Option<Duration>, priority: u8 },
 }
 
-/// A channel that was sent on.
-#[derive(Debug, Clone, Copy)]
-struct ChannelState {
-    /// The position of its next block.
-    next: u64,
-    /// How many channels there were before it.
-    rank: u64,
-}
-
 /// The live blocks.
 pub(crate) struct Store {
-    limits: Limits,
+    pub(super) limits: Limits,
     pub(super) blocks: ById<LiveBlock>,
     pub(crate) groups: Groups,
-    /// How blocks are protected that do not say it themselves, and those of some channels.
-    redundancy: Redundancy,
-    channel_redundancy: BTreeMap<Channel, Redundancy>,
+    /// How blocks are protected that do not say it themselves, nor their channel.
+    pub(super) redundancy: Redundancy,
     pub(super) graph: Graph,
     pub(super) kin: Kin,
     pub(super) load: Load,
     scheduler: Box<dyn BlockScheduler>,
-    drops_stale: bool,
+    pub(super) drops_stale: bool,
+    inherits_priority: bool,
     pub(super) forecast: Forecast,
     /// Blocks that cannot be in time, and are looked at for the sake of others at `look_at`.
     pub(super) late: BTreeSet<BlockId>,
     pub(super) look_at: Option<Instant>,
     /// One of them can be sent now.
-    look_soon: bool,
+    pub(super) look_soon: bool,
     /// When blocks with a deadline are looked at.
     pub(super) due: BTreeSet<(Instant, BlockId)>,
-    next_id: u64,
-    bytes: u64,
-    channels: BTreeMap<Channel, ChannelState>,
+    pub(super) next_id: u64,
+    pub(super) bytes: u64,
+    pub(super) channels: Channels,
     /// Blocks of channels that were dropped before the peer said how many channels it takes.
-    early_drops: Vec<(BlockId, DropReason, Channel, u64)>,
-    credit: Credit,
-    /// Blocks of channels that have not been opened, by their place.
-    unopened: BTreeMap<(Channel, u64), BlockId>,
-    /// Blocks the scheduler chose but there was no credit for.
-    without_credit: BTreeSet<BlockId>,
+    pub(super) early_drops: Vec<(BlockId, DropReason, Place)>,
+    pub(super) opening: Opening,
     /// The largest block the peer takes, once it has said so.
-    peer_max_block: Option<u64>,
-    /// The most channels the peer takes, once it has said so.
-    peer_max_channels: Option<u64>,
+    pub(super) peer_max_block: Option<u64>,
     /// Whether the peer answers a drop with what it had received.
-    peer_confirms: bool,
+    pub(super) peer_confirms: bool,
     /// Blocks that ended dropped, of the last [`MEMORY`] ids.
     dropped: RangeSet<u64>,
-    notices: VecDeque<Notice>,
+    pub(super) notices: VecDeque<Notice>,
     pub(super) tally: Tally,
     /// The smallest block that `send` has said `Full` to since there was room for one of its size last.
-    starved: Option<usize>,
+    pub(super) starved: Option<usize>,
 }
 
 impl Store {
@@ -117,7 +100,6 @@ impl Store {
             blocks: ById::default(),
             groups: Groups::new(policy),
             redundancy,
-            channel_redundancy: BTreeMap::new(),
             graph: Graph::default(),
             kin: Kin::default(),
             load: Load::default(),
@@ -126,185 +108,21 @@ impl Store {
             look_at: None,
             look_soon: false,
             drops_stale: scheduler.drops_stale(),
+            inherits_priority: scheduler.inherits_priority(),
             scheduler,
             due: BTreeSet::new(),
             next_id: 0,
             bytes: 0,
-            channels: BTreeMap::new(),
+            channels: Channels::new(&limits),
             early_drops: Vec::new(),
-            credit: Credit::default(),
-            unopened: BTreeMap::new(),
-            without_credit: BTreeSet::new(),
+            opening: Opening::default(),
             peer_max_block: None,
-            peer_max_channels: None,
             peer_confirms: true,
             dropped: RangeSet::new(),
             notices: VecDeque::new(),
             tally: Tally::default(),
             starved: None,
         }
-    }
-
-    /// Takes a block in.
-    pub(crate) fn insert(&mut self, now: Instant, block: Block) -> Result<BlockId, SendError> {
-        self.check(&block)?;
-        let size = block.data.len();
-        if !self.has_room(size) {
-            self.starved = Some(self.starved.map_or(size, |starved| starved.min(size)));
-            return Err(SendError::Full(Box::new(block)));
-        }
-        let id = BlockId(self.next_id);
-        self.next_id += 1;
-        let Block { data, deadline, priority, dependencies, channel, redundancy, begin } = block;
-        let begin = begin.map_or(now, |begin| begin.min(now));
-        let rank = self.channels.len() as u64;
-        let channel = channel.map(|channel| {
-            let state = self.channels.entry(channel).or_insert(ChannelState { next: 0, rank });
-            state.next += 1;
-            (channel, state.next - 1)
-        });
-        let of_channel = || channel.and_then(|(channel, _)| self.channel_redundancy.get(&channel).copied());
-        let redundancy = redundancy.or_else(of_channel).unwrap_or(self.redundancy);
-        let live = LiveBlock::new(id, data, begin, deadline, priority, redundancy, channel);
-        self.bytes += live.size();
-        self.watch(&live);
-        if deadline.is_some() {
-            self.load.add(now, priority, live.size());
-        }
-        self.unopened.extend(channel.map(|place| (place, id)));
-        self.blocks.insert(id, live);
-        self.tally.accepted += 1;
-        self.forget_old();
-        let needs = self.kin.with_open(&dependencies);
-        if self.is_orphan(&needs) {
-            self.kin.insert(id, None, Vec::new(), now);
-            self.drop_block(id, DropReason::DependencyDropped);
-        } else {
-            let kind = (channel.map(|(channel, _)| channel), priority, !dependencies.is_empty());
-            let leaders = self.kin.insert(id, Some(kind), dependencies, now);
-            self.set_needs(id, needs);
-            leaders.into_iter().for_each(|leader| self.on_followed(now, leader, priority));
-        }
-        Ok(id)
-    }
-
-    /// Whether a block of `size` bytes has room.
-    pub(crate) fn has_room(&self, size: usize) -> bool {
-        self.blocks.len() < self.max_live()
-            // A single block always fits, however the limits were set.
-            && (self.bytes + size as u64 <= self.limits.send_bytes || self.blocks.is_empty())
-    }
-
-    /// Whether there is room again for a block there was none for; says so once.
-    pub(crate) fn take_writable(&mut self) -> bool {
-        let has_room = self.starved.is_some_and(|size| self.has_room(size));
-        has_room && self.starved.take().is_some()
-    }
-
-    fn max_live(&self) -> usize {
-        self.limits.send_blocks.min(MAX_LIVE)
-    }
-
-    fn check(&self, block: &Block) -> Result<(), SendError> {
-        let size = block.data.len() as u64;
-        let limit = self.limits.max_block_size.min(self.peer_max_block.unwrap_or(u64::MAX));
-        if size == 0 {
-            return Err(SendError::Empty);
-        }
-        if size > limit {
-            return Err(SendError::TooLarge { size, limit });
-        }
-        if let Some(deadline) = block.deadline.filter(|&deadline| deadline < Block::MIN_DEADLINE) {
-            return Err(SendError::DeadlineTooShort(deadline));
-        }
-        if let Some(&unknown) = block.dependencies.iter().find(|need| need.0 >= self.next_id) {
-            return Err(SendError::UnknownDependency(unknown));
-        }
-        if block.dependencies.len() > self.limits.dependencies_per_block
-            || self.graph.edges() + block.dependencies.len() > self.limits.dependency_edges
-        {
-            return Err(SendError::TooManyDependencies);
-        }
-        let max_channels = (self.limits.channels as u64).min(self.peer_max_channels.unwrap_or(u64::MAX));
-        let channels = self.channels.len() as u64;
-        if block.channel.is_some_and(|channel| !self.channels.contains_key(&channel) && channels >= max_channels) {
-            return Err(SendError::TooManyChannels);
-        }
-        Ok(())
-    }
-
-    /// Changes what was said of a block.
-    pub(crate) fn update(&mut self, id: BlockId, update: BlockUpdate) -> Result<(), BlockError> {
-        if let Some(Some(deadline)) = update.deadline.filter(|d| d.is_some_and(|d| d < Block::MIN_DEADLINE)) {
-            return Err(BlockError::DeadlineTooShort(deadline));
-        }
-        if let Some(needs) = &update.dependencies {
-            if let Some(&unknown) = needs.iter().find(|need| need.0 >= self.next_id) {
-                return Err(BlockError::UnknownDependency(unknown));
-            }
-            if needs.len() > self.limits.dependencies_per_block
-                || self.graph.edges() + needs.len() > self.limits.dependency_edges
-            {
-                return Err(BlockError::TooManyDependencies);
-            }
-        }
-        let block = self.blocks.get_mut(&id).filter(|block| block.dying.is_none()).ok_or(BlockError::NotLive(id))?;
-        let old_due = block.due();
-        if let Some(priority) = update.priority {
-            block.priority = priority;
-        }
-        if let Some(deadline) = update.deadline {
-            block.deadline = deadline;
-            block.hopeless = false;
-            block.others = None;
-            self.late.remove(&id);
-        }
-        if block.opened && (update.priority.is_some() || update.deadline.is_some()) {
-            let (deadline, priority) = (block.deadline, block.priority);
-            self.notices.push_back(Notice::Updated { id, deadline, priority });
-        }
-        if update.deadline.is_some() {
-            if let Some(due) = old_due {
-                self.due.remove(&(due, id));
-            }
-            let due = self.blocks[&id].due();
-            if let Some(due) = due.filter(|_| self.drops_stale) {
-                self.due.insert((due, id));
-            }
-        }
-        if let Some(needs) = update.dependencies {
-            self.kin.set_needs(id, &needs);
-            let needs = self.kin.with_open(&needs);
-            if self.is_orphan(&needs) {
-                self.drop_block(id, DropReason::DependencyDropped);
-                return Ok(());
-            }
-            self.set_needs(id, needs);
-        }
-        self.refresh(id);
-        Ok(())
-    }
-
-    /// Says how blocks of a channel are protected from now on, unless they say it themselves.
-    ///
-    /// # Errors
-    /// As for a block of a channel too many.
-    pub(crate) fn set_channel_redundancy(&mut self, channel: Channel, mode: Redundancy) -> Result<(), SendError> {
-        let known = self.channel_redundancy.contains_key(&channel);
-        if !known && self.channel_redundancy.len() >= self.limits.channels {
-            return Err(SendError::TooManyChannels);
-        }
-        self.channel_redundancy.insert(channel, mode);
-        Ok(())
-    }
-
-    /// Drops a block because the application wants it.
-    pub(crate) fn cancel(&mut self, id: BlockId) -> Result<(), BlockError> {
-        if self.blocks.get(&id).is_none_or(|block| block.dying.is_some()) {
-            return Err(BlockError::NotLive(id));
-        }
-        self.drop_block(id, DropReason::Cancelled);
-        Ok(())
     }
 
     /// The block whose bytes go next.
@@ -323,54 +141,10 @@ impl Store {
             if block.opened {
                 return Some(id);
             }
-            let (first, reserve) = self.first_to_open(block);
-            if self.blocks.get(&first).is_some_and(|block| self.credit.allows(block.size() + reserve)) {
-                return Some(first);
+            match self.opening.choose(block, &self.blocks, &self.graph) {
+                Ok(first) => return Some(first),
+                Err(waiting) => waiting.into_iter().for_each(|id| self.scheduler.remove(id)),
             }
-            for id in [id, first] {
-                self.without_credit.insert(id);
-                self.scheduler.remove(id);
-            }
-        }
-    }
-
-    /// The block that must be opened first for `block`, which is not open, to be of use: in a channel those before it, for
-    /// it waits for them at the receiver. If it took the credit that they need, both would wait for ever. And the credit that must be left
-    /// when that is open: if those before it cannot be sent yet, for what they depend on has not been, what they need to be.
-    fn first_to_open(&self, block: &LiveBlock) -> (BlockId, u64) {
-        let Some((channel, position)) = block.channel else { return (block.id, 0) };
-        let before = self.unopened.range((channel, 0)..(channel, position)).map(|(_, &id)| id);
-        let mut todo: Vec<BlockId> = before.take(LINE).collect();
-        if let Some(first) = todo.iter().copied().find(|&id| self.is_sendable(id)) {
-            return (first, 0);
-        }
-        let mut seen = BTreeSet::new();
-        let (mut needed, mut reserve) = (None, 0);
-        while let Some(id) = todo.pop() {
-            let Some(other) = self.blocks.get(&id).filter(|other| !other.opened && other.id != block.id) else {
-                continue;
-            };
-            if seen.len() == LINE || !seen.insert(id) {
-                continue;
-            }
-            reserve += other.size();
-            if self.is_sendable(id) {
-                needed = needed.min(Some(id)).or(Some(id));
-            }
-            todo.extend(self.graph.needs(id));
-        }
-        match needed {
-            Some(needed) if !self.credit.allows(block.size() + reserve) => (needed, 0),
-            _ => (block.id, reserve),
-        }
-    }
-
-    /// A place in a channel has been opened, or will never be: the next may not have to leave room any more.
-    fn on_opened(&mut self, (channel, position): (Channel, u64)) {
-        self.unopened.remove(&(channel, position));
-        let next = self.unopened.range((channel, position)..=(channel, u64::MAX)).next().map(|(_, &id)| id);
-        if let Some(next) = next.filter(|next| self.without_credit.remove(next)) {
-            self.refresh(next);
         }
     }
 
@@ -410,7 +184,7 @@ impl Store {
             unsent: block.unsent(),
             begin: block.begin,
             deadline: block.serving_deadline(),
-            priority: block.serving_priority(),
+            priority: self.serving_priority(block),
             followers: self.kin.followers(block.id),
         };
         let mut view = view_of(self.blocks.get(&id)?);
@@ -429,6 +203,11 @@ impl Store {
         Some(view)
     }
 
+    /// How important a block is to the scheduler: to itself or, if that counts, to those that depend on it.
+    pub(super) fn serving_priority(&self, block: &LiveBlock) -> u8 {
+        if self.inherits_priority { block.priority.min(block.lent_priority) } else { block.priority }
+    }
+
     /// Bytes of a block went out, with or without its info.
     pub(crate) fn on_sent(&mut self, id: BlockId, range: Range<u64>, with_info: bool) {
         let Some(block) = self.blocks.get_mut(&id) else { return };
@@ -438,11 +217,8 @@ impl Store {
         if with_info {
             block.on_info_sent();
             if !std::mem::replace(&mut block.opened, true) {
-                let size = block.size();
-                self.credit.open(size);
-                if let Some(place) = block.channel {
-                    self.on_opened(place);
-                }
+                let next = self.opening.on_opened(block.size(), block.channel);
+                next.into_iter().for_each(|next| self.refresh(next));
             }
         }
         self.after_change(id);
@@ -484,100 +260,6 @@ impl Store {
             if overdue {
                 self.on_late(now, id);
             }
-        }
-    }
-
-    /// The peer has handed the whole block to its application, `completion` after its hand-over here.
-    pub(crate) fn on_completed(
-        &mut self,
-        id: BlockId,
-        completion: Duration,
-        good_bytes: u64,
-    ) -> Result<(), ProtocolError> {
-        let Some(block) = self.known(id)? else { return Ok(()) };
-        let delta = block.deadline.map(|deadline| Delta::between(deadline, completion));
-        let good_bytes = if delta.is_some_and(Delta::is_late) { good_bytes.min(block.size()) } else { block.size() };
-        self.end(id, Outcome::Delivered(Delivery { completion, delta, good_bytes }));
-        Ok(())
-    }
-
-    /// The peer has freed a block that we dropped.
-    pub(crate) fn on_freed(&mut self, id: BlockId, good_bytes: u64) -> Result<(), ProtocolError> {
-        let Some(block) = self.known(id)? else { return Ok(()) };
-        let Some(reason) = block.dying else { return Err(ProtocolError::UnknownBlock) };
-        let good_bytes = good_bytes.min(block.size());
-        self.bury(id, reason, good_bytes);
-        Ok(())
-    }
-
-    /// The peer does not want a block.
-    pub(crate) fn on_refused(&mut self, id: BlockId) -> Result<(), ProtocolError> {
-        let Some(block) = self.known(id)? else { return Ok(()) };
-        let (good_bytes, size, channel) = (block.good_bytes, block.size(), block.channel);
-        let reason = block.dying.unwrap_or(DropReason::Refused);
-        if block.dying.is_none() {
-            // The answer settles the credit that the block used.
-            self.notices.push_back(Notice::Dropped { id, reason, size, channel });
-        }
-        self.bury(id, reason, good_bytes);
-        Ok(())
-    }
-
-    /// # Errors
-    /// If there never was such a block.
-    pub(crate) fn check_known(&self, id: BlockId) -> Result<(), ProtocolError> {
-        if id.0 < self.next_id { Ok(()) } else { Err(ProtocolError::UnknownBlock) }
-    }
-
-    /// A live block the peer speaks of; `None` if it has ended.
-    fn known(&self, id: BlockId) -> Result<Option<&LiveBlock>, ProtocolError> {
-        match self.blocks.get(&id) {
-            Some(block) if block.opened => Ok(Some(block)),
-            None if id.0 < self.next_id => Ok(None),
-            _ => Err(ProtocolError::UnknownBlock),
-        }
-    }
-
-    /// The peer's limits are known: totals of credit, and its largest block.
-    pub(crate) fn on_settings(&mut self, max_block: u64, max_channels: u64, bytes: u64, blocks: u64) {
-        self.peer_max_block = Some(max_block);
-        self.peer_max_channels = Some(max_channels);
-        // The peer would take it for an error to hear of more channels than it has said.
-        self.channels.retain(|_, state| state.rank < max_channels);
-        self.unopened.retain(|(channel, _), _| self.channels.contains_key(channel));
-        for (id, reason, channel, position) in std::mem::take(&mut self.early_drops) {
-            let channel = self.channels.contains_key(&channel).then_some((channel, position));
-            self.notices.push_back(Notice::Dropped { id, reason, size: 0, channel });
-        }
-        let mut unfit = Vec::new();
-        for (&id, block) in &mut self.blocks {
-            if block.channel.is_some_and(|(channel, _)| !self.channels.contains_key(&channel)) {
-                block.channel = None;
-                unfit.push(id);
-            } else if block.size() > max_block {
-                unfit.push(id);
-            }
-        }
-        unfit.sort_unstable();
-        for id in unfit {
-            self.drop_block(id, DropReason::Refused);
-        }
-        self.grant(bytes, blocks);
-    }
-
-    /// The peer is a plain QUIC endpoint: no credit to wait for, no answers to drops.
-    pub(crate) fn on_fallback(&mut self) {
-        self.peer_confirms = false;
-        self.early_drops.clear();
-        self.grant(u64::MAX, u64::MAX);
-    }
-
-    /// Raises the credit. Totals only grow; a smaller one is an old one.
-    pub(crate) fn grant(&mut self, bytes: u64, blocks: u64) {
-        self.credit.granted_bytes = self.credit.granted_bytes.max(bytes);
-        self.credit.granted_blocks = self.credit.granted_blocks.max(blocks);
-        for id in std::mem::take(&mut self.without_credit) {
-            self.refresh(id);
         }
     }
 
@@ -646,19 +328,12 @@ impl Store {
             && self.graph.is_empty()
             && self.due.is_empty()
             && self.late.is_empty()
-            && self.without_credit.is_empty()
-            && self.unopened.is_empty()
+            && self.opening.is_clean()
             && self.groups.is_empty()
             && self.bytes == 0
     }
 
-    fn watch(&mut self, block: &LiveBlock) {
-        if let Some(due) = block.due().filter(|_| self.drops_stale) {
-            self.due.insert((due, block.id));
-        }
-    }
-
-    fn set_needs(&mut self, id: BlockId, needs: Vec<BlockId>) {
+    pub(super) fn set_needs(&mut self, id: BlockId, needs: Vec<BlockId>) {
         let blocks = &self.blocks;
         // What was handed on may be more than what was asked for.
         let room = self.limits.dependency_edges.saturating_sub(self.graph.edges());
@@ -670,18 +345,8 @@ impl Store {
         self.refresh_cluster(id);
     }
 
-    fn is_orphan(&self, needs: &[BlockId]) -> bool {
+    pub(super) fn is_orphan(&self, needs: &[BlockId]) -> bool {
         needs.iter().any(|need| self.dropped.contains(&need.0))
-    }
-
-    /// A block was handed over that depends on `id`, over any number of steps.
-    fn on_followed(&mut self, now: Instant, id: BlockId, priority: u8) {
-        let Some(block) = self.blocks.get_mut(&id).filter(|block| block.unsent() > 0) else { return };
-        block.lent_priority = block.lent_priority.min(priority);
-        if self.drops_stale && self.is_late(now, id) && self.late.insert(id) {
-            self.look_soon = true;
-        }
-        self.refresh_cluster(id);
     }
 
     /// Brings graph and scheduler up to date after a block's bytes changed hands.
@@ -705,8 +370,8 @@ impl Store {
     }
 
     /// Shows the scheduler a block as it is now, or takes it away.
-    fn refresh(&mut self, id: BlockId) {
-        let competes = self.is_sendable(id) && !self.without_credit.contains(&id);
+    pub(super) fn refresh(&mut self, id: BlockId) {
+        let competes = self.is_sendable(id) && !self.opening.is_waiting(id);
         if competes && let Some(view) = self.view(id) {
             self.scheduler.insert(&view);
         } else {
@@ -716,7 +381,7 @@ impl Store {
 
     /// Whether a block has bytes that may be sent, credit apart.
     fn is_sendable(&self, id: BlockId) -> bool {
-        self.blocks.get(&id).is_some_and(|block| block.unsent() > 0 && !block.hopeless) && self.graph.is_free(id)
+        is_sendable(id, &self.blocks, &self.graph)
     }
 
     /// Drops a block for `reason`, and with it whatever depends on it.
@@ -726,8 +391,8 @@ impl Store {
             let Some(block) = self.blocks.get_mut(&id).filter(|block| block.dying.is_none()) else { continue };
             let size = if block.opened { block.size() } else { 0 };
             match block.channel {
-                Some((channel, position)) if self.peer_confirms && self.peer_max_channels.is_none() => {
-                    self.early_drops.push((id, reason, channel, position));
+                Some(place) if self.peer_confirms && !self.channels.has_peer_limit() => {
+                    self.early_drops.push((id, reason, place));
                 }
                 channel => self.notices.push_back(Notice::Dropped { id, reason, size, channel }),
             }
@@ -750,7 +415,7 @@ impl Store {
     }
 
     /// Ends a block by the peer's word, and drops what depends on it.
-    fn bury(&mut self, id: BlockId, reason: DropReason, good_bytes: u64) {
+    pub(super) fn bury(&mut self, id: BlockId, reason: DropReason, good_bytes: u64) {
         let orphans: Vec<_> = self.graph.dependants(id).collect();
         self.end(id, Outcome::Dropped { reason, good_bytes });
         for orphan in orphans {
@@ -758,15 +423,14 @@ impl Store {
         }
     }
 
-    fn end(&mut self, id: BlockId, outcome: Outcome) {
+    pub(super) fn end(&mut self, id: BlockId, outcome: Outcome) {
         let Some(block) = self.blocks.remove(&id) else { return };
         self.bytes -= block.size();
         if let Some(due) = block.due() {
             self.due.remove(&(due, id));
         }
-        self.without_credit.remove(&id);
-        if let Some(place) = block.channel {
-            self.on_opened(place);
+        if let Some(next) = self.opening.on_ended(id, block.channel) {
+            self.refresh(next);
         }
         self.late.remove(&id);
         self.scheduler.remove(id);
@@ -811,53 +475,11 @@ impl Store {
         self.kin.on_delivered(id, open);
     }
 
-    fn forget_old(&mut self) {
+    pub(super) fn forget_old(&mut self) {
         if let Some(floor) = self.next_id.checked_sub(MEMORY)
             && self.dropped.first().is_some_and(|oldest| oldest.start < floor)
         {
             self.dropped.remove(0..floor);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{redundancy, schedule};
-
-    fn store() -> Store {
-        Store::new(Limits::default(), schedule::default_factory()(), Redundancy::Auto, redundancy::default_factory()())
-    }
-
-    #[test]
-    fn the_peer_never_hears_of_channels_it_has_no_room_for() {
-        let mut store = store();
-        let mut send = |block| store.insert(Instant::now(), block).unwrap();
-        let kept = send(Block::new(vec![0; 10]).channel(Channel(1)));
-        let excess = send(Block::new(vec![0; 10]).channel(Channel(2)));
-        let large = send(Block::new(vec![0; 1_001]).channel(Channel(1)));
-        store.on_settings(1_000, 1, 10_000, 10);
-        let dropped = |id, channel| Notice::Dropped { id, reason: DropReason::Refused, size: 0, channel };
-        let notices: Vec<_> = std::iter::from_fn(|| store.poll()).collect();
-        assert!(notices.contains(&dropped(excess, None)));
-        assert!(notices.contains(&dropped(large, Some((Channel(1), 1)))));
-        assert!(store.get(kept).is_some());
-        let more = store.insert(Instant::now(), Block::new(vec![0; 10]).channel(Channel(2)));
-        assert_eq!(more, Err(SendError::TooManyChannels));
-    }
-
-    #[test]
-    fn writable_means_that_what_was_refused_fits() {
-        let limits = Limits { send_bytes: 100, ..Limits::default() };
-        let mut store =
-            Store::new(limits, schedule::default_factory()(), Redundancy::Auto, redundancy::default_factory()());
-        let now = Instant::now();
-        let first = store.insert(now, Block::new(vec![0; 60])).unwrap();
-        let second = store.insert(now, Block::new(vec![0; 30])).unwrap();
-        assert!(matches!(store.insert(now, Block::new(vec![0; 50])), Err(SendError::Full(_))));
-        store.cancel(second).unwrap();
-        assert!(!store.take_writable());
-        store.cancel(first).unwrap();
-        assert!(store.take_writable() && !store.take_writable());
     }
 }

@@ -13,10 +13,14 @@ pub(crate) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
+/// What becomes of the template for the block of this number, the first being 0, with the name of the one before.
+pub(crate) type Vary = fn(Block, u64, Option<BlockId>) -> Block;
+
 /// Sends a block at even intervals, beginning when its session is connected.
 #[derive(Clone)]
 pub(crate) struct Source {
     pub(crate) template: Block,
+    vary: Vary,
     pub(crate) interval: Duration,
     pub(crate) count: u64,
     /// When each block was handed over, in virtual time.
@@ -30,6 +34,7 @@ impl Source {
     pub(crate) fn new(template: Block, interval: Duration, count: u64) -> Self {
         Self {
             template,
+            vary: |block, _, _| block,
             interval,
             count,
             sent: BTreeMap::new(),
@@ -37,6 +42,11 @@ impl Source {
             path_events: Vec::new(),
             session: None,
         }
+    }
+
+    /// One whose blocks are not all alike.
+    pub(crate) fn vary(self, vary: Vary) -> Self {
+        Self { vary, ..self }
     }
 
     /// Delivered blocks.
@@ -73,7 +83,9 @@ impl App for Source {
     fn on_timer(&mut self, cx: &mut AppContext<'_>, token: u64) {
         let session = self.session.expect("connected");
         if token < self.count {
-            let id = cx.send(session, self.template.clone()).expect("room for a block");
+            let last = self.sent.last_key_value().map(|(id, _)| *id);
+            let block = (self.vary)(self.template.clone(), token, last);
+            let id = cx.send(session, block).expect("room for a block");
             self.sent.insert(id, cx.now());
             cx.set_timer(cx.now() + self.interval, token + 1);
         }
@@ -120,6 +132,8 @@ pub(crate) struct Setup {
     pub(crate) seed: u64,
     pub(crate) log: LogMode,
     pub(crate) links: Vec<LinkSpec>,
+    /// What the links of the way back are like.
+    pub(crate) back: fn(&LinkSpec) -> LinkSpec,
     pub(crate) clocks: [HostClock; 2],
     pub(crate) config: ClientConfig,
 }
@@ -127,7 +141,14 @@ pub(crate) struct Setup {
 impl Setup {
     /// Paths whose links are alike both ways, and perfect clocks.
     pub(crate) fn new(links: Vec<LinkSpec>) -> Self {
-        Self { seed: 1, log: LogMode::Off, links, clocks: [HostClock::default(); 2], config: tls::client_config() }
+        Self {
+            seed: 1,
+            log: LogMode::Off,
+            links,
+            back: LinkSpec::clone,
+            clocks: [HostClock::default(); 2],
+            config: tls::client_config(),
+        }
     }
 
     pub(crate) fn connect(self, source: Source) -> Pair {
@@ -143,7 +164,7 @@ impl Setup {
         let server =
             world.add_host(HostConfig::new().clock(self.clocks[1]).server(tls::server_config()).app(Sink::default()));
         let paths: Vec<_> =
-            self.links.iter().map(|link| world.add_path(client, server, link.clone(), link.clone())).collect();
+            self.links.iter().map(|link| world.add_path(client, server, link.clone(), (self.back)(link))).collect();
         let connection = world.connect(client, &self.config, &paths).expect("a session can be started");
         Pair { world, client, server, paths, connection, start: Duration::ZERO }
     }

@@ -1,0 +1,28 @@
+//! What the tests of `punctual eval` share.
+
+use std::{
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+
+use tempfile::TempDir;
+
+/// A working directory of its own for a test.
+pub(crate) struct Place(TempDir);
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// `punctual eval` there, with these arguments.
+    pub(crate) fn eval(&self, args: &str) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        command.env_remove("RUST_LOG").env_remove("PUNCTUAL_DATA").stdin(Stdio::null()).current_dir(self.path());
+        command.arg("eval").args(args.split(' ')).output().expect("the program starts")
+    }
+}

@@ -1,0 +1,194 @@
+//! Which block may be opened next: begun, and so take its whole size from the credit that the peer gives.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{channels::Place, graph::Graph, live::LiveBlock};
+use crate::{
+    block::{BlockId, Channel},
+    by_id::ById,
+};
+
+/// Of those that are in front of a block in its channel, and of what they depend on, so many are looked at.
+const LINE: usize = 64;
+
+/// What the peer lets us open, what waits for that, and what was opened.
+#[derive(Debug, Default)]
+pub(super) struct Opening {
+    credit: Credit,
+    /// Blocks of channels that have not been opened, by their place.
+    unopened: BTreeMap<Place, BlockId>,
+    /// Blocks the scheduler chose but there was no credit for.
+    waiting: BTreeSet<BlockId>,
+}
+
+/// What the peer lets us open, and what we have opened; totals since the session began.
+#[derive(Debug, Clone, Copy, Default)]
+struct Credit {
+    granted_bytes: u64,
+    granted_blocks: u64,
+    opened_bytes: u64,
+    opened_blocks: u64,
+}
+
+impl Credit {
+    fn allows(&self, size: u64) -> bool {
+        self.opened_bytes.saturating_add(size) <= self.granted_bytes && self.opened_blocks < self.granted_blocks
+    }
+}
+
+impl Opening {
+    /// A block of a channel was handed over.
+    pub(super) fn insert(&mut self, place: Place, id: BlockId) {
+        self.unopened.insert(place, id);
+    }
+
+    /// The peer takes no other channels than these.
+    pub(super) fn retain(&mut self, is_known: impl Fn(Channel) -> bool) {
+        self.unopened.retain(|&(channel, _), _| is_known(channel));
+    }
+
+    /// The block to open so that `block`, which is not open, is of use.
+    ///
+    /// # Errors
+    /// The blocks that have to wait for credit from now on, if there is too little.
+    pub(super) fn choose(
+        &mut self,
+        block: &LiveBlock,
+        blocks: &ById<LiveBlock>,
+        graph: &Graph,
+    ) -> Result<BlockId, [BlockId; 2]> {
+        let (first, reserve) = self.first(block, blocks, graph);
+        if blocks.get(&first).is_some_and(|block| self.credit.allows(block.size() + reserve)) {
+            return Ok(first);
+        }
+        let waiting = [block.id, first];
+        self.waiting.extend(waiting);
+        Err(waiting)
+    }
+
+    /// The block that must be opened first for `block` to be of use: in a channel those before it, for
+    /// it waits for them at the receiver. If it took the credit that they need, both would wait for ever. And the credit that must be left
+    /// when that is open: if those before it cannot be sent yet, for what they depend on has not been, what they need to be.
+    fn first(&self, block: &LiveBlock, blocks: &ById<LiveBlock>, graph: &Graph) -> (BlockId, u64) {
+        let Some((channel, position)) = block.channel else { return (block.id, 0) };
+        let before = self.unopened.range((channel, 0)..(channel, position)).map(|(_, &id)| id);
+        let mut todo: Vec<BlockId> = before.take(LINE).collect();
+        if let Some(first) = todo.iter().copied().find(|&id| is_sendable(id, blocks, graph)) {
+            return (first, 0);
+        }
+        let mut seen = BTreeSet::new();
+        let (mut needed, mut reserve) = (None, 0);
+        while let Some(id) = todo.pop() {
+            let Some(other) = blocks.get(&id).filter(|other| !other.opened && other.id != block.id) else {
+                continue;
+            };
+            if seen.len() == LINE || !seen.insert(id) {
+                continue;
+            }
+            reserve += other.size();
+            if is_sendable(id, blocks, graph) {
+                needed = needed.min(Some(id)).or(Some(id));
+            }
+            todo.extend(graph.needs(id));
+        }
+        match needed {
+            Some(needed) if !self.credit.allows(block.size() + reserve) => (needed, 0),
+            _ => (block.id, reserve),
+        }
+    }
+
+    /// A block was opened. Returns one that need not wait any more.
+    pub(super) fn on_opened(&mut self, size: u64, place: Option<Place>) -> Option<BlockId> {
+        self.credit.opened_bytes += size;
+        self.credit.opened_blocks += 1;
+        self.pass(place?)
+    }
+
+    /// A block has ended. Returns one that need not wait any more.
+    pub(super) fn on_ended(&mut self, id: BlockId, place: Option<Place>) -> Option<BlockId> {
+        self.waiting.remove(&id);
+        self.pass(place?)
+    }
+
+    /// A place in a channel has been opened, or will never be: the next may not have to leave room any more.
+    fn pass(&mut self, place: Place) -> Option<BlockId> {
+        self.unopened.remove(&place);
+        let next = self.unopened.range(place..=(place.0, u64::MAX)).next().map(|(_, &id)| id);
+        next.filter(|next| self.waiting.remove(next))
+    }
+
+    /// Raises the credit. Totals only grow; a smaller one is an old one. Returns those that waited for it.
+    pub(super) fn grant(&mut self, bytes: u64, blocks: u64) -> BTreeSet<BlockId> {
+        self.credit.granted_bytes = self.credit.granted_bytes.max(bytes);
+        self.credit.granted_blocks = self.credit.granted_blocks.max(blocks);
+        std::mem::take(&mut self.waiting)
+    }
+
+    /// Whether a block waits for credit.
+    pub(super) fn is_waiting(&self, id: BlockId) -> bool {
+        self.waiting.contains(&id)
+    }
+
+    /// Whether nothing is left of past blocks but counters.
+    pub(super) fn is_clean(&self) -> bool {
+        self.unopened.is_empty() && self.waiting.is_empty()
+    }
+}
+
+/// Whether a block has bytes that may be sent, credit apart.
+pub(super) fn is_sendable(id: BlockId, blocks: &ById<LiveBlock>, graph: &Graph) -> bool {
+    blocks.get(&id).is_some_and(|block| block.unsent() > 0 && !block.hopeless) && graph.is_free(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::block::Redundancy;
+
+    /// Blocks of one channel, of these sizes and in this order, none of which is open.
+    fn in_channel(sizes: &[usize]) -> (Opening, ById<LiveBlock>) {
+        let (mut opening, mut blocks) = (Opening::default(), ById::default());
+        for (&size, n) in sizes.iter().zip(0..) {
+            let (id, place) = (BlockId(n), (Channel(1), n));
+            let data = Bytes::from(vec![0; size]);
+            blocks.insert(id, LiveBlock::new(id, data, Instant::now(), None, 0, Redundancy::Auto, Some(place)));
+            opening.insert(place, id);
+        }
+        (opening, blocks)
+    }
+
+    #[test]
+    fn the_first_of_a_channel_is_opened_first() {
+        let (mut opening, blocks) = in_channel(&[100, 10]);
+        let [first, second] = [0, 1].map(BlockId);
+        let graph = Graph::default();
+        opening.grant(50, 2);
+        assert_eq!(opening.choose(&blocks[&second], &blocks, &graph), Err([second, first]), "both wait");
+        assert!(opening.is_waiting(first) && opening.is_waiting(second));
+        assert_eq!(opening.grant(109, 2), BTreeSet::from([first, second]));
+        assert_eq!(opening.choose(&blocks[&second], &blocks, &graph), Ok(first));
+        assert_eq!(opening.on_opened(100, blocks[&first].channel), None);
+        assert_eq!(opening.choose(&blocks[&second], &blocks, &graph), Err([second; 2]), "9 bytes are left");
+        opening.grant(110, 2);
+        assert_eq!(opening.choose(&blocks[&second], &blocks, &graph), Ok(second));
+        opening.on_opened(10, blocks[&second].channel);
+        assert!(opening.is_clean());
+    }
+
+    #[test]
+    fn one_behind_leaves_room_for_what_is_not_sent_yet() {
+        let (mut opening, blocks) = in_channel(&[100, 10]);
+        let [first, second] = [0, 1].map(BlockId);
+        let mut graph = Graph::default();
+        // The first waits for something that has been opened.
+        graph.set_needs(first, [BlockId(9)], |_| true);
+        opening.grant(109, 2);
+        assert_eq!(opening.choose(&blocks[&second], &blocks, &graph), Err([second; 2]));
+        assert_eq!(opening.on_ended(first, blocks[&first].channel), Some(second), "it need not leave room any more");
+        assert_eq!(opening.choose(&blocks[&second], &blocks, &graph), Ok(second));
+    }
+}

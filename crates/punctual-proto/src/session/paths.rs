@@ -1,0 +1,246 @@
+//! Paths of a session: opened, closed, looked after, and what they are like.
+
+use std::time::{Duration, Instant};
+
+use noq_proto::{PathError as NoqPathError, PathStatus, VarInt};
+
+use super::{Phase, Session};
+use crate::{
+    congestion::{Driver, steering::Panel},
+    endpoint::{BASE_PACKET, LocalId, NetworkPath},
+    error::PathError,
+    event::{Event, PathEvent},
+    multipath::{PathHealth, PathId},
+    observe,
+    path::{Alarm, Path},
+    stats::PathStats,
+};
+
+/// How long a path that the peer has no room for yet is tried again.
+const OPENING_PATIENCE: Duration = Duration::from_secs(3);
+/// How often.
+const OPENING_RETRY: Duration = Duration::from_millis(20);
+
+/// A path that waits until the peer has room for it.
+#[derive(Debug)]
+pub(super) struct Opening {
+    pub(super) id: PathId,
+    network: NetworkPath,
+    cost: f64,
+    /// Since when it could have been opened.
+    pub(super) since: Instant,
+}
+
+impl Session {
+    /// Opens another path (clients only). [`PathEvent::Opened`] or `Closed` follows.
+    ///
+    /// # Errors
+    /// See [`PathError`]. Two paths between the same ends would share all that happens to them, so the second is refused.
+    pub fn open_path(&mut self, now: Instant, network: NetworkPath) -> Result<PathId, PathError> {
+        if self.conn.side().is_server() {
+            return Err(PathError::NotClient);
+        }
+        match self.phase {
+            Phase::Closed(_) => return Err(PathError::Closed),
+            Phase::Open if !self.conn.is_multipath_negotiated() => return Err(PathError::NotSupported),
+            Phase::Open | Phase::Handshaking => {}
+        }
+        if let Some(id) = self.path_between(network) {
+            return Err(PathError::AlreadyOpen(id));
+        }
+        let max = self.config.limits.paths as usize;
+        if self.paths.iter().count().max(1) + self.opening.len() >= max {
+            return Err(PathError::TooMany);
+        }
+        let id = PathId(self.next_path);
+        self.next_path += 1;
+        self.opening.push_back(Opening { id, network, cost: 0.0, since: now });
+        self.settle(now);
+        Ok(id)
+    }
+
+    /// The path with these ends, open or on its way.
+    fn path_between(&self, network: NetworkPath) -> Option<PathId> {
+        // Until the handshake is done, the first path is only on its way, too.
+        let first = (self.phase == Phase::Handshaking).then_some((PathId(0), self.first_path));
+        let opening = self.opening.iter().map(|opening| (opening.id, opening.network));
+        let mut all = self.paths.iter().map(|path| (path.id, path.network)).chain(first).chain(opening);
+        all.find(|&(_, other)| other == network).map(|(id, _)| id)
+    }
+
+    /// Says what a byte costs on a path, for path schedulers to see ([`PathView::cost`](crate::multipath::PathView)), in any unit the
+    /// application likes. At first it is 0. It can be set as soon as the path has an id, the first one's in the handshake.
+    ///
+    /// # Errors
+    /// [`PathError::InvalidCost`] if it is negative, infinite or not a number; [`PathError::Unknown`] if there is no such path.
+    pub fn set_path_cost(&mut self, now: Instant, id: PathId, cost: f64) -> Result<(), PathError> {
+        if !cost.is_finite() || cost < 0.0 {
+            return Err(PathError::InvalidCost);
+        }
+        let place = match self.phase {
+            Phase::Closed(_) => return Err(PathError::Closed),
+            Phase::Handshaking if id == PathId(0) => Some(&mut self.first_cost),
+            Phase::Handshaking | Phase::Open => {
+                let opening = self.opening.iter_mut().find(|opening| opening.id == id);
+                let open = self.paths.get_mut(id).map(|path| &mut path.cost);
+                open.or(opening.map(|opening| &mut opening.cost))
+            }
+        };
+        *place.ok_or(PathError::Unknown)? = cost;
+        // A path scheduler may have waited for a cheaper path.
+        self.settle(now);
+        Ok(())
+    }
+
+    /// Closes a path; what was in flight on it goes elsewhere.
+    pub fn close_path(&mut self, now: Instant, id: PathId) -> Result<(), PathError> {
+        if matches!(self.phase, Phase::Closed(_)) {
+            return Err(PathError::Closed);
+        }
+        if let Some(at) = self.opening.iter().position(|opening| opening.id == id) {
+            self.opening.remove(at);
+            self.events.push_back(Event::Path { id, event: PathEvent::Closed });
+        } else {
+            use noq_proto::ClosePathError::*;
+            let quic = self.paths.get(id).ok_or(PathError::Unknown)?.quic;
+            self.conn.close_path(now, quic, VarInt::from_u32(0)).map_err(|error| match error {
+                MultipathNotNegotiated => PathError::NotSupported,
+                ClosedPath => PathError::Unknown,
+                LastOpenPath => PathError::Last,
+            })?;
+        }
+        self.settle(now);
+        Ok(())
+    }
+
+    /// State and totals of every open path, in the order of their ids.
+    pub fn path_stats(&mut self, now: Instant) -> Vec<PathStats> {
+        let conn = &mut self.conn;
+        let offset = self.clocks.offset();
+        let stats = |path: &Path| {
+            let view = path.view(now, offset, true);
+            let quic = conn.path_stats(path.quic).unwrap_or_default();
+            PathStats {
+                id: path.id,
+                network: path.network,
+                health: path.health(),
+                rtt: view.rtt,
+                min_rtt: view.min_rtt,
+                one_way_delay: view.one_way_delay,
+                rate: view.rate,
+                window: view.window,
+                in_flight: view.in_flight,
+                loss: view.loss,
+                loss_burst: view.loss_burst,
+                source_bytes: path.sent.source,
+                resent_bytes: path.sent.resent,
+                copied_bytes: path.sent.copied,
+                repair_bytes: path.sent.repair,
+                bytes_sent: quic.udp_tx.bytes,
+                bytes_received: quic.udp_rx.bytes,
+                packets_sent: quic.sent_packets,
+                packets_lost: quic.lost_packets,
+                mtu: quic.current_mtu,
+                suspected: path.suspected,
+                cost: path.cost,
+            }
+        };
+        self.paths.iter().map(stats).collect()
+    }
+
+    /// Does what time demands: suspects paths, probes them, gives packets up.
+    pub(super) fn look_after_paths(&mut self, now: Instant) {
+        for path in self.paths.iter_mut() {
+            match path.on_timeout(now, self.config.max_ack_delay, &mut self.store) {
+                Alarm::None => {}
+                Alarm::Suspected(event) => {
+                    tracing::debug!(path = %path.id, "suspected");
+                    self.events.push_back(Event::Path { id: path.id, event });
+                }
+                Alarm::Probe => {
+                    let _ = self.conn.ping_path(path.quic);
+                }
+            }
+            let expired = path.expire(now, &mut self.store);
+            observe::forget(&mut self.observer, now, path.id, expired.iter().map(|(pn, packet)| (*pn, packet)));
+        }
+    }
+
+    /// Tries to open the paths that wait for it.
+    pub(super) fn open_paths(&mut self, now: Instant) {
+        while let Some(Opening { id, network, cost, since }) = self.opening.front() {
+            let (id, network, cost) = (*id, *network, *cost);
+            let gives_up = now.saturating_duration_since(*since) >= OPENING_PATIENCE;
+            let tuple = network.into();
+            match self.conn.open_path(tuple, PathStatus::Available, now) {
+                Ok(quic) => {
+                    let rtt = self.conn.rtt(quic).unwrap_or(OPENING_RETRY);
+                    if let Some(path) = self.add_path(now, id, quic, network, PathHealth::Opening, rtt) {
+                        path.cost = cost;
+                    }
+                }
+                Err(NoqPathError::MaxPathIdReached | NoqPathError::RemoteCidsExhausted) if !gives_up => {
+                    // The peer grants path ids and connection ids in frames of their own; they are on their way.
+                    self.retry_at = Some(now + OPENING_RETRY);
+                    return;
+                }
+                Err(error) => {
+                    tracing::debug!(%error, path = %id, "path not opened");
+                    self.events.push_back(Event::Path { id, event: PathEvent::Closed });
+                }
+            }
+            self.opening.pop_front();
+        }
+    }
+
+    /// A path of QUIC's is one of ours from now on.
+    pub(super) fn add_path(
+        &mut self,
+        now: Instant,
+        id: PathId,
+        quic: noq_proto::PathId,
+        network: NetworkPath,
+        health: PathHealth,
+        rtt: Duration,
+    ) -> Option<&mut Path> {
+        let panel = self.conn.congestion_state(quic).and_then(Panel::of)?;
+        let driver = self.new_driver();
+        let mut path = Path::new((id, quic), network, panel, driver, self.epoch, now, rtt);
+        if health == PathHealth::Active {
+            path.on_validated(now, None);
+        }
+        Some(self.paths.add(path))
+    }
+
+    /// A controller for the next path, unless QUIC's drive it.
+    fn new_driver(&mut self) -> Option<Box<dyn Driver>> {
+        let index = self.drivers;
+        self.drivers += 1;
+        let window = u64::from(self.config.initial_window_packets) * BASE_PACKET;
+        self.config.congestion.driver(index, window).filter(|_| self.punctual == Some(true))
+    }
+
+    /// A datagram came from an unknown address: QUIC may have taken that for a path whose peer has moved. It begins such a
+    /// path's congestion control anew, and keeps what becomes of the packets sent before to itself.
+    pub(super) fn follow_moves(&mut self, now: Instant) {
+        let mut moved = Vec::new();
+        for path in self.paths.iter_mut() {
+            let Ok(tuple) = self.conn.network_path(path.quic) else { continue };
+            let local = tuple.local_ip().and_then(LocalId::from_ip).unwrap_or(path.network.local);
+            if path.network.remote != tuple.remote() {
+                moved.push(path.id);
+            }
+            path.network = NetworkPath { local, remote: tuple.remote() };
+        }
+        for id in moved {
+            let driver = self.new_driver();
+            let Some(path) = self.paths.get_mut(id) else { continue };
+            if let Some(panel) = self.conn.congestion_state(path.quic).and_then(Panel::of) {
+                tracing::debug!(path = %path.id, to = %path.network.remote, "moved");
+                observe::forget(&mut self.observer, now, path.id, path.in_flight.iter());
+                let event = path.on_moved(now, panel, driver, &mut self.store);
+                self.events.push_back(Event::Path { id: path.id, event });
+            }
+        }
+    }
+}
