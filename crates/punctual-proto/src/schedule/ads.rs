@@ -280,6 +280,11 @@ impl BlockScheduler for Ads {
         self.name
     }
 
+    fn inherits_priority(&self) -> bool {
+        // The papers' schedulers know nothing of it.
+        self.name == "ads"
+    }
+
     fn insert(&mut self, block: &BlockView) {
         debug_assert!(1 <= block.unsent && block.unsent <= block.size, "{block:?}");
         if self.slots.is_empty() {
