@@ -5,7 +5,10 @@
 //!
 //! What was weighed, and measured, is in `docs/congestion.md`.
 
-use std::time::{Duration, Instant};
+use std::{
+    cmp::Reverse,
+    time::{Duration, Instant},
+};
 
 use super::{
     Driver, PathState as Path, Report,
@@ -13,7 +16,7 @@ use super::{
     losses::Losses,
     standing::{Queue, Seen, Standing},
 };
-use crate::rate::Rate;
+use crate::{path::Least, rate::Rate};
 
 /// How much faster than the path is known to be start-up goes, for what it has shown so far doubles each round.
 const STARTUP_GAIN: f64 = 2.0;
@@ -28,10 +31,18 @@ const CAUSE: u32 = 4;
 const GROWTH: f64 = 1.15;
 /// Rounds without a queue after which more is believed again.
 const CALM: u32 = 8;
+/// Where a queue stands, a round lasts no longer than so many round trips of the empty path, answered or not.
+const PATIENCE: u32 = 3;
 /// How much faster than the path is known to be we go, round by round, as long as nothing shows that it is full.
 const CLIMB: [f64; 4] = [1.1, 1.25, 1.6, 2.0];
 /// Rounds that each lasts: one until it is answered.
 const CLIMB_ROUNDS: usize = 2;
+/// Where the climb begins if the path has carried more than twice as much of late, and was that fast when last seen.
+const CLIMB_BACK: usize = 3 * CLIMB_ROUNDS;
+/// A pace so many times what was known is that of a path which is back from a fade: no flow beside us has left so much free.
+const RETURN: f64 = 4.0;
+/// So long it is known what the path carried at best, or up to twice as long.
+const BEST_MEMORY: Duration = Duration::from_secs(10);
 /// Beside others, packets more in each round trip: what each adds is the same for all, so that they come to share alike.
 const ADDED: u64 = 2;
 /// How much faster what an application hands over in bursts may leave.
@@ -93,8 +104,9 @@ struct Round {
 pub(crate) struct Steady {
     initial_window: u64,
     rate: Option<Rate>,
-    /// What was delivered in the last round.
+    /// What was delivered in the last round, and at best of late.
     delivered: Option<Rate>,
+    best: Least<Reverse<Rate>>,
     startup: bool,
     /// How much is believed: an index of [`BELIEF`].
     doubt: usize,
@@ -123,6 +135,7 @@ impl Steady {
             initial_window,
             rate: None,
             delivered: None,
+            best: Least::over(BEST_MEMORY),
             startup: true,
             doubt: 0,
             began_at: Rate::ZERO,
@@ -173,7 +186,11 @@ impl Steady {
             return;
         }
         let known = self.began_at.max(self.delivered.unwrap_or_default());
-        let most = (known * BELIEF[self.doubt]).max(known + Self::added(known, path));
+        let believed = (known * BELIEF[self.doubt]).max(known + Self::added(known, path));
+        let most = match self.best.get() {
+            Some(Reverse(best)) if !self.is_wary() && service > known * RETURN => believed.max(best),
+            _ => believed,
+        };
         self.rate = Some(if self.began_at == Rate::ZERO { service } else { service.min(most) });
     }
 
@@ -203,14 +220,21 @@ impl Steady {
         let delivered = Rate::of(round.bytes, arriving.max(sending));
         let grew = self.delivered.is_none_or(|before| delivered >= before * 1.25);
         self.delivered = Some(delivered);
+        self.best.add(Reverse(delivered), report.now);
         if self.rate.is_none_or(|rate| rate < delivered) {
             self.rate = Some(delivered);
         }
         let rises = round.queue.unwrap_or_default().saturating_sub(self.standing.last());
+        let stood = self.standing.queue() == Queue::Stands;
         let longer = self.judge_queue(&round, report.now, path);
         self.judge_belief();
         let empty = self.standing.queue() == Queue::Empty;
-        let fills = rises > SHORT + path.jitter || round.served && (rises > SHORT || path.jitter <= GRAIN);
+        let faster = self.rate.unwrap_or_default() * 2.0;
+        let was_faster = self.best.get().is_some_and(|Reverse(best)| best > faster)
+            && report.service.is_some_and(|service| service > faster);
+        // What is served of a queue that stood before is no sign that the path is full.
+        let fills = rises > SHORT + path.jitter
+            || round.served && !(stood && was_faster) && (rises > SHORT || path.jitter <= GRAIN);
         let full = round.dry || !empty || round.marked > 0 || fills;
         if self.startup && (!empty || !round.dry && !grew && full) {
             self.startup = false;
@@ -218,6 +242,7 @@ impl Steady {
         self.climb = match self.climb {
             _ if full || self.policed > 0 => None,
             Some(rounds) if !self.is_wary() => Some(rounds + 1),
+            None if !self.is_wary() && was_faster => Some(CLIMB_BACK),
             _ => Some(0),
         };
         self.judge_policer(&round, delivered);
@@ -321,10 +346,19 @@ impl Driver for Steady {
         if let Some(service) = report.service.filter(|_| report.served) {
             self.follow(service, report.queue, path);
         }
-        if self.round.began.is_some_and(|began| report.sent < began) {
+        // Where a queue stands that is longer than the path, what leaves now is not answered soon enough to learn from.
+        let stands = self.round.queue.is_some_and(|queue| queue > self.short(path));
+        let late = |began: Instant| stands && report.now.saturating_duration_since(began) > path.base * PATIENCE;
+        let unanswered = self.round.began.is_some_and(|began| report.sent < began);
+        if unanswered && !self.round.began.is_some_and(late) {
             return None;
         }
-        self.end_round(report, path)
+        let longer = self.end_round(report, path);
+        if unanswered {
+            // What left before this round is still on its way in it.
+            self.round.most = path.in_flight;
+        }
+        longer
     }
 
     fn rate(&self, _: Instant, path: &Path) -> Rate {
@@ -344,7 +378,9 @@ impl Driver for Steady {
                 return rate.max(Rate::of(window, path.rtt)) * SHARED_GAIN;
             }
             (Queue::Stands, ..) => rate * DRAIN_GAIN,
-            (Queue::Empty, true, _) => rate.max(self.delivered.unwrap_or_default() * STARTUP_GAIN).max(self.start(path)),
+            (Queue::Empty, true, _) => {
+                rate.max(self.delivered.unwrap_or_default() * STARTUP_GAIN).max(self.start(path))
+            }
             (Queue::Empty, false, Some(_)) if self.is_wary() => rate + Self::added(rate, path),
             (Queue::Empty, false, Some(rounds)) => rate * CLIMB[(rounds / CLIMB_ROUNDS).min(CLIMB.len() - 1)],
             (Queue::Empty, false, None) => match self.drain(path) {

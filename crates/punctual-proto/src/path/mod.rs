@@ -39,7 +39,6 @@ use std::{
 
 use noq_proto::PathStatus;
 
-pub(crate) use self::model::Reported;
 use self::{
     health::{Awaited, Trust},
     model::Model,
@@ -47,6 +46,7 @@ use self::{
     sent::SentBytes,
 };
 pub use self::{losses::Losses, model::Report};
+pub(crate) use self::{model::Reported, window::Least};
 use crate::{
     congestion::{
         Driver, PathState,
