@@ -107,6 +107,18 @@ impl Losses {
         }
     }
 
+    /// So many of those noted as lost were lost to something else.
+    pub(crate) fn pardon(&mut self, losses: u32) {
+        for counts in [&mut self.long, &mut self.short] {
+            let mut left = f64::from(losses);
+            for count in [&mut counts.continued, &mut counts.begun] {
+                let pardoned = left.min(*count);
+                *count -= pardoned;
+                left -= pardoned;
+            }
+        }
+    }
+
     /// Whether the memories contradict each other.
     fn has_changed(&self) -> bool {
         let (n, rate) = (self.short.all(), self.long.rate());

@@ -309,7 +309,10 @@ impl Path {
                 driver.on_lost(now, packet.bytes.into(), queue);
             }
         }
-        self.in_flight.on_lost(pn, congestion, self.id, now, store);
+        if let Some(before) = congestion {
+            self.in_flight.pardon(before);
+        }
+        self.in_flight.on_lost(pn, congestion.is_some(), self.id, now, store);
     }
 
     /// All that is to be said of packets at this moment has been said: goes as fast as the controller says from now on.

@@ -240,13 +240,14 @@ impl Model {
         self.delays.add(empty.saturating_sub(self.base_rtt()));
     }
 
-    /// QUIC gave a packet up. Returns the queue that its neighbours found, and whether it was lost to congestion, as far as one can tell.
-    pub(crate) fn on_lost(&mut self, pn: u64) -> (Duration, bool) {
-        let Some(place) = self.log.by_number(pn) else { return (Duration::ZERO, false) };
+    /// QUIC gave a packet up. Returns the queue that its neighbours found, and whether it was lost to congestion, as far as one can tell:
+    /// then how many were before it, though they had not been known to be.
+    pub(crate) fn on_lost(&mut self, pn: u64) -> (Duration, Option<u32>) {
+        let Some(place) = self.log.by_number(pn) else { return (Duration::ZERO, None) };
         let queue = self.log.queue_beside(place).unwrap_or_default();
         match self.log.get_mut(place) {
             Some(sent) if sent.fate == Fate::Open => sent.fate = Fate::Lost,
-            _ => return (queue, false),
+            _ => return (queue, None),
         }
         (queue, self.overflow.on_lost(queue))
     }

@@ -43,11 +43,13 @@ pub(crate) struct Overflow {
     longest: Least<Reverse<Duration>>,
     short: Zone,
     long: Zone,
+    /// Losses in long queues that were put down to chance, for nothing told yet that they were not.
+    unsure: u32,
 }
 
 impl Default for Overflow {
     fn default() -> Self {
-        Self { longest: Least::over(MEMORY), short: Zone::default(), long: Zone::default() }
+        Self { longest: Least::over(MEMORY), short: Zone::default(), long: Zone::default(), unsure: 0 }
     }
 }
 
@@ -64,11 +66,19 @@ impl Overflow {
         (if long { &mut self.long } else { &mut self.short }).note(false);
     }
 
-    /// A packet was lost whose neighbours had found this queue. Whether it was congestion.
-    pub(crate) fn on_lost(&mut self, queue: Duration) -> bool {
+    /// A packet was lost whose neighbours had found this queue. Whether it was congestion, and if so, how many before it were, too,
+    /// that were put down to chance.
+    pub(crate) fn on_lost(&mut self, queue: Duration) -> Option<u32> {
         let long = self.is_long(queue);
         (if long { &mut self.long } else { &mut self.short }).note(true);
-        long && self.long_queues_lose()
+        if !long {
+            return None;
+        }
+        if self.long_queues_lose() {
+            return Some(std::mem::take(&mut self.unsure));
+        }
+        self.unsure += 1;
+        None
     }
 
     fn long_queues_lose(&self) -> bool {
@@ -95,7 +105,7 @@ mod tests {
         let fates = (0..1_000_u32).filter_map(|i| {
             let (queue, now) = (MS * (i % 50), start + MS * i);
             if lost(i, queue) {
-                return Some(overflow.on_lost(queue));
+                return Some(overflow.on_lost(queue).is_some());
             }
             overflow.on_arrived(queue, now);
             None
@@ -111,6 +121,15 @@ mod tests {
     }
 
     #[test]
+    fn the_first_losses_of_a_queue_are_known_for_what_they_were_in_the_end() {
+        let mut overflow = Overflow::default();
+        (1..30).for_each(|i| overflow.on_arrived(MS * i, Instant::now()));
+        let told: Vec<_> = (0..8).map(|_| overflow.on_lost(MS * 29)).collect();
+        let congestion = told.iter().flatten().map(|before| 1 + before).sum::<u32>();
+        assert_eq!((told[0], congestion), (None, 8), "{told:?}");
+    }
+
+    #[test]
     fn what_is_lost_by_chance_is_not() {
         let chance = |i: u32| i.wrapping_mul(2_654_435_761) >> 24 < 26;
         let (congestion, all) = congested(|i, _| chance(i));
@@ -121,6 +140,6 @@ mod tests {
     fn a_path_without_queues_has_no_congestion() {
         let mut overflow = Overflow::default();
         (0..100).for_each(|_| overflow.on_arrived(MS, Instant::now()));
-        assert!(!(0..50).any(|_| overflow.on_lost(MS)));
+        assert!(!(0..50).any(|_| overflow.on_lost(MS).is_some()));
     }
 }

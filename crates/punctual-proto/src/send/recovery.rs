@@ -240,6 +240,11 @@ impl InFlight {
         self.fates.observed_rate()
     }
 
+    /// So many losses that were put down to chance were congestion.
+    pub(crate) fn pardon(&mut self, losses: u32) {
+        self.losses.pardon(losses);
+    }
+
     /// What is known of losses on the path that are not congestion.
     pub(crate) fn losses(&self) -> &Losses {
         &self.losses
