@@ -187,10 +187,10 @@ fn what_is_unknown_is_told_with_what_there_is() {
     for (args, word) in [
         ("run dtp-bandwith", "dtp-bandwidth"),
         ("show dtp-bandwith", "dtp-bandwidth"),
-        ("run mine.toml --set contenders=best", "choose one of: ads"),
+        ("run mine.toml --set contenders=best", "choose one of: admission, ads"),
         ("run mine.toml --set contenders=ads/reno", "new-reno"),
         ("run mine.toml --set session.congestion=reno", "new-reno"),
-        ("run mine.toml --set session.scheduler=best", "choose one of: ads"),
+        ("run mine.toml --set session.scheduler=best", "choose one of: admission, ads"),
         ("run mine.toml --set session.path-scheduler=best", "earliest"),
         ("run mine.toml --set sesion.congestion=cubic", "session"),
         ("run mine.toml --set path.3.loss=0.1", "1 elements"),

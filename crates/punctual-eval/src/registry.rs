@@ -358,7 +358,8 @@ mod tests {
         assert!(registry.find_controller("mine").is_ok() && registry.find_controller("steady").is_ok());
         let error = registry.find_scheduler("other").err().unwrap();
         assert!(
-            error.starts_with("no scheduler is called `other`; choose one of: ads") && error.ends_with("never"),
+            error.starts_with("no scheduler is called `other`; choose one of: admission, ads")
+                && error.ends_with("never"),
             "{error}"
         );
         let error = registry.find_controller("reno").err().unwrap().to_string();

@@ -326,7 +326,8 @@ fn a_deadline_as_long_as_can_be() {
 
 #[test]
 fn an_update_can_end_a_block_or_save_it() {
-    let mut pair = Pair::new();
+    // Others would send what is in a hurry before bulk.
+    let mut pair = Pair::scheduled("ads");
     let bulk = pair.send(block(4 << 20).priority(0));
     let hurried = pair.send(block(1_000).priority(255).deadline(ms(60_000)));
     let saved = pair.send(block(400_000).priority(254).deadline(ms(100)));

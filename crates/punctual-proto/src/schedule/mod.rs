@@ -126,16 +126,16 @@ pub type SchedulerFactory = Arc<dyn Fn() -> Box<dyn BlockScheduler> + Send + Syn
 /// The schedulers that can be chosen by name, the default first.
 pub const REGISTRY: &[Entry<SchedulerFactory>] = &[
     Entry {
-        name: "ads",
-        about: "deadline, priority and what is left to send, weighed against each other (DTP)",
-        parameters: &[ads::ALPHA, ads::BETA],
-        make: |values| ads::Ads::factory("ads", values[0], values[1]),
-    },
-    Entry {
         name: "admission",
         about: "those that can all make it, chosen by priority, earliest deadline first; the rest gets what is left over",
         parameters: &[],
         make: |_| of(admission::new),
+    },
+    Entry {
+        name: "ads",
+        about: "deadline, priority and what is left to send, weighed against each other (DTP)",
+        parameters: &[ads::ALPHA, ads::BETA],
+        make: |values| ads::Ads::factory("ads", values[0], values[1]),
     },
     Entry {
         name: "dtp-d",

@@ -171,7 +171,7 @@ fn names_lead_to_their_schedulers() {
         assert_eq!(scheduler.name(), name);
         assert_eq!(scheduler.drops_stale(), name != "fcfs");
     }
-    assert_eq!(default_factory()().name(), "ads");
+    assert_eq!(default_factory()().name(), "admission");
     assert!(by_name("ads:alpha=0.3,beta=255").is_ok());
     assert!(matches!(by_name("adds"), Err(SchedulerError::UnknownName { .. })));
     assert!(matches!(by_name("dtp-p:alpha=0"), Err(SchedulerError::UnknownParameter { .. })));
