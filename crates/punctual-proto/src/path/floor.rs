@@ -18,6 +18,14 @@ const CLASSES: [u16; 2] = [300, 800];
 /// The share of clean packets whose excess over the floor is taken for jitter.
 const JITTER_SHARE: f64 = 0.9;
 
+/// Clean packets whose delays are compared.
+const NEIGHBOURS: usize = 4;
+/// And any packets that came within so long, or up to twice as long.
+const LATELY: Duration = Duration::from_millis(50);
+
+/// What packets vary by is remembered for so long, or up to twice as long.
+const JITTER_MEMORY: Duration = Duration::from_secs(3);
+
 /// A delay from sender to receiver, microseconds; off by the difference of the two clocks, which is the same for all.
 pub(crate) type Delay = i64;
 
@@ -30,7 +38,14 @@ pub(crate) type Delay = i64;
 pub(crate) struct Floor {
     least: [Least<Delay>; CLASSES.len() + 1],
     clean: Option<Clean>,
+    /// What clean packets exceed their neighbours by, and did in the time before.
     excess: Law,
+    excess_before: Law,
+    excess_since: Option<Instant>,
+    /// By how much the latest clean packets exceeded the floor.
+    recent: [Duration; NEIGHBOURS],
+    /// The least by which any did.
+    lately: Least<Duration>,
 }
 
 /// Clean packets since the floor was last compared with them.
@@ -44,7 +59,15 @@ struct Clean {
 
 impl Default for Floor {
     fn default() -> Self {
-        Self { least: std::array::from_fn(|_| Least::over(MEMORY)), clean: None, excess: Law::default() }
+        Self {
+            least: std::array::from_fn(|_| Least::over(MEMORY)),
+            clean: None,
+            excess: Law::default(),
+            excess_before: Law::default(),
+            excess_since: None,
+            recent: [Duration::MAX; NEIGHBOURS],
+            lately: Least::over(LATELY),
+        }
     }
 }
 
@@ -56,8 +79,18 @@ impl Floor {
         let risen = clean && self.note_clean(excess, now);
         let excess = delay - self.of(bytes).unwrap_or(delay);
         let excess = Duration::from_micros(excess.max(0).cast_unsigned());
+        self.lately.add(excess, now);
+        if now.saturating_duration_since(*self.excess_since.get_or_insert(now)) > JITTER_MEMORY {
+            self.excess_before = std::mem::take(&mut self.excess);
+            self.excess_since = Some(now);
+        }
         if clean {
-            self.excess.add(excess);
+            // Compared with its neighbours: what all of them wait for is a queue, though not of ours.
+            let lately = self.lately.get().unwrap_or(excess).min(excess);
+            let least = self.recent.iter().fold(lately, |least, recent| least.min(*recent));
+            self.excess.add(excess - least);
+            self.recent.rotate_right(1);
+            self.recent[0] = excess;
         }
         (excess, risen)
     }
@@ -87,7 +120,9 @@ impl Floor {
         }
         self.clean = None;
         // What exceeded the floor until now did so by this much too much.
-        self.excess = Law::default();
+        (self.excess, self.excess_before) = (Law::default(), Law::default());
+        self.recent = [Duration::MAX; NEIGHBOURS];
+        self.lately.clear();
     }
 
     /// Begins anew: nothing of what was seen is to be compared with what comes.
@@ -105,7 +140,11 @@ impl Floor {
 
     /// What clean packets vary by above the floor.
     pub(crate) fn jitter(&self) -> Duration {
-        self.excess.quantile(JITTER_SHARE).unwrap_or_default()
+        [&self.excess, &self.excess_before]
+            .into_iter()
+            .filter_map(|law| law.quantile(JITTER_SHARE))
+            .max()
+            .unwrap_or_default()
     }
 }
 
@@ -168,5 +207,21 @@ mod tests {
             floor.add(1_200, i64::from(i * 7 % 10) * 1_000, true, start + MS * 33 * i);
         }
         assert!((MS * 8..MS * 14).contains(&floor.jitter()), "{:?}", floor.jitter());
+    }
+
+    #[test]
+    fn what_all_wait_for_is_no_jitter_and_jitter_is_forgotten() {
+        let (start, mut floor) = (Instant::now(), Floor::default());
+        floor.add(1_200, 0, true, start);
+        // A queue of others that grows to 60 ms and goes again, a packet of ours every 10 ms.
+        let queue = |i: u32| i64::from(30_u32.abs_diff(i % 60)) * 2_000;
+        (1..600).for_each(|i| drop(floor.add(1_200, queue(i), true, start + MS * 10 * i)));
+        assert!(floor.jitter() < MS * 20, "{:?}", floor.jitter());
+        let rough = start + MS * 20_000;
+        (0..100_u32).for_each(|i| drop(floor.add(1_200, i64::from(i % 2) * 40_000, true, rough + MS * 50 * i)));
+        assert!(floor.jitter() > MS * 35, "{:?}", floor.jitter());
+        let smooth = rough + MS * 5_000;
+        (0..800).for_each(|i| drop(floor.add(1_200, 0, true, smooth + MS * 10 * i)));
+        assert!(floor.jitter() < MS, "{:?}", floor.jitter());
     }
 }
