@@ -215,13 +215,19 @@ mod tests {
         floor.add(1_200, 0, true, start);
         // A queue of others that grows to 60 ms and goes again, a packet of ours every 10 ms.
         let queue = |i: u32| i64::from(30_u32.abs_diff(i % 60)) * 2_000;
-        (1..600).for_each(|i| drop(floor.add(1_200, queue(i), true, start + MS * 10 * i)));
+        for i in 1..600 {
+            floor.add(1_200, queue(i), true, start + MS * 10 * i);
+        }
         assert!(floor.jitter() < MS * 20, "{:?}", floor.jitter());
         let rough = start + MS * 20_000;
-        (0..100_u32).for_each(|i| drop(floor.add(1_200, i64::from(i % 2) * 40_000, true, rough + MS * 50 * i)));
+        for i in 0..100 {
+            floor.add(1_200, i64::from(i % 2) * 40_000, true, rough + MS * 50 * i);
+        }
         assert!(floor.jitter() > MS * 35, "{:?}", floor.jitter());
         let smooth = rough + MS * 5_000;
-        (0..800).for_each(|i| drop(floor.add(1_200, 0, true, smooth + MS * 10 * i)));
+        for i in 0..800 {
+            floor.add(1_200, 0, true, smooth + MS * 10 * i);
+        }
         assert!(floor.jitter() < MS, "{:?}", floor.jitter());
     }
 }
