@@ -325,6 +325,25 @@ fn a_deadline_as_long_as_can_be() {
 }
 
 #[test]
+fn who_closes_at_once_has_said_what_came() {
+    let mut pair = Pair::new();
+    let first = pair.send(block(1_000));
+    pair.world.run(Duration::from_micros(1_500));
+    let second = pair.send(block(1_000));
+    // The word on the second waits for others, as one has just left.
+    pair.world.run(ms(10));
+    assert_eq!(pair.world.recv_all(pair.to).len(), 2);
+    let now = pair.world.now;
+    pair.world.session(pair.to.host, pair.to.session).close(now, 7, "done");
+    pair.world.drain();
+    pair.world.run(ms(50));
+    let events = pair.events();
+    assert!(events.iter().any(|event| matches!(event, Event::Closed(_))), "{events:?}");
+    let ended = outcomes(&events);
+    assert!([first, second].iter().all(|id| delivery(ended.get(id)).on_time()), "{ended:?}");
+}
+
+#[test]
 fn an_update_can_end_a_block_or_save_it() {
     // Others would send what is in a hurry before bulk.
     let mut pair = Pair::scheduled("ads");

@@ -45,6 +45,8 @@ const RETURN: f64 = 4.0;
 const BEST_MEMORY: Duration = Duration::from_secs(10);
 /// Beside others, packets more in each round trip: what each adds is the same for all, so that they come to share alike.
 const ADDED: u64 = 2;
+/// But no more than this share of the rate: on a slow path two packets are many.
+const MOST_ADDED: f64 = 0.5;
 /// How much faster what an application hands over in bursts may leave.
 const BURST_GAIN: f64 = 1.25;
 /// How much slower while a queue stands.
@@ -171,8 +173,9 @@ impl Steady {
         (1.0 - stood.as_secs_f64() / (path.base * DRAIN_ROUNDS).as_secs_f64().max(1e-3)).max(DRAIN_GAIN)
     }
 
+    /// How much faster we go beside others.
     fn added(rate: Rate, path: &Path) -> Rate {
-        Rate::of(ADDED * u64::from(path.mtu), path.base.max(Duration::from_millis(1))).min(rate * 0.5)
+        Rate::of(ADDED * u64::from(path.mtu), path.base.max(Duration::from_millis(1))).min(rate * MOST_ADDED)
     }
 
     /// The queue is served at this pace, and was at least this long.
@@ -181,7 +184,7 @@ impl Steady {
         let certain = path.jitter <= GRAIN || queue > self.short(path);
         let slower = self.rate.is_some_and(|rate| service < rate);
         // While all make room, each has more than its share.
-        let room = self.doubt > 1 && self.standing.queue() == Queue::Stands;
+        let room = self.is_wary() && self.standing.queue() == Queue::Stands;
         if slower && !certain || !slower && (self.policed > 0 || room) {
             return;
         }
@@ -197,8 +200,7 @@ impl Steady {
     /// Learns from a round how much to believe.
     fn judge_belief(&mut self) {
         let rate = self.rate.unwrap_or_default();
-        let grew = rate > self.began_at * GROWTH;
-        self.since_growth = if grew { 0 } else { self.since_growth.saturating_add(1) };
+        self.since_growth = if rate > self.began_at * GROWTH { 0 } else { self.since_growth.saturating_add(1) };
         self.began_at = rate;
         if self.standing.calm() == 0 && self.since_growth <= CAUSE {
             self.doubt = (self.doubt + 1).min(BELIEF.len() - 1);

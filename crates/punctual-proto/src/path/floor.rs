@@ -121,14 +121,19 @@ impl Floor {
         self.clean = None;
         // What exceeded the floor until now did so by this much too much.
         (self.excess, self.excess_before) = (Law::default(), Law::default());
-        self.recent = [Duration::MAX; NEIGHBOURS];
-        self.lately.clear();
+        self.forget_neighbours();
     }
 
     /// Begins anew: nothing of what was seen is to be compared with what comes.
     pub(crate) fn clear(&mut self) {
         self.least.iter_mut().for_each(Least::clear);
         self.clean = None;
+        self.forget_neighbours();
+    }
+
+    fn forget_neighbours(&mut self) {
+        self.recent = [Duration::MAX; NEIGHBOURS];
+        self.lately.clear();
     }
 
     /// The shortest delay of a packet of `bytes`: no smaller packet takes longer than a larger one.

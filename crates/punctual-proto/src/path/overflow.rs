@@ -27,11 +27,13 @@ struct Zone {
     lost: f64,
 }
 
+/// What is left of the past with each packet.
+const KEEP: f64 = 1.0 - 1.0 / FADE;
+
 impl Zone {
     fn note(&mut self, lost: bool) {
-        let keep = 1.0 - 1.0 / FADE;
-        self.packets = self.packets * keep + 1.0;
-        self.lost = self.lost * keep + f64::from(u8::from(lost));
+        self.packets = self.packets * KEEP + 1.0;
+        self.lost = self.lost * KEEP + f64::from(u8::from(lost));
     }
 }
 
@@ -43,13 +45,13 @@ pub(crate) struct Overflow {
     longest: Least<Reverse<Duration>>,
     short: Zone,
     long: Zone,
-    /// Losses in long queues that were put down to chance, for nothing told yet that they were not.
-    unsure: u32,
+    /// Losses in long queues that were put down to chance, for nothing told yet that they were not; the past fading with that of the zone.
+    unsure: f64,
 }
 
 impl Default for Overflow {
     fn default() -> Self {
-        Self { longest: Least::over(MEMORY), short: Zone::default(), long: Zone::default(), unsure: 0 }
+        Self { longest: Least::over(MEMORY), short: Zone::default(), long: Zone::default(), unsure: 0.0 }
     }
 }
 
@@ -62,29 +64,36 @@ impl Overflow {
     /// A packet arrived that had found this queue.
     pub(crate) fn on_arrived(&mut self, queue: Duration, now: Instant) {
         self.longest.add(Reverse(queue), now);
+        self.note(queue, false);
+    }
+
+    /// A packet that had found this queue arrived, or was lost. Whether the queue was long.
+    fn note(&mut self, queue: Duration, lost: bool) -> bool {
         let long = self.is_long(queue);
-        (if long { &mut self.long } else { &mut self.short }).note(false);
+        if long {
+            self.long.note(lost);
+            self.unsure *= KEEP;
+        } else {
+            self.short.note(lost);
+        }
+        long
     }
 
     /// A packet was lost whose neighbours had found this queue. Whether it was congestion, and if so, how many before it were, too,
     /// that were put down to chance.
     pub(crate) fn on_lost(&mut self, queue: Duration) -> Option<u32> {
-        let long = self.is_long(queue);
-        (if long { &mut self.long } else { &mut self.short }).note(true);
-        if !long {
+        if !self.note(queue, true) {
             return None;
         }
-        if self.long_queues_lose() {
-            return Some(std::mem::take(&mut self.unsure));
-        }
-        self.unsure += 1;
-        None
-    }
-
-    fn long_queues_lose(&self) -> bool {
         let usual = self.by_itself();
         let expected = self.long.packets * usual;
-        self.long.lost > expected + BEYOND * (expected * (1.0 - usual)).sqrt()
+        let excess = self.long.lost - expected;
+        if excess <= BEYOND * (expected * (1.0 - usual)).sqrt() {
+            self.unsure += 1.0;
+            return None;
+        }
+        // Without this one. As many as were to be expected were lost by chance indeed.
+        Some(std::mem::take(&mut self.unsure).min(excess - 1.0).max(0.0).ceil() as u32)
     }
 
     /// The share of packets that the path loses by itself, as far as is known.
@@ -134,6 +143,23 @@ mod tests {
         let chance = |i: u32| i.wrapping_mul(2_654_435_761) >> 24 < 26;
         let (congestion, all) = congested(|i, _| chance(i));
         assert!(all > 80 && congestion < all / 10, "{congestion} of {all}");
+    }
+
+    #[test]
+    fn what_chance_took_in_long_queues_is_not_pardoned_for_a_burst() {
+        let (start, mut overflow) = (Instant::now(), Overflow::default());
+        // A loss in ten, whatever the queue.
+        for i in 0..10_000_u32 {
+            let queue = MS * (i % 49);
+            if i % 10 == 3 {
+                overflow.on_lost(queue);
+            } else {
+                overflow.on_arrived(queue, start + MS * (i / 10));
+            }
+        }
+        let told: Vec<_> = (0..60).filter_map(|_| overflow.on_lost(MS * 48)).collect();
+        let pardoned = told.iter().sum::<u32>();
+        assert!(!told.is_empty() && pardoned < 60, "{pardoned}");
     }
 
     #[test]

@@ -542,6 +542,10 @@ impl BlockScheduler for Admission {
         "admission"
     }
 
+    fn inherits_priority(&self) -> bool {
+        true
+    }
+
     fn insert(&mut self, view: &BlockView) {
         debug_assert!(1 <= view.unsent && view.unsent <= view.size, "{view:?}");
         if self.blocks.is_empty() {

@@ -91,10 +91,10 @@ pub trait BlockScheduler: Send {
         true
     }
 
-    /// Whether a block is shown with the priority of the most important one that depends on it, if that is higher, or only with its own:
-    /// for schedulers that promise the order the application has asked for.
+    /// Whether a block is shown with the priority of the most important one that depends on it, if that is higher: for schedulers that
+    /// weigh what a block is worth. By default it is shown with its own, as the application has said.
     fn inherits_priority(&self) -> bool {
-        true
+        false
     }
 
     /// A block became eligible, or its view changed (the same id replaces the old view).

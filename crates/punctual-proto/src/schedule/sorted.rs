@@ -24,10 +24,6 @@ impl<K: Ord + Copy + Send> BlockScheduler for Sorted<K> {
         self.name
     }
 
-    fn inherits_priority(&self) -> bool {
-        false
-    }
-
     fn insert(&mut self, block: &BlockView) {
         let key = (self.key)(block);
         match self.keys.insert(block.id, key) {

@@ -66,10 +66,14 @@ impl Control {
         frame.encode(&mut self.backlog);
     }
 
+    /// Whether there are words that QUIC has not been given yet, and would take.
+    pub(super) fn waits(&self) -> bool {
+        self.flushed.is_some() && !self.backlog.is_empty() && !self.is_blocked
+    }
+
     /// When [`flush`](Self::flush) is due, if words may wait for `patience` for others.
     pub(super) fn due(&self, patience: Duration) -> Option<Instant> {
-        let waits = !self.backlog.is_empty() && !self.is_blocked;
-        self.flushed.filter(|_| waits).map(|flushed| flushed + patience)
+        self.flushed.filter(|_| self.waits()).map(|flushed| flushed + patience)
     }
 
     /// Whether there is room for what the application volunteers.

@@ -23,6 +23,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use noq_proto::{ConnectionHandle, FourTuple, VarInt};
 
 use self::{control::Control, fallback::Fallback, output::Output, paths::Opening};
@@ -85,6 +86,8 @@ pub struct Session {
     events: VecDeque<Event>,
     /// When something came in of which not everything that follows has been done yet.
     unsettled: Option<Instant>,
+    /// What the peer is to be told last, once what was to be said before has left.
+    farewell: Option<(VarInt, Bytes)>,
     /// Since when the control stream has gone unread because there were too many events.
     stalled: Option<Instant>,
 }
@@ -126,6 +129,7 @@ impl Session {
             observer,
             events: VecDeque::new(),
             unsettled: None,
+            farewell: None,
             stalled: None,
             config,
         }
@@ -226,9 +230,21 @@ impl Session {
         if matches!(self.phase, Phase::Closed(_)) {
             return;
         }
-        self.conn.close(now, VarInt::from_u32(code), reason.as_bytes().to_vec().into());
+        self.farewell = Some((VarInt::from_u32(code), reason.as_bytes().to_vec().into()));
+        if self.phase == Phase::Open && self.control.waits() {
+            // What is to be said of blocks leaves before.
+            self.control.flush(now, Duration::ZERO, &mut self.conn);
+        } else {
+            self.say_farewell(now);
+        }
         self.end(CloseReason::Local);
         self.settle(now);
+    }
+
+    /// Tells the peer that the session is over, if that is to be told still.
+    fn say_farewell(&mut self, now: Instant) -> bool {
+        let farewell = self.farewell.take();
+        farewell.map(|(code, reason)| self.conn.close(now, code, reason)).is_some()
     }
 
     /// Blocks handed over that have not ended yet.

@@ -181,7 +181,8 @@ impl Session {
         self.catch_up();
         if self.phase != Phase::Open {
             self.steering.set_gate(Gate::Open);
-            return self.poll_quic(now, buf);
+            let transmit = self.poll_quic(now, buf);
+            return if transmit.is_none() && self.say_farewell(now) { self.poll_quic(now, buf) } else { transmit };
         }
         if self.output.queued.is_none() && self.output.stirred {
             if let Some(transmit) = self.poll_own(now, buf) {
