@@ -57,7 +57,7 @@
 //! through all blocks, and is put off until there have been 1/[`RATE_SHARE`] as many decisions as there are blocks.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     ops::Bound,
     time::Instant,
 };
@@ -164,8 +164,8 @@ pub(super) struct Admission {
     others: BTreeSet<Place>,
     /// Not tried yet.
     fresh: Vec<BlockId>,
-    /// Removed while admitted, since time last moved.
-    absent: BTreeSet<BlockId>,
+    /// Removed while admitted, since time last moved: their lag and reserve.
+    absent: BTreeMap<BlockId, (f64, f64)>,
     /// The candidate that was tried last.
     tried: Option<Place>,
     /// Room was made: the first candidates may fit now.
@@ -237,7 +237,7 @@ impl Admission {
             admitted: Queue::new(),
             others: BTreeSet::new(),
             fresh: Vec::new(),
-            absent: BTreeSet::new(),
+            absent: BTreeMap::new(),
             tried: None,
             room: false,
             since_rate: 0,
@@ -563,10 +563,12 @@ impl BlockScheduler for Admission {
         }
         let due = view.due().map(|due| self.seconds(due));
         let hope = if due.is_some() { Hope::Candidate } else { Hope::NoDeadline };
-        let block = Block { view: *view, due, lag: 0.0, reserve: 0.0, hope: Some(hope) };
+        let absent = self.absent.remove(&view.id);
+        let (lag, reserve) = absent.unwrap_or_default();
+        let block = Block { view: *view, due, lag, reserve, hope: Some(hope) };
         self.others.insert(block.place(hope));
         self.blocks.insert(view.id, block);
-        if self.absent.remove(&view.id) {
+        if absent.is_some() {
             self.admit(view.id); // The session only made it wait for a better path.
         } else if due.is_some() {
             self.fresh.push(view.id);
@@ -582,7 +584,7 @@ impl BlockScheduler for Admission {
             (None, Some(job)) => {
                 self.room |= job.unsent > ROOM;
                 self.admitted.remove(job.turn);
-                self.absent.insert(id);
+                self.absent.insert(id, (block.lag, block.reserve));
             }
             (None, None) => {}
         }

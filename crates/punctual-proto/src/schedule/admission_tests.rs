@@ -103,6 +103,24 @@ fn there_is_time_for_a_second_try() {
 }
 
 #[test]
+fn who_waits_for_a_path_still_reckons_with_the_slow_ones() {
+    // In the 90 ms that are left the second path, 50 ms longer, carries 40 ms' worth: 130 in all.
+    let near = PathView { rtt: Duration::ZERO, ..path() };
+    let far = PathView { id: PathId(1), one_way_delay: 60 * MS, ..near };
+    let paths = [near, far];
+    let cx = SendContext { paths: &paths, rate: 2e6, ..context(0) };
+    let mut admission = exact();
+    let views = [long(0, 1, 60, 100), long(1, 1, 60, 100)];
+    assert_eq!(settle(&mut admission, &views, &cx), [0, 1]);
+    // The session has each wait for a better path, and lets it compete again.
+    for view in &views {
+        admission.remove(view.id);
+        admission.insert(view);
+    }
+    assert_eq!(settle(&mut admission, &[long(2, 1, 30, 100)], &cx).len(), 2, "150 ms of work in 130");
+}
+
+#[test]
 fn equally_urgent_ones_go_by_priority_and_then_by_age() {
     let mut admission = exact();
     settle(&mut admission, &[long(0, 2, 10, 100), long(1, 1, 10, 100), long(2, 1, 10, 100)], &context(0));
