@@ -11,11 +11,18 @@ use crate::{
     multipath::{PathHealth, PathId, PathView},
 };
 
-/// A path is clearly slower than another if its RTT is larger by more than this factor.
-const CONTROL_RTT_RATIO: f64 = 1.25;
+/// A path is clearly worse than another if an answer takes longer on it by more than this factor.
+const CONTROL_RATIO: f64 = 1.25;
 
 /// What a lost answer costs, round trips.
 const CONTROL_LOSS_COST: f64 = 4.0;
+
+/// How much longer an answer is taken to need on a path that the peer distrusts: it may not arrive, or the peer may only not have been told
+/// that it does.
+const CONTROL_DISTRUST_COST: f64 = 4.0;
+
+/// More is not taken to be lost on any path: with nothing left to compare, it would never be tried again.
+const MOST_CONTROL_LOSS: f64 = 0.98;
 
 /// The paths of a session, in the order of their ids.
 #[derive(Debug, Default)]
@@ -101,13 +108,16 @@ impl Paths {
         }
         let open = || self.list.iter().filter(|path| path.health() != PathHealth::Opening);
         let newest = open().map(|path| path.last_received).max()?;
-        // An answer that is lost costs a loss alarm at the other end.
-        let rtt = |path: &Path| path.rtt().mul_f64(1.0 + CONTROL_LOSS_COST * path.in_flight.loss());
+        // An answer that is lost costs a loss alarm at the other end, and what has to arrive goes until it does.
+        let cost = |path: &Path| {
+            let loss = path.in_flight.loss().min(MOST_CONTROL_LOSS);
+            let distrust = if path.peer_distrusts { CONTROL_DISTRUST_COST } else { 1.0 };
+            path.rtt().mul_f64(distrust * (1.0 + CONTROL_LOSS_COST * loss) / (1.0 - loss))
+        };
         let silence = |path: &Path| path.usual_silence().clamp(CONTROL_SILENCE.0, CONTROL_SILENCE.1);
         let heard = || open().filter(|path| newest.saturating_duration_since(path.last_received) <= silence(path));
-        let fastest = heard().filter(|path| !path.peer_distrusts).map(rtt).min();
-        let fast = |path: &&Path| fastest.is_none_or(|best| rtt(path) <= best.mul_f64(CONTROL_RTT_RATIO));
-        let chosen = heard().filter(fast).max_by_key(|path| (!path.peer_distrusts, path.last_received))?;
+        let least = heard().map(cost).min()?.mul_f64(CONTROL_RATIO);
+        let chosen = heard().filter(|&path| cost(path) <= least).max_by_key(|path| path.last_received)?;
         let (id, slot) = (chosen.id, chosen.slot());
         self.control = Some(id);
         Some(slot)

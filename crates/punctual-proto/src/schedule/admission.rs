@@ -548,11 +548,10 @@ impl BlockScheduler for Admission {
 
     fn insert(&mut self, view: &BlockView) {
         debug_assert!(1 <= view.unsent && view.unsent <= view.size, "{view:?}");
-        if self.blocks.is_empty() {
+        if self.blocks.is_empty() && self.absent.is_empty() {
             // Counting anew keeps the numbers small, and so exact, however long the session lives.
             self.origin = Some(view.begin);
             self.fresh.clear();
-            self.absent.clear();
             self.time = f64::NEG_INFINITY;
         }
         match self.blocks.get(&view.id).map(|block| block.view) {
