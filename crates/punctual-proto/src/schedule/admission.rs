@@ -164,8 +164,8 @@ pub(super) struct Admission {
     others: BTreeSet<Place>,
     /// Not tried yet.
     fresh: Vec<BlockId>,
-    /// Removed while admitted, since time last moved: their lag and reserve.
-    absent: BTreeMap<BlockId, (f64, f64)>,
+    /// Removed while admitted, since time last moved: their reserve.
+    absent: BTreeMap<BlockId, f64>,
     /// The candidate that was tried last.
     tried: Option<Place>,
     /// Room was made: the first candidates may fit now.
@@ -563,8 +563,8 @@ impl BlockScheduler for Admission {
         let due = view.due().map(|due| self.seconds(due));
         let hope = if due.is_some() { Hope::Candidate } else { Hope::NoDeadline };
         let absent = self.absent.remove(&view.id);
-        let (lag, reserve) = absent.unwrap_or_default();
-        let block = Block { view: *view, due, lag, reserve, hope: Some(hope) };
+        let lag = due.filter(|_| absent.is_some()).map_or(0.0, |due| self.pipes.lag(due - self.time));
+        let block = Block { view: *view, due, lag, reserve: absent.unwrap_or_default(), hope: Some(hope) };
         self.others.insert(block.place(hope));
         self.blocks.insert(view.id, block);
         if absent.is_some() {
@@ -583,7 +583,7 @@ impl BlockScheduler for Admission {
             (None, Some(job)) => {
                 self.room |= job.unsent > ROOM;
                 self.admitted.remove(job.turn);
-                self.absent.insert(id, (block.lag, block.reserve));
+                self.absent.insert(id, block.reserve);
             }
             (None, None) => {}
         }
