@@ -1,8 +1,12 @@
-//! BLOCK_INFO, what the receiver must know of a block, and the head of FRAGMENT, a run of its bytes.
+//! BLOCK_INFO, what the receiver must know of a block; the head of FRAGMENT, a run of its bytes; and that of BLOCK, which is both for a
+//! block that fits into a datagram, told by how it differs from the one before.
 
 use bytes::{Buf, BufMut};
 
-use super::varint;
+use super::{
+    varint,
+    zigzag::{get_difference, put_difference},
+};
 use crate::{
     block::{BlockId, Channel},
     error::ProtocolError,
@@ -14,6 +18,17 @@ pub(super) const BLOCK_INFO: u64 = 0x10;
 pub(super) const FRAGMENT: u64 = 0x12;
 /// The frame type of a FRAGMENT with a length.
 pub(super) const FRAGMENT_WITH_LENGTH: u64 = 0x13;
+
+/// The frame type of a BLOCK about which nothing has to be said but its id and age; the three bits above say what else there is.
+pub(super) const BLOCK: u64 = 0x18;
+/// Bit of a BLOCK's type: its size follows, which is not that of the block before.
+const OWN_SIZE: u64 = 0x01;
+/// Bit of a BLOCK's type: its priority and deadline follow, which are not those of the block before.
+const OWN_URGENCY: u64 = 0x02;
+/// Bit of a BLOCK's type: a channel and the position in it follow.
+const IN_CHANNEL: u64 = 0x04;
+/// The last of its types.
+pub(super) const LAST_BLOCK: u64 = BLOCK | OWN_SIZE | OWN_URGENCY | IN_CHANNEL;
 
 /// Flag: a deadline follows.
 const HAS_DEADLINE: u8 = 0x01;
@@ -76,6 +91,58 @@ impl BlockInfo {
             return Err(ProtocolError::Malformed);
         }
         let channel = match flags & HAS_CHANNEL {
+            0 => None,
+            _ => Some(get_place(input)?),
+        };
+        Ok(Self { id, size, age, deadline, priority, channel })
+    }
+
+    /// Writes the head of a BLOCK behind one with the info `before`, if that can be done.
+    pub(super) fn encode_after(&self, before: Option<&Self>, out: &mut impl BufMut) -> bool {
+        let (id, age) = before.map_or((0, 0), |before| (before.id.0, before.age));
+        let own = |bit: u64, same: &dyn Fn(&Self) -> bool| if before.is_some_and(same) { 0 } else { bit };
+        let own_size = own(OWN_SIZE, &|before| before.size == self.size);
+        let urgency = |info: &Self| (info.priority, info.deadline);
+        let own_urgency = own(OWN_URGENCY, &|before| urgency(before) == urgency(self));
+        let in_channel = if self.channel.is_some() { IN_CHANNEL } else { 0 };
+        varint::put(out, BLOCK | own_size | own_urgency | in_channel);
+        if !(put_difference(out, id, self.id.0) && put_difference(out, age, self.age)) {
+            return false;
+        }
+        if own_size != 0 {
+            varint::put(out, self.size);
+        }
+        if own_urgency != 0 {
+            out.put_u8(self.priority);
+            varint::put(out, self.deadline.unwrap_or(0));
+        }
+        if let Some(place) = self.channel {
+            put_place(out, place);
+        }
+        true
+    }
+
+    /// Reads what follows the type of a BLOCK, but for the data.
+    pub(super) fn decode_after(
+        before: Option<&Self>,
+        frame_type: u64,
+        input: &mut impl Buf,
+    ) -> Result<Self, ProtocolError> {
+        let (id, age) = before.map_or((0, 0), |before| (before.id.0, before.age));
+        let id = BlockId(get_difference(input, id)?);
+        let age = get_difference(input, age)?;
+        let size = match frame_type & OWN_SIZE {
+            0 => before.ok_or(ProtocolError::Malformed)?.size,
+            _ => varint::get(input)?,
+        };
+        if size == 0 {
+            return Err(ProtocolError::BlockSize);
+        }
+        let (priority, deadline) = match frame_type & OWN_URGENCY {
+            0 => before.map(|before| (before.priority, before.deadline)).ok_or(ProtocolError::Malformed)?,
+            _ => (varint::get_u8(input)?, Some(varint::get(input)?).filter(|&micros| micros > 0)),
+        };
+        let channel = match frame_type & IN_CHANNEL {
             0 => None,
             _ => Some(get_place(input)?),
         };

@@ -9,6 +9,7 @@ use super::{
     EXTENSIONS,
     block::{get_place, put_place},
     varint,
+    zigzag::{get_difference, put_difference, unzigzag, zigzag},
 };
 use crate::{
     block::{BlockId, Channel, Delta, DropReason},
@@ -21,6 +22,8 @@ const STREAM_TYPE: u64 = 0x50;
 const VERSION: u64 = 1;
 /// The longest payload of a frame we know, bytes.
 pub(crate) const MAX_PAYLOAD: usize = 1024;
+/// The most blocks of a COMPLETED_LIST that we write: however far apart, they have room.
+pub(crate) const MAX_LIST: usize = 60;
 
 const SETTINGS: u64 = 0x00;
 const CREDIT: u64 = 0x01;
@@ -30,6 +33,7 @@ const FREED: u64 = 0x04;
 const REFUSED: u64 = 0x05;
 const EXPECT: u64 = 0x06;
 const UPDATE: u64 = 0x07;
+const COMPLETED_LIST: u64 = 0x08;
 
 const MAX_BLOCK_SIZE: u64 = 0x01;
 const RECEIVE_BYTES: u64 = 0x02;
@@ -72,6 +76,10 @@ pub(crate) enum ControlFrame {
         /// Bytes that came before the deadline.
         good_bytes: u64,
     },
+    /// The receiver has all of each of these blocks, and all came before its deadline: which, and since when.
+    ///
+    /// As many as [`MAX_LIST`], at least one, and no two after each other with ids further apart than a zigzagged varint can tell.
+    CompletedList(Vec<(BlockId, u32)>),
     /// The receiver has forgotten a dropped block.
     Freed {
         /// Which.
@@ -126,13 +134,11 @@ impl ControlFrame {
     /// Appends the frame.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         varint::put(out, self.frame_type());
-        let length_at = out.len();
-        out.push(0);
-        self.encode_payload(out);
-        let length = out.len() - length_at - 1;
-        // The longest, SETTINGS, has 46 bytes: the length is one byte.
-        debug_assert_eq!(varint::size(length as u64), 1);
-        out[length_at] = length as u8;
+        let mut payload = Vec::new();
+        self.encode_payload(&mut payload);
+        debug_assert!(payload.len() <= MAX_PAYLOAD);
+        varint::put(out, payload.len() as u64);
+        out.extend(payload);
     }
 
     fn frame_type(&self) -> u64 {
@@ -141,6 +147,7 @@ impl ControlFrame {
             Self::Credit { .. } => CREDIT,
             Self::Dropped { .. } => DROPPED,
             Self::Completed { .. } => COMPLETED,
+            Self::CompletedList(_) => COMPLETED_LIST,
             Self::Freed { .. } => FREED,
             Self::Refused { .. } => REFUSED,
             Self::Expect { .. } => EXPECT,
@@ -169,6 +176,7 @@ impl ControlFrame {
                 out.put_u32(at);
                 varint::put(out, good_bytes);
             }
+            Self::CompletedList(ref list) => put_list(out, list),
             Self::Freed { id, good_bytes } => {
                 varint::put(out, id.0);
                 varint::put(out, good_bytes);
@@ -207,6 +215,7 @@ impl ControlFrame {
                 at: varint::get_u32(input)?,
                 good_bytes: varint::get(input)?,
             },
+            COMPLETED_LIST => Self::CompletedList(get_list(input)?),
             FREED => Self::Freed { id: BlockId(varint::get(input)?), good_bytes: varint::get(input)? },
             REFUSED => Self::Refused { id: BlockId(varint::get(input)?) },
             EXPECT => Self::Expect {
@@ -365,7 +374,7 @@ impl ControlDecoder {
             SETTINGS if settings_are_due => Ok(()),
             _ if settings_are_due => Err(ProtocolError::Settings),
             SETTINGS => Err(ProtocolError::Settings),
-            CREDIT..=UPDATE => Ok(()),
+            CREDIT..=COMPLETED_LIST => Ok(()),
             extension if EXTENSIONS.contains(&extension) => Ok(()),
             _ => Err(ProtocolError::UnknownFrame),
         }
@@ -381,6 +390,41 @@ impl ControlDecoder {
     pub(super) fn held(&self) -> usize {
         self.buf.len()
     }
+}
+
+/// Whether a block can follow another in a COMPLETED_LIST.
+pub(crate) fn can_follow(before: BlockId, id: BlockId) -> bool {
+    put_difference(&mut Vec::new(), before.0, id.0)
+}
+
+/// Writes what COMPLETED_LIST says of its first block, and then by how much the next ones differ.
+fn put_list(out: &mut impl BufMut, list: &[(BlockId, u32)]) {
+    let mut before = None;
+    for &(id, at) in list {
+        match before.replace((id, at)) {
+            None => {
+                varint::put(out, id.0);
+                out.put_u32(at);
+            }
+            Some((BlockId(last), since)) => {
+                let told = put_difference(out, last, id.0);
+                debug_assert!(told, "{id:?} is too far from {last}");
+                varint::put(out, zigzag(at.wrapping_sub(since).cast_signed().into()));
+            }
+        }
+    }
+}
+
+fn get_list(input: &mut impl Buf) -> Result<Vec<(BlockId, u32)>, ProtocolError> {
+    let mut last = (varint::get(input)?, varint::get_u32(input)?);
+    let mut list = vec![(BlockId(last.0), last.1)];
+    while input.has_remaining() {
+        let id = get_difference(input, last.0)?;
+        let later = i32::try_from(unzigzag(varint::get(input)?)).map_err(|_| ProtocolError::Malformed)?;
+        last = (id, last.1.wrapping_add_signed(later));
+        list.push((BlockId(last.0), last.1));
+    }
+    Ok(list)
 }
 
 fn reason_to_wire(reason: DropReason) -> u8 {
@@ -404,19 +448,6 @@ fn reason_from_wire(byte: u8) -> Result<DropReason, ProtocolError> {
         5 => DropReason::Lost,
         _ => return Err(ProtocolError::Malformed),
     })
-}
-
-/// The largest difference that a varint holds once it is zigzagged.
-const MAX_DELTA: i64 = (1 << 61) - 1;
-
-/// Small numbers of either sign to small numbers: 0, -1, 1, -2 become 0, 1, 2, 3.
-fn zigzag(delta: i64) -> u64 {
-    let delta = delta.clamp(-MAX_DELTA - 1, MAX_DELTA);
-    (delta << 1 ^ delta >> 63).cast_unsigned()
-}
-
-fn unzigzag(value: u64) -> i64 {
-    (value >> 1).cast_signed() ^ -(value & 1).cast_signed()
 }
 
 #[cfg(test)]
@@ -464,6 +495,11 @@ mod tests {
                 id,
                 at,
                 good_bytes
+            }),
+            vec((id(), any::<u32>()), 1..MAX_LIST).prop_map(|mut list| {
+                let near = list.windows(2).take_while(|pair| can_follow(pair[0].0, pair[1].0)).count();
+                list.truncate(1 + near);
+                ControlFrame::CompletedList(list)
             }),
             (id(), value()).prop_map(|(id, good_bytes)| ControlFrame::Freed { id, good_bytes }),
             id().prop_map(|id| ControlFrame::Refused { id }),
@@ -583,7 +619,7 @@ mod tests {
 
     #[test]
     fn unknown_types_fail_before_their_length() {
-        for frame_type in (UPDATE + 1..0x200).filter(|t| !EXTENSIONS.contains(t)) {
+        for frame_type in (COMPLETED_LIST + 1..0x200).filter(|t| !EXTENSIONS.contains(t)) {
             let mut bytes = Vec::new();
             varint::put(&mut bytes, frame_type);
             assert_eq!(after_settings(&bytes), Err(ProtocolError::UnknownFrame), "{frame_type:#x}");
@@ -623,18 +659,6 @@ mod tests {
             decoder.push(&[0; 10_000]);
             assert_eq!(decoder.held(), 0);
         }
-    }
-
-    #[test]
-    fn deltas_of_any_sign() {
-        for (delta, value) in
-            [(0, 0), (-1, 1), (1, 2), (-2, 3), (MAX_DELTA, varint::MAX - 1), (!MAX_DELTA, varint::MAX)]
-        {
-            assert_eq!(zigzag(delta), value);
-            assert_eq!(unzigzag(value), delta);
-        }
-        assert_eq!(unzigzag(zigzag(i64::MAX)), MAX_DELTA);
-        assert_eq!(unzigzag(zigzag(i64::MIN)), !MAX_DELTA);
     }
 
     proptest! {

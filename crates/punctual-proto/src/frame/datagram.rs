@@ -5,7 +5,7 @@ use bytes::{Buf, BufMut, Bytes};
 use super::{
     EXTENSIONS,
     arrivals::{self, ARRIVALS, Arrival, Arrivals},
-    block::{BLOCK_INFO, BlockInfo, FRAGMENT, FRAGMENT_WITH_LENGTH, FragmentHead},
+    block::{BLOCK, BLOCK_INFO, BlockInfo, FRAGMENT, FRAGMENT_WITH_LENGTH, FragmentHead, LAST_BLOCK},
     repair::{REPAIR, RepairHead, SOURCE, SourceHead, repair_head},
     time::TIMESTAMP,
     varint,
@@ -65,12 +65,14 @@ pub(crate) struct DatagramWriter {
     /// Where SOURCE ends, if there is one.
     begin: usize,
     capacity: usize,
+    /// The last block it was told of.
+    last: Option<BlockInfo>,
 }
 
 impl DatagramWriter {
     /// An empty datagram that may grow to `capacity` bytes.
     pub(crate) fn new(capacity: usize) -> Self {
-        Self { buf: Vec::with_capacity(capacity), begin: 0, capacity }
+        Self { buf: Vec::with_capacity(capacity), begin: 0, capacity, last: None }
     }
 
     /// SOURCE: makes what follows the symbol `index` of a group that lives for `life` milliseconds more. Before everything else. Whether there was room.
@@ -127,7 +129,28 @@ impl DatagramWriter {
     /// BLOCK_INFO, which needs a timestamp before it. Whether there was room.
     pub(crate) fn block_info(&mut self, info: &BlockInfo) -> bool {
         debug_assert_eq!(self.buf.get(self.begin).map(|&t| t.into()), Some(TIMESTAMP), "an age needs a timestamp");
-        self.write(|out| info.encode(out))
+        let fits = self.write(|out| info.encode(out));
+        if fits {
+            self.last = Some(*info);
+        }
+        fits
+    }
+
+    /// BLOCK: all of a block at once, behind a timestamp. Whether there was room.
+    pub(crate) fn block(&mut self, info: &BlockInfo, data: &[u8]) -> bool {
+        debug_assert_eq!(self.buf.get(self.begin).map(|&t| t.into()), Some(TIMESTAMP), "an age needs a timestamp");
+        debug_assert_eq!(info.size, data.len() as u64, "all of the block");
+        let mut scratch = [0; LONGEST_HEAD];
+        let mut rest = &mut scratch[..];
+        let can_be_told = info.encode_after(self.last.as_ref(), &mut rest);
+        let len = LONGEST_HEAD - rest.len();
+        if !can_be_told || len + data.len() > self.remaining() {
+            return false;
+        }
+        self.buf.extend_from_slice(&scratch[..len]);
+        self.buf.extend_from_slice(data);
+        self.last = Some(*info);
+        true
     }
 
     /// FRAGMENT: as many bytes of `data` as there is room for. How many that was: 0 if not one.
@@ -184,12 +207,16 @@ impl DatagramWriter {
 
 /// The frames of a received datagram. Ends at the datagram's end or after the first error.
 ///
-/// Padding and extensions are passed over in silence.
+/// Padding and extensions are passed over in silence. A BLOCK is read as the BLOCK_INFO and the FRAGMENT that it stands for.
 #[derive(Debug, Clone)]
 pub(crate) struct DatagramFrames {
     rest: Bytes,
     has_timestamp: bool,
     place: Place,
+    /// The last block it told of.
+    last: Option<BlockInfo>,
+    /// The data of that, if it is to come next.
+    data: Option<Bytes>,
 }
 
 /// Where frames are read, for what SOURCE and REPAIR have to say about it.
@@ -206,12 +233,12 @@ enum Place {
 impl DatagramFrames {
     /// Reads `datagram`.
     pub(crate) fn new(datagram: Bytes) -> Self {
-        Self { rest: datagram, has_timestamp: false, place: Place::Begin }
+        Self { rest: datagram, has_timestamp: false, place: Place::Begin, last: None, data: None }
     }
 
     /// Reads a symbol that was restored: what followed SOURCE in a datagram that has not come.
     pub(crate) fn of_symbol(symbol: Bytes) -> Self {
-        Self { rest: symbol, has_timestamp: false, place: Place::Symbol }
+        Self { place: Place::Symbol, ..Self::new(symbol) }
     }
 
     /// The next frame that is one to us; there is at least a byte left.
@@ -235,7 +262,19 @@ impl DatagramFrames {
                 if !self.has_timestamp {
                     return Err(ProtocolError::Malformed);
                 }
-                DatagramFrame::BlockInfo(BlockInfo::decode(rest)?)
+                let info = BlockInfo::decode(rest)?;
+                self.last = Some(info);
+                DatagramFrame::BlockInfo(info)
+            }
+            frame_type @ BLOCK..=LAST_BLOCK => {
+                if !self.has_timestamp {
+                    return Err(ProtocolError::Malformed);
+                }
+                let info = BlockInfo::decode_after(self.last.as_ref(), frame_type, rest)?;
+                let size = usize::try_from(info.size).ok().filter(|&size| size <= rest.len());
+                self.data = Some(rest.split_to(size.ok_or(ProtocolError::Malformed)?));
+                self.last = Some(info);
+                DatagramFrame::BlockInfo(info)
             }
             frame_type @ (FRAGMENT | FRAGMENT_WITH_LENGTH) => {
                 let (id, offset, length) = FragmentHead::decode(frame_type, rest)?;
@@ -271,6 +310,9 @@ impl Iterator for DatagramFrames {
     type Item = Result<DatagramFrame, ProtocolError>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if let (Some(data), Some(info)) = (self.data.take(), &self.last) {
+            return Some(Ok(DatagramFrame::Fragment { id: info.id, offset: 0, data }));
+        }
         while !self.rest.is_empty() {
             let frame = self.read();
             if frame.is_err() {
@@ -298,6 +340,7 @@ mod tests {
     enum Write {
         Arrivals(Arrivals),
         BlockInfo(BlockInfo),
+        Block(BlockInfo, Vec<u8>),
         Fragment(BlockId, u64, Vec<u8>),
     }
 
@@ -306,6 +349,13 @@ mod tests {
         prop_oneof![
             any_arrivals().prop_map(Write::Arrivals),
             any_info().prop_map(Write::BlockInfo),
+            (any_info(), any::<bool>(), proptest::collection::vec(any::<u8>(), 1..40)).prop_map(
+                |(info, alike, data)| {
+                    let alike =
+                        alike.then_some(BlockInfo { deadline: Some(50_000), priority: 7, channel: None, ..info });
+                    Write::Block(BlockInfo { size: data.len() as u64, ..alike.unwrap_or(info) }, data)
+                }
+            ),
             fragment.prop_map(|(id, offset, data)| {
                 Write::Fragment(BlockId(id), offset.min(varint::MAX - data.len() as u64), data)
             }),
@@ -364,6 +414,18 @@ mod tests {
     }
 
     #[test]
+    fn a_small_block_among_its_like_spends_five_bytes() {
+        let info =
+            |id, age| BlockInfo { id: BlockId(id), size: 32, age, deadline: Some(297_000), priority: 1, channel: None };
+        let mut writer = DatagramWriter::new(1200);
+        assert!(writer.timestamp(u32::MAX));
+        assert!(writer.block(&info(1 << 20, 40_000), &[0; 32]));
+        let before = writer.remaining();
+        assert!(writer.block(&info((1 << 20) + 20, 35_000), &[0; 32]));
+        assert!(before - writer.remaining() <= 32 + 5);
+    }
+
+    #[test]
     fn fragments_share_the_datagram() {
         let datagram = Bytes::from_static(&[0x13, 1, 0, 2, b'a', b'b', 0x12, 2, 0, b'c']);
         let inside = datagram.as_ptr_range();
@@ -415,7 +477,9 @@ mod tests {
 
     #[test]
     fn other_types_are_unknown() {
-        for frame_type in (0..0x200).filter(|t| ![0x00, 0x01, 0x02, 0x10, 0x12, 0x13, 0x20, 0x21].contains(t)) {
+        let known = [0x00, 0x01, 0x02, 0x10, 0x12, 0x13, 0x20, 0x21];
+        let is_known = |t: &u64| known.contains(t) || (BLOCK..=LAST_BLOCK).contains(t);
+        for frame_type in (0..0x200).filter(|t| !is_known(t)) {
             let mut bytes = Vec::new();
             varint::put(&mut bytes, frame_type);
             bytes.extend([0; 60]);
@@ -471,6 +535,11 @@ mod tests {
             for write in writes {
                 let before = writer.remaining();
                 let frame = match write {
+                    Write::Block(info, data) => {
+                        let fits = writer.block(&info, &data);
+                        expected.extend(fits.then_some(Ok(DatagramFrame::BlockInfo(info))));
+                        fits.then(|| DatagramFrame::Fragment { id: info.id, offset: 0, data: data.into() })
+                    }
                     Write::Arrivals(Arrivals { path, mut list }) => {
                         list.truncate(writer.arrivals(path, &list));
                         (!list.is_empty()).then_some(DatagramFrame::Arrivals(Arrivals { path, list }))

@@ -15,8 +15,8 @@ pub fn datagram(bytes: &[u8]) {
     let read: Vec<_> = frames.by_ref().map_while(Result::ok).collect();
     assert_eq!(frames.next(), None, "an error is the last item");
 
-    // A frame shrinks when it is written anew, unless it now has a length (8 bytes at most) that it did without before.
-    let mut writer = DatagramWriter::new(bytes.len() + 9);
+    // A frame shrinks when it is written anew, unless it now has a length that it did without before, or was a BLOCK: that may become two.
+    let mut writer = DatagramWriter::new(16 * bytes.len() + 64);
     if let Some(DatagramFrame::Source { head, symbol }) = read.first() {
         assert!(writer.source(head.group, head.index, head.life));
         assert!(bytes.ends_with(symbol));
@@ -26,8 +26,16 @@ pub fn datagram(bytes: &[u8]) {
     {
         assert!(writer.timestamp(*sent));
     }
-    for frame in &read {
+    let mut frames = read.iter().peekable();
+    while let Some(frame) = frames.next() {
         match frame {
+            DatagramFrame::BlockInfo(info)
+                if let Some(DatagramFrame::Fragment { id, offset: 0, data }) = frames.peek()
+                    && (info.id, info.size) == (*id, data.len() as u64)
+                    && writer.block(info, data) =>
+            {
+                frames.next();
+            }
             DatagramFrame::Timestamp { .. } | DatagramFrame::Source { .. } => {}
             DatagramFrame::Repair { head, shard } => assert!(writer.repair(head, shard)),
             DatagramFrame::Arrivals(arrivals) => {

@@ -10,7 +10,8 @@
 //! | [`varint`] | the integers all of them are made of |
 //! | [`time`] | TIMESTAMP, and times modulo 2^32 |
 //! | [`arrivals`] | ARRIVALS |
-//! | [`block`] | BLOCK_INFO and the head of FRAGMENT |
+//! | [`zigzag`] | differences between them |
+//! | [`block`] | BLOCK_INFO, and the heads of FRAGMENT and BLOCK |
 //! | [`repair`] | SOURCE, and the head of REPAIR |
 //! | [`datagram`] | a datagram's payload, as a writer and as an iterator |
 //! | [`control`] | the control stream, as an encoder and an incremental decoder |
@@ -25,6 +26,7 @@ pub(crate) mod datagram;
 pub(crate) mod repair;
 pub(crate) mod time;
 pub(crate) mod varint;
+mod zigzag;
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;

@@ -101,6 +101,10 @@ fn describe_control_frame(frame: &ControlFrame) -> String {
         ControlFrame::Completed { id: BlockId(id), at, good_bytes } => {
             format!("COMPLETED id={id} at={at} good_bytes={good_bytes}")
         }
+        ControlFrame::CompletedList(ref list) => {
+            let one = |(BlockId(id), at): &(BlockId, u32)| format!("{id} at {at}");
+            format!("COMPLETED_LIST {}", list.iter().map(one).collect::<Vec<_>>().join(", "))
+        }
         ControlFrame::Freed { id: BlockId(id), good_bytes } => {
             format!("FREED id={id} good_bytes={good_bytes}")
         }
@@ -123,21 +127,32 @@ fn reason_name(reason: DropReason) -> &'static str {
     }
 }
 
-fn write_datagram(frames: &[DatagramFrame], capacity: usize) -> Bytes {
+/// `whole`: blocks that are whole are written as such. `None` if they do not all fit.
+fn write_datagram(frames: &[DatagramFrame], capacity: usize, whole: bool) -> Option<Bytes> {
     let mut writer = DatagramWriter::new(capacity);
-    for frame in frames {
-        match frame {
-            DatagramFrame::Timestamp { sent } => assert!(writer.timestamp(*sent)),
-            DatagramFrame::Arrivals(Arrivals { path, list }) => assert_eq!(writer.arrivals(*path, list), list.len()),
-            DatagramFrame::BlockInfo(info) => assert!(writer.block_info(info)),
-            DatagramFrame::Fragment { id, offset, data } => {
-                writer.fragment(*id, *offset, data);
+    let mut frames = frames.iter().peekable();
+    while let Some(frame) = frames.next() {
+        let fits = match frame {
+            DatagramFrame::BlockInfo(info)
+                if let Some(DatagramFrame::Fragment { data, .. }) = frames.peek()
+                    && whole
+                    && info.size == data.len() as u64 =>
+            {
+                frames.next();
+                writer.block(info, data)
             }
-            DatagramFrame::Source { head, .. } => assert!(writer.source(head.group, head.index, head.life)),
-            DatagramFrame::Repair { head, shard } => assert!(writer.repair(head, shard)),
+            DatagramFrame::Timestamp { sent } => writer.timestamp(*sent),
+            DatagramFrame::Arrivals(Arrivals { path, list }) => writer.arrivals(*path, list) == list.len(),
+            DatagramFrame::BlockInfo(info) => writer.block_info(info),
+            DatagramFrame::Fragment { id, offset, data } => writer.fragment(*id, *offset, data) == data.len(),
+            DatagramFrame::Source { head, .. } => writer.source(head.group, head.index, head.life),
+            DatagramFrame::Repair { head, shard } => writer.repair(head, shard),
+        };
+        if !fits {
+            return None;
         }
     }
-    writer.finish()
+    Some(writer.finish())
 }
 
 #[test]
@@ -152,8 +167,10 @@ fn datagrams() {
         assert_eq!(describe(&frames, error, describe_datagram_frame), meaning);
         if written == "yes" {
             // Full to the last byte, or with room to spare.
-            let variants = [bytes.len(), bytes.len() + 64].map(|capacity| write_datagram(&frames, capacity));
-            assert!(variants.iter().any(|variant| variant == &bytes), "{meaning}: {variants:02x?}");
+            let (full, spare) = (bytes.len(), bytes.len() + 64);
+            let variants = [(full, false), (spare, false), (spare, true)];
+            let variants = variants.map(|(capacity, whole)| write_datagram(&frames, capacity, whole));
+            assert!(variants.iter().flatten().any(|variant| variant == &bytes), "{meaning}: {variants:02x?}");
         }
     }
 }

@@ -28,7 +28,8 @@ const CREDIT_STEP: u64 = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Notice {
     /// To the peer: the application has the block.
-    Completed { id: BlockId, at: Micros, good_bytes: u64 },
+    /// `good_bytes` of it came in time; all, if that is `None`.
+    Completed { id: BlockId, at: Micros, good_bytes: Option<u64> },
     /// To the peer: a dropped block is forgotten here.
     Freed { id: BlockId, good_bytes: u64 },
     /// To the peer: new totals of credit.
@@ -468,7 +469,8 @@ impl Receiver {
         let Some(block) = self.take(id) else { return };
         let Some(info) = block.info else { return };
         let (deadline, priority) = block.update.unwrap_or((info.deadline, info.priority));
-        self.notices.push_back(Notice::Completed { id, at: now, good_bytes: block.good_bytes });
+        let good_bytes = Some(block.good_bytes).filter(|&good| good < info.size);
+        self.notices.push_back(Notice::Completed { id, at: now, good_bytes });
         self.end(id);
         let meta = BlockMeta { size: info.size, deadline, priority, channel: info.channel.map(|(channel, _)| channel) };
         let completion = clocks.to_ours(info.begin).map(|begin| Duration::from_micros(now.saturating_sub(begin)));

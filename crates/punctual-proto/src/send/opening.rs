@@ -10,6 +10,8 @@ use crate::{
 
 /// Of those that are in front of a block in its channel, and of what they depend on, so many are looked at.
 const LINE: usize = 64;
+/// So many times what must be opened first is found to have something before it itself.
+const STEPS: usize = 8;
 
 /// What the peer lets us open, what waits for that, and what was opened.
 #[derive(Debug, Default)]
@@ -70,31 +72,23 @@ impl Opening {
     /// it waits for them at the receiver. If it took the credit that they need, both would wait for ever. And the credit that must be left
     /// when that is open: if those before it cannot be sent yet, for what they depend on has not been, what they need to be.
     fn first(&self, block: &LiveBlock, blocks: &ById<LiveBlock>, graph: &Graph) -> (BlockId, u64) {
-        let Some((channel, position)) = block.channel else { return (block.id, 0) };
-        let before = self.unopened.range((channel, 0)..(channel, position)).map(|(_, &id)| id);
-        let mut todo: Vec<BlockId> = before.take(LINE).collect();
-        if let Some(first) = todo.iter().copied().find(|&id| is_sendable(id, blocks, graph)) {
-            return (first, 0);
-        }
-        let mut seen = BTreeSet::new();
-        let (mut needed, mut reserve) = (None, 0);
-        while let Some(id) = todo.pop() {
-            let Some(other) = blocks.get(&id).filter(|other| !other.opened && other.id != block.id) else {
-                continue;
-            };
-            if seen.len() == LINE || !seen.insert(id) {
-                continue;
+        let mut first = block;
+        for _ in 0..STEPS {
+            let Some((channel, position)) = first.channel else { break };
+            let before = self.unopened.range((channel, 0)..(channel, position)).map(|(_, &id)| id);
+            let mut line: Vec<BlockId> = before.take(LINE).collect();
+            // The first that can be sent; it waits for those before it, too.
+            if let Some(place) = line.iter().position(|&id| is_sendable(id, blocks, graph)) {
+                first = blocks.get(&line[place]).unwrap_or(first);
+                line.truncate(place);
             }
-            reserve += other.size();
-            if is_sendable(id, blocks, graph) {
-                needed = needed.min(Some(id)).or(Some(id));
+            let (needed, reserve) = needs(first.id, line, blocks, graph);
+            match needed.and_then(|needed| blocks.get(&needed)) {
+                Some(needed) if !self.credit.allows(first.size() + reserve) => first = needed,
+                _ => return (first.id, reserve),
             }
-            todo.extend(graph.needs(id));
         }
-        match needed {
-            Some(needed) if !self.credit.allows(block.size() + reserve) => (needed, 0),
-            _ => (block.id, reserve),
-        }
+        (first.id, 0)
     }
 
     /// A block was opened. Returns one that need not wait any more.
@@ -133,6 +127,29 @@ impl Opening {
     pub(super) fn is_clean(&self) -> bool {
         self.unopened.is_empty() && self.waiting.is_empty()
     }
+}
+
+/// Of the blocks that have not been opened of those in `line`, and of what they depend on: the first that can be sent, and the size of them all.
+fn needs(of: BlockId, line: Vec<BlockId>, blocks: &ById<LiveBlock>, graph: &Graph) -> (Option<BlockId>, u64) {
+    let mut todo = line;
+    let mut seen = BTreeSet::from([of]);
+    let (mut needed, mut reserve) = (None, 0);
+    while let Some(id) = todo.pop() {
+        let Some(block) = blocks.get(&id) else { continue };
+        if seen.len() > LINE || !seen.insert(id) {
+            continue;
+        }
+        // One that is open may end before what it depends on does, and then hand that on.
+        todo.extend(graph.needs(id));
+        if block.opened {
+            continue;
+        }
+        reserve += block.size();
+        if is_sendable(id, blocks, graph) {
+            needed = needed.min(Some(id)).or(Some(id));
+        }
+    }
+    (needed, reserve)
 }
 
 /// Whether a block has bytes that may be sent, credit apart.
@@ -189,6 +206,39 @@ mod tests {
         opening.grant(109, 2);
         assert_eq!(opening.choose(&blocks[&second], &blocks, &graph), Err([second; 2]));
         assert_eq!(opening.on_ended(first, blocks[&first].channel), Some(second), "it need not leave room any more");
+        assert_eq!(opening.choose(&blocks[&second], &blocks, &graph), Ok(second));
+    }
+
+    #[test]
+    fn one_in_the_middle_leaves_room_for_those_before_it() {
+        let (mut opening, blocks) = in_channel(&[100, 20, 10]);
+        let [first, second, third] = [0, 1, 2].map(BlockId);
+        let mut graph = Graph::default();
+        graph.set_needs(first, [BlockId(9)], |_| true);
+        // What goes before the third is the second, and that must not take what the first needs.
+        opening.grant(119, 2);
+        assert_eq!(opening.choose(&blocks[&third], &blocks, &graph), Err([third, second]));
+        opening.grant(120, 2);
+        assert_eq!(opening.choose(&blocks[&third], &blocks, &graph), Ok(second));
+    }
+
+    #[test]
+    fn room_is_left_for_what_an_open_one_may_hand_on() {
+        let (mut opening, mut blocks) = in_channel(&[100, 10]);
+        let [first, second, open, last] = [0, 1, 2, 3].map(BlockId);
+        for (id, size) in [(open, 20), (last, 50)] {
+            let data = Bytes::from(vec![0; size]);
+            let mut block = LiveBlock::new(id, data, Instant::now(), None, 0, Redundancy::Auto, None);
+            block.opened = id == open;
+            blocks.insert(id, block);
+        }
+        // The first waits for one that is open, and that for the last.
+        let mut graph = Graph::default();
+        graph.set_needs(open, [last], |_| true);
+        graph.set_needs(first, [open], |_| true);
+        opening.grant(159, 2);
+        assert_eq!(opening.choose(&blocks[&second], &blocks, &graph), Ok(last), "100 and 50 and 10 are too much");
+        opening.grant(160, 2);
         assert_eq!(opening.choose(&blocks[&second], &blocks, &graph), Ok(second));
     }
 }

@@ -176,6 +176,12 @@ fn add(
 ) -> bool {
     let Some(block) = store.get(id) else { return false };
     let with_info = block.info == InfoState::Due;
+    if with_info && add_whole(writer, block, (stamp, sent)) {
+        let range = 0..block.size();
+        store.on_sent(id, range.clone(), with_info);
+        contents.push(Piece { id, range, with_info, kind: FragmentKind::Source });
+        return true;
+    }
     if with_info && !writer.block_info(&info(block, stamp, sent)) {
         return false;
     }
@@ -190,6 +196,12 @@ fn add(
     store.on_sent(id, range.clone(), with_info);
     contents.push(Piece { id, range, with_info, kind });
     written > 0
+}
+
+/// Adds a block of which nothing has left yet, if there is room for all of it.
+fn add_whole(writer: &mut DatagramWriter, block: &LiveBlock, (stamp, sent): (Stamp, Micros)) -> bool {
+    let fits = block.size() <= writer.remaining() as u64;
+    fits && block.next_range() == Some((0..block.size(), false)) && writer.block(&info(block, stamp, sent), &block.data)
 }
 
 fn info(block: &LiveBlock, stamp: Stamp, sent: Micros) -> BlockInfo {

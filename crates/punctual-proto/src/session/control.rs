@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use noq_proto::{Connection, Dir, StreamId};
 
 use crate::{
+    block::BlockId,
     config::Limits,
     error::ProtocolError,
     frame::{ControlDecoder, ControlFrame, Settings, control},
@@ -17,6 +18,21 @@ const MAX_VOLUNTARY: usize = 64 << 10;
 /// The control stream goes before any other.
 const PRIORITY: i32 = i32::MAX;
 
+/// How long words wait for others since some left last: each packet with words costs one, and its ACK one back; and of a stream in too many
+/// pieces, as loss makes of many packets with a word each, QUIC's receiver despairs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    /// Words that something waits for.
+    pub(super) short: Duration,
+    /// Words that only end a matter: what became of a block.
+    pub(super) long: Duration,
+}
+
+impl Patience {
+    /// None at all.
+    pub(super) const NONE: Self = Self { short: Duration::ZERO, long: Duration::ZERO };
+}
+
 /// Both directions of the control stream.
 #[derive(Debug)]
 pub(super) struct Control {
@@ -26,6 +42,10 @@ pub(super) struct Control {
     pub(super) readable: bool,
     /// Encoded frames that QUIC has not taken yet.
     backlog: Vec<u8>,
+    /// Blocks that are complete, all in time, behind that.
+    completed: Vec<(BlockId, u32)>,
+    /// Something waits for one of these.
+    is_urgent: bool,
     /// When frames were last handed on.
     flushed: Option<Instant>,
     /// QUIC takes no more for now.
@@ -40,6 +60,8 @@ impl Control {
             recv: None,
             readable: false,
             backlog: Vec::new(),
+            completed: Vec::new(),
+            is_urgent: false,
             flushed: None,
             is_blocked: false,
             decoder: ControlDecoder::new(),
@@ -63,16 +85,42 @@ impl Control {
 
     /// Queues a frame.
     pub(super) fn write(&mut self, frame: &ControlFrame) {
+        use ControlFrame::{Completed, CompletedList, Dropped, Freed};
+        self.write_completed();
+        // Others of its channel wait for a block that was dropped.
+        let only_ends =
+            matches!(frame, Completed { .. } | CompletedList(_) | Freed { .. } | Dropped { channel: None, .. });
+        self.is_urgent |= !only_ends;
         frame.encode(&mut self.backlog);
+    }
+
+    /// Queues the word that a block is complete, all of it in time. What comes in a row shares a frame.
+    pub(super) fn complete(&mut self, id: BlockId, at: u32) {
+        let near = |&(last, _): &(BlockId, u32)| control::can_follow(last, id);
+        if self.completed.len() == control::MAX_LIST || !self.completed.last().is_none_or(near) {
+            self.write_completed();
+        }
+        self.completed.push((id, at));
+    }
+
+    fn write_completed(&mut self) {
+        if !self.completed.is_empty() {
+            ControlFrame::CompletedList(std::mem::take(&mut self.completed)).encode(&mut self.backlog);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.backlog.is_empty() && self.completed.is_empty()
     }
 
     /// Whether there are words that QUIC has not been given yet, and would take.
     pub(super) fn waits(&self) -> bool {
-        self.flushed.is_some() && !self.backlog.is_empty() && !self.is_blocked
+        self.flushed.is_some() && !self.is_empty() && !self.is_blocked
     }
 
-    /// When [`flush`](Self::flush) is due, if words may wait for `patience` for others.
-    pub(super) fn due(&self, patience: Duration) -> Option<Instant> {
+    /// When [`flush`](Self::flush) is due.
+    pub(super) fn due(&self, patience: Patience) -> Option<Instant> {
+        let patience = if self.is_urgent { patience.short } else { patience.long };
         self.flushed.filter(|_| self.waits()).map(|flushed| flushed + patience)
     }
 
@@ -81,18 +129,19 @@ impl Control {
         self.backlog.len() < MAX_VOLUNTARY
     }
 
-    /// Hands queued frames to QUIC, at most every `patience`: else each word on many small blocks would cost a packet there and its ACK
-    /// back; and of a stream in too many pieces, as loss makes of many packets with a word each, QUIC's receiver despairs.
-    pub(super) fn flush(&mut self, now: Instant, patience: Duration, conn: &mut Connection) {
-        if self.backlog.is_empty() || self.due(patience).is_some_and(|due| now < due) {
+    /// Hands queued frames to QUIC, when it is time.
+    pub(super) fn flush(&mut self, now: Instant, patience: Patience, conn: &mut Connection) {
+        if self.is_empty() || self.due(patience).is_some_and(|due| now < due) {
             return;
         }
+        self.write_completed();
         let Some(id) = self.send.or_else(|| self.open(conn)) else { return };
         // Blocked by flow control: what is left waits for the next time.
         let written = conn.send_stream(id).write(&self.backlog).unwrap_or(0);
         self.backlog.drain(..written);
         self.is_blocked = !self.backlog.is_empty();
         self.flushed = Some(now);
+        self.is_urgent = self.is_blocked;
     }
 
     fn open(&mut self, conn: &mut Connection) -> Option<StreamId> {

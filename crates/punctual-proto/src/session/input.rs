@@ -243,18 +243,11 @@ impl Session {
             ControlFrame::Dropped { id, reason, size, channel } => {
                 self.receiver.on_dropped(id, reason, size, channel, micros, &self.clocks)?;
             }
-            ControlFrame::Completed { id, at, good_bytes } => {
-                let Some(block) = self.store.get(id) else { return self.store.on_completed(id, Duration::ZERO, 0) };
-                let elapsed = now.saturating_duration_since(block.begin);
-                let begin = self.stamp(now).micros(block.begin);
-                let at = self.peer_time.extend(at);
-                let completion = match self.clocks.to_ours(at) {
-                    Some(at) => Duration::from_micros(at.saturating_sub(begin)),
-                    // The clocks have not been compared: the word took about half a round trip.
-                    None => elapsed.saturating_sub(self.shortest_rtt() / 2),
-                };
-                // Whatever the clocks say, it cannot have been later than now.
-                self.store.on_completed(id, completion.min(elapsed), good_bytes)?;
+            ControlFrame::Completed { id, at, good_bytes } => self.on_completed(now, id, at, good_bytes)?,
+            ControlFrame::CompletedList(list) => {
+                for (id, at) in list {
+                    self.on_completed(now, id, at, u64::MAX)?;
+                }
             }
             ControlFrame::Freed { id, good_bytes } => self.store.on_freed(id, good_bytes)?,
             ControlFrame::Refused { id } => self.store.on_refused(id)?,
@@ -267,6 +260,21 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// The peer has all of a block since `at`, on its clock, and `good_bytes` of it came in time.
+    fn on_completed(&mut self, now: Instant, id: BlockId, at: u32, good_bytes: u64) -> Result<(), ProtocolError> {
+        let Some(block) = self.store.get(id) else { return self.store.on_completed(id, Duration::ZERO, 0) };
+        let elapsed = now.saturating_duration_since(block.begin);
+        let begin = self.stamp(now).micros(block.begin);
+        let at = self.peer_time.extend(at);
+        let completion = match self.clocks.to_ours(at) {
+            Some(at) => Duration::from_micros(at.saturating_sub(begin)),
+            // The clocks have not been compared: the word took about half a round trip.
+            None => elapsed.saturating_sub(self.shortest_rtt() / 2),
+        };
+        // Whatever the clocks say, it cannot have been later than now.
+        self.store.on_completed(id, completion.min(elapsed), good_bytes)
     }
 
     pub(super) fn shortest_rtt(&self) -> Duration {
@@ -482,7 +490,8 @@ impl Session {
     pub(super) fn pass_on_received(&mut self) {
         while let Some(notice) = self.receiver.poll() {
             match notice {
-                ReceiverNotice::Completed { id, at, good_bytes } => {
+                ReceiverNotice::Completed { id, at, good_bytes: None } => self.control.complete(id, wire(at)),
+                ReceiverNotice::Completed { id, at, good_bytes: Some(good_bytes) } => {
                     self.control.write(&ControlFrame::Completed { id, at: wire(at), good_bytes });
                 }
                 ReceiverNotice::Freed { id, good_bytes } => {

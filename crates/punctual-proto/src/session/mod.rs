@@ -26,7 +26,12 @@ use std::{
 use bytes::Bytes;
 use noq_proto::{ConnectionHandle, FourTuple, VarInt};
 
-use self::{control::Control, fallback::Fallback, output::Output, paths::Opening};
+use self::{
+    control::{Control, Patience},
+    fallback::Fallback,
+    output::Output,
+    paths::Opening,
+};
 use crate::{
     block::{Block, BlockId, BlockUpdate, Channel, Delta, ReceivedBlock, Redundancy},
     clock::{Clocks, Micros, Unwrapper},
@@ -42,6 +47,9 @@ use crate::{
     send::{packetize::Stamp, store::Store},
     stats::SessionStats,
 };
+
+/// Words that are in no hurry wait for others no longer than this.
+const MOST_PATIENCE: Duration = Duration::from_millis(25);
 
 /// How far a session has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -233,7 +241,7 @@ impl Session {
         self.farewell = Some((VarInt::from_u32(code), reason.as_bytes().to_vec().into()));
         if self.phase == Phase::Open && self.control.waits() {
             // What is to be said of blocks leaves before.
-            self.control.flush(now, Duration::ZERO, &mut self.conn);
+            self.control.flush(now, Patience::NONE, &mut self.conn);
         } else {
             self.say_farewell(now);
         }
@@ -352,7 +360,7 @@ impl Session {
         // A datagram that QUIC holds back has an alarm of QUIC's own; the next one has to wait for it.
         let wake = self.output.wake_at().into_iter().chain(self.output.repair_at);
         let reports = self.paths.iter().filter_map(Path::report_due);
-        let words = self.control.due(self.config.max_ack_delay);
+        let words = self.control.due(self.patience());
         let next = reports.chain(wake).min();
         let next = next.filter(|_| !self.output.is_held_up());
         let groups = self.groups.next_timeout().and_then(|at| self.epoch.checked_add(Duration::from_micros(at)));
@@ -383,6 +391,12 @@ impl Session {
         }
     }
 
+    /// How long words may wait: as long as ACKs, and those that are in no hurry as long as reports.
+    fn patience(&self) -> Patience {
+        let short = self.config.max_ack_delay;
+        Patience { short, long: (self.shortest_rtt() / 4).min(MOST_PATIENCE).max(short) }
+    }
+
     /// Brings everything that follows from an input about: nothing is left undone but packets and events.
     fn settle(&mut self, now: Instant) {
         self.unsettled = None;
@@ -395,7 +409,7 @@ impl Session {
         }
         self.pass_on_notices(now);
         if self.phase == Phase::Open && self.punctual == Some(true) {
-            self.control.flush(now, self.config.max_ack_delay, &mut self.conn);
+            self.control.flush(now, self.patience(), &mut self.conn);
         }
         self.output.stir();
     }

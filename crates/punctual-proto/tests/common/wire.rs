@@ -39,8 +39,7 @@ pub(crate) fn arrivals(path: u64, list: &[(u32, u32)]) -> Vec<u8> {
     let more = varint((list.len() as u64 - 1) << 1);
     let mut out = join(&[&[0x02], &varint(path), &stamp.to_be_bytes(), &received.to_be_bytes(), &more]);
     for pair in list.windows(2) {
-        let ahead = i64::from(pair[1].0.wrapping_sub(pair[0].0) as i32);
-        out.extend(varint(((ahead << 1) ^ (ahead >> 63)) as u64));
+        out.extend(zigzag(i64::from(pair[1].0.wrapping_sub(pair[0].0) as i32)));
         out.extend(varint(u64::from(pair[1].1.wrapping_sub(pair[0].1)) << 1));
     }
     out
@@ -70,6 +69,16 @@ impl Info {
         out.extend(self.place.map(|(channel, at)| join(&[&varint(channel), &varint(at)])).unwrap_or_default());
         out
     }
+}
+
+/// A number as zigzag has it.
+fn zigzag(number: i64) -> Vec<u8> {
+    varint(((number << 1) ^ (number >> 63)) as u64)
+}
+
+/// BLOCK, of which all but the place is like the block before, `ahead` and `older` than that.
+pub(crate) fn block_alike(ahead: i64, older: i64, data: &[u8]) -> Vec<u8> {
+    join(&[&[0x18], &zigzag(ahead), &zigzag(older), data])
 }
 
 /// FRAGMENT with a length.
@@ -146,6 +155,13 @@ pub(crate) fn dropped(id: u64, reason: u8, size: u64, place: Option<(u64, u64)>)
 
 pub(crate) fn completed(id: u64, at: u32, good_bytes: u64) -> Vec<u8> {
     frame(0x03, &join(&[&varint(id), &at.to_be_bytes(), &varint(good_bytes)]))
+}
+
+/// COMPLETED_LIST of these, at the same time.
+pub(crate) fn completed_list(first: u64, at: u32, ahead: &[i64]) -> Vec<u8> {
+    let mut payload = join(&[&varint(first), &at.to_be_bytes()]);
+    ahead.iter().for_each(|&ahead| payload.extend(join(&[&zigzag(ahead), &zigzag(0)])));
+    frame(0x08, &payload)
 }
 
 pub(crate) fn freed(id: u64, good_bytes: u64) -> Vec<u8> {
@@ -244,6 +260,32 @@ pub(crate) fn read_datagram(mut payload: &[u8]) -> Vec<Said> {
                     read_varint(input);
                 }
                 said.push(Said::Info { id, size });
+            }
+            frame_type @ 0x18..=0x1f => {
+                assert!(said.iter().any(|said| matches!(said, Said::Timestamp(_))), "an age needs a TIMESTAMP");
+                let before = said.iter().rev().find_map(|said| match said {
+                    Said::Info { id, size } => Some((*id, *size)),
+                    _ => None,
+                });
+                let difference = read_varint(input);
+                let difference = (difference >> 1).cast_signed() ^ -(difference & 1).cast_signed();
+                let id = before.map_or(0, |(id, _)| id).checked_add_signed(difference).expect("an id");
+                let _age = read_varint(input);
+                let size = match frame_type & 1 {
+                    0 => before.expect("a block to be alike").1,
+                    _ => read_varint(input),
+                };
+                if frame_type & 2 != 0 {
+                    let (_priority, _deadline) = (input.get_u8(), read_varint(input));
+                } else {
+                    assert!(before.is_some(), "a block to be alike");
+                }
+                for _ in 0..(frame_type >> 2 & 1) * 2 {
+                    read_varint(input);
+                }
+                input.advance(size as usize);
+                said.push(Said::Info { id, size });
+                said.push(Said::Fragment { id, offset: 0, len: size as usize });
             }
             frame_type @ (0x12 | 0x13) => {
                 let (id, offset) = (read_varint(input), read_varint(input));
