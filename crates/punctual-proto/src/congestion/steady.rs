@@ -110,6 +110,8 @@ pub(crate) struct Steady {
     delivered: Option<Rate>,
     best: Least<Reverse<Rate>>,
     startup: bool,
+    /// The path's own pace has shown, or there was always something to send.
+    seen: bool,
     /// How much is believed: an index of [`BELIEF`].
     doubt: usize,
     /// The rate when the round began, and rounds since it grew by much.
@@ -139,6 +141,7 @@ impl Steady {
             delivered: None,
             best: Least::over(BEST_MEMORY),
             startup: true,
+            seen: false,
             doubt: 0,
             began_at: Rate::ZERO,
             since_growth: u32::MAX,
@@ -220,6 +223,7 @@ impl Steady {
         let arriving = Duration::from_micros(report.arrived.1.saturating_sub(arrived));
         let sending = report.sent.saturating_duration_since(sent);
         let delivered = Rate::of(round.bytes, arriving.max(sending));
+        self.seen |= !round.dry;
         let grew = self.delivered.is_none_or(|before| delivered >= before * 1.25);
         self.delivered = Some(delivered);
         self.best.add(Reverse(delivered), report.now);
@@ -287,6 +291,12 @@ impl Steady {
         Rate::of(self.initial_window, path.base.max(Duration::from_millis(1)))
     }
 
+    /// Who had little to send at first has shown what that was, not what the path carries: until the path has held something up, we go a
+    /// window each round trip.
+    fn unseen(&self, path: &Path) -> Rate {
+        if self.startup && !self.seen { self.start(path) } else { Rate::ZERO }
+    }
+
     fn judge_queue(&mut self, round: &Round, now: Instant, path: &Path) -> Option<Duration> {
         let rate = self.rate?;
         let short = self.short(path);
@@ -346,6 +356,7 @@ impl Driver for Steady {
             contest.on_ack(report.queue, report.bytes);
         }
         if let Some(service) = report.service.filter(|_| report.served) {
+            self.seen = true;
             self.follow(service, report.queue, path);
         }
         // Where a queue stands that is longer than the path, what leaves now is not answered soon enough to learn from.
@@ -364,12 +375,15 @@ impl Driver for Steady {
     }
 
     fn rate(&self, _: Instant, path: &Path) -> Rate {
-        self.rate.unwrap_or_else(|| self.start(path) * FORECAST)
+        self.rate.map_or_else(|| self.start(path) * FORECAST, |rate| rate.max(self.unseen(path)))
     }
 
     fn forecast(&self, now: Instant, path: &Path) -> Rate {
         // What start-up has shown doubles each round.
-        self.rate(now, path) * if self.startup { FORECAST } else { 1.0 }
+        let shown = self.rate.map(|rate| (rate * FORECAST).max(self.unseen(path)));
+        shown
+            .filter(|_| self.startup)
+            .unwrap_or_else(|| self.rate(now, path) * if self.startup { FORECAST } else { 1.0 })
     }
 
     fn pace(&self, _: Instant, path: &Path) -> Rate {

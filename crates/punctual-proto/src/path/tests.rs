@@ -113,6 +113,16 @@ fn marks_keep_the_queue_shorter_than_delay_alone_does() {
     assert!(with < without, "{with} {without}");
 }
 
+#[test]
+fn who_sends_little_from_the_first_is_not_taken_for_slow() {
+    let mut link = Bottleneck::supplied(Link::PLAIN, Supply { packets: 1, every: Duration::from_millis(200) });
+    for _ in 0..50 {
+        link.run(0.2);
+        // A first window each round trip.
+        assert!(link.rate() > 250e3, "{}", link.rate());
+    }
+}
+
 /// Four packets every 50 ms, less than the path carries, which then falls to a fifth: bursts of before must not be believed any more.
 #[test]
 fn a_path_that_falls_under_a_flow_with_little_to_send_is_known_at_once() {
