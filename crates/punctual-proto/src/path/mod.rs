@@ -69,6 +69,10 @@ use crate::{
 const PACING_GAIN: f64 = 1.25;
 /// Packets QUIC never reports on again are given up after this many round trips, and no sooner than after a second.
 const FORGOTTEN_RTTS: u32 = 8;
+/// A packet takes no longer than this on its path, unless it is small.
+const GRAIN: Duration = Duration::from_millis(12);
+/// Smaller packets would be heads for the most part.
+const LEAST_PACKET: u16 = 500;
 /// What is lost at least on a path whose answer is overdue, as far as its share of losses goes: it may be dead, or an answer was lost.
 const DOUBTED_LOSS: f64 = 0.25;
 /// How much longer than another the control path may have been silent: bounds; in between, what is usual on it.
@@ -177,7 +181,7 @@ impl Path {
             rtt: self.model.rtt(),
             jitter: self.model.jitter(),
             in_flight: reading.in_flight,
-            mtu: reading.mtu,
+            mtu: self.packet(reading.mtu),
         }
     }
 
@@ -193,6 +197,21 @@ impl Path {
         }
     }
 
+    /// How large packets are where they may have `most`: on a slow path no larger than what it carries in a short time, for what is urgent
+    /// waits for those before it.
+    fn packet(&self, most: u16) -> u16 {
+        if self.driver.is_none() {
+            most
+        } else {
+            (self.rate.bytes_in(GRAIN) as u16).clamp(LEAST_PACKET.min(most), most)
+        }
+    }
+
+    /// The same for the datagram in it, where there is room for `most`.
+    pub(crate) fn datagram(&self, most: usize) -> usize {
+        usize::from(self.packet(u16::try_from(most).unwrap_or(u16::MAX)))
+    }
+
     /// How much may be in flight.
     fn window(&self, reading: &PathReading) -> u64 {
         let Some(driver) = &self.driver else { return reading.window };
@@ -204,7 +223,7 @@ impl Path {
     pub(crate) fn view(&self, now: Instant, offset: Option<f64>, trusted: bool) -> PathView {
         let reading = &self.reading();
         let window = self.window(reading);
-        let room = reading.in_flight + u64::from(reading.mtu) <= window;
+        let room = reading.in_flight + u64::from(self.packet(reading.mtu)) <= window;
         let paced_until = self.paced_until(now);
         let backlog = self.backlog(now);
         let min_rtt = self.model.base_rtt();
@@ -324,7 +343,7 @@ impl Path {
             Some(driver) => {
                 self.rate = driver.rate(now, &state).max(Rate::LEAST);
                 self.forecast = driver.forecast(now, &state).max(Rate::LEAST);
-                self.pacer.set(now, driver.pace(now, &state), reading.mtu, driver.burst(&state));
+                self.pacer.set(now, driver.pace(now, &state), state.mtu, driver.burst(&state));
             }
             None => {
                 let by_window = Rate::of(reading.window, state.rtt);

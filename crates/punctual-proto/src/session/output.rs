@@ -349,7 +349,8 @@ impl Session {
         };
         let mut paths = paths.iter();
         let first = paths.next()?;
-        let capacity = self.capacity()?;
+        let most = self.capacity()?;
+        let capacity = self.paths.get(first).map_or(most, |path| path.datagram(most));
         let member = self.join_group(id, &chance, kind, capacity);
         let stamp = self.stamp(now);
         let micros = stamp.micros(now);
