@@ -22,6 +22,8 @@ use crate::{path::Least, rate::Rate};
 const STARTUP_GAIN: f64 = 2.0;
 /// What schedulers may reckon with in start-up, which is to be much faster before long.
 const FORECAST: f64 = 4.0;
+/// So many rounds on end in which a busy path does not deliver a quarter more end start-up.
+const FLAT_ROUNDS: u32 = 2;
 /// How far beyond what is known the pace of a queue is believed in a round: at first, and then the less the more often a queue stood
 /// within [`CAUSE`] rounds of having been believed. Alone on a path it is true at once; beside others, a train of packets
 /// tells what the link does and not what is left of it.
@@ -112,6 +114,8 @@ pub(crate) struct Steady {
     startup: bool,
     /// The path's own pace has shown, or there was always something to send.
     seen: bool,
+    /// Rounds on end in which a busy path has not delivered more.
+    flat: u32,
     /// How much is believed: an index of [`BELIEF`].
     doubt: usize,
     /// The rate when the round began, and rounds since it grew by much.
@@ -142,6 +146,7 @@ impl Steady {
             best: Least::over(BEST_MEMORY),
             startup: true,
             seen: false,
+            flat: 0,
             doubt: 0,
             began_at: Rate::ZERO,
             since_growth: u32::MAX,
@@ -242,7 +247,9 @@ impl Steady {
         let fills = rises > SHORT + path.jitter
             || round.served && !(stood && was_faster) && (rises > SHORT || path.jitter <= GRAIN);
         let full = round.dry || !empty || round.marked > 0 || fills;
-        if self.startup && (!empty || !round.dry && !grew && full) {
+        // What one round delivers is what left in the one before, which may have been as slow as that before it.
+        self.flat = if round.dry || grew || !full { 0 } else { self.flat + 1 };
+        if self.startup && (!empty || self.flat >= FLAT_ROUNDS) {
             self.startup = false;
         }
         self.climb = match self.climb {
