@@ -4,6 +4,7 @@ mod common;
 
 use common::*;
 use punctual_proto::{Block, PathEvent};
+use punctual_sim::LinkSpec;
 
 #[test]
 fn two_good_paths_deliver_everything_on_time() {
@@ -92,4 +93,20 @@ fn an_urgent_block_hardly_notices_four_megabytes_before_it() {
         report.push((after, behind, alone, behind / alone));
     }
     assert!(report.iter().all(|(.., ratio)| *ratio <= 1.2), "(ms after, s behind 4 MB, s alone, ratio): {report:.3?}");
+}
+
+/// Audio of 320 bytes every 20 ms, due in 150 ms, beside ten times more video than there is room for: full packets would take 40 ms each.
+#[test]
+fn on_a_slow_link_what_is_urgent_does_not_wait_behind_long_packets() {
+    let audio = Block::new(vec![1; 320]).deadline(ms(150)).priority(0);
+    let beside = |audio: Block, n, _| {
+        let video = || Block::new(vec![2; 8_000]).deadline(ms(500)).priority(2);
+        if n % 2 == 0 { audio } else { video() }
+    };
+    let mut pair = Setup::new(vec![LinkSpec::new(0.3, ms(20)).queue(150_000)])
+        .connect(Source::new(audio, ms(10), 3_000).vary(beside));
+    pair.world.run_for(ms(31_000));
+    // The first window is in everybody's way.
+    let late = pair.late().into_iter().filter(|(id, at, _)| id.0 % 2 == 0 && *at > ms(2_000));
+    assert!(late.clone().count() <= 14, "of 1,400: {:?}", late.collect::<Vec<_>>());
 }
