@@ -75,6 +75,8 @@ pub struct PathState {
     pub in_flight: u64,
     /// Largest UDP payload.
     pub mtu: u16,
+    /// Bytes of a full packet of ours, UDP payload: fewer than fit on a path so slow that what is urgent would wait long for one.
+    pub packet: u16,
 }
 
 /// Drives a path by what its receiver reports.

@@ -166,7 +166,7 @@ impl Steady {
     /// A queue longer than this is worth speaking of.
     fn short(&self, path: &Path) -> Duration {
         let packets = if self.is_wary() { SHORT_PACKETS.1 } else { SHORT_PACKETS.0 };
-        let ours = self.rate.unwrap_or(Rate::LEAST).time_for(packets * u64::from(path.mtu));
+        let ours = self.rate.unwrap_or(Rate::LEAST).time_for(packets * u64::from(path.packet));
         SHORT.max(ours) + path.jitter
     }
 
@@ -183,7 +183,7 @@ impl Steady {
 
     /// How much faster we go beside others.
     fn added(rate: Rate, path: &Path) -> Rate {
-        Rate::of(ADDED * u64::from(path.mtu), path.base.max(Duration::from_millis(1))).min(rate * MOST_ADDED)
+        Rate::of(ADDED * u64::from(path.packet), path.base.max(Duration::from_millis(1))).min(rate * MOST_ADDED)
     }
 
     /// The queue is served at this pace, and was at least this long.
@@ -247,10 +247,10 @@ impl Steady {
         let fills = rises > SHORT + path.jitter
             || round.served && !(stood && was_faster) && (rises > SHORT || path.jitter <= GRAIN);
         let full = round.dry || !empty || round.marked > 0 || fills;
-        // What one round delivers is what left in the one before, which may have been as slow as that before it.
-        self.flat = if round.dry || grew || !full { 0 } else { self.flat + 1 };
-        if self.startup && (!empty || self.flat >= FLAT_ROUNDS) {
-            self.startup = false;
+        if self.startup {
+            // What one round delivers is what left in the one before, which may have been as slow as that before it.
+            self.flat = if round.dry || grew || !full { 0 } else { self.flat + 1 };
+            self.startup = empty && self.flat < FLAT_ROUNDS;
         }
         self.climb = match self.climb {
             _ if full || self.policed > 0 => None,
@@ -307,7 +307,7 @@ impl Steady {
     fn judge_queue(&mut self, round: &Round, now: Instant, path: &Path) -> Option<Duration> {
         let rate = self.rate?;
         let short = self.short(path);
-        let room = rate.bytes_in(path.base) as u64 + ROOM_PACKETS * u64::from(path.mtu);
+        let room = rate.bytes_in(path.base) as u64 + ROOM_PACKETS * u64::from(path.packet);
         let before = self.standing.queue();
         if before == Queue::Empty {
             self.held = round.most;
@@ -327,6 +327,7 @@ impl Steady {
                 usual_loss: self.losses.by_itself(),
                 held: rate.bytes_in(path.base + without_us),
                 rtt: path.rtt,
+                // As those beside us count, whose packets are full.
                 mtu: u64::from(path.mtu),
             }),
             _ => {}
@@ -387,10 +388,12 @@ impl Driver for Steady {
 
     fn forecast(&self, now: Instant, path: &Path) -> Rate {
         // What start-up has shown doubles each round.
-        let shown = self.rate.map(|rate| (rate * FORECAST).max(self.unseen(path)));
-        shown
-            .filter(|_| self.startup)
-            .unwrap_or_else(|| self.rate(now, path) * if self.startup { FORECAST } else { 1.0 })
+        let rate = self.rate(now, path);
+        match self.rate {
+            _ if !self.startup => rate,
+            Some(shown) => rate.max(shown * FORECAST),
+            None => rate * FORECAST,
+        }
     }
 
     fn pace(&self, _: Instant, path: &Path) -> Rate {
@@ -422,12 +425,12 @@ impl Driver for Steady {
 
     fn window(&self, path: &Path) -> u64 {
         let Some(rate) = self.rate else { return self.initial_window };
-        let mtu = u64::from(path.mtu);
+        let packet = u64::from(path.packet);
         match self.standing.queue() {
-            Queue::Stands => rate.bytes_in(path.base) as u64 + ROOM_PACKETS / 2 * mtu,
-            Queue::Shared(_) => self.contest.as_ref().map_or(0, Contest::window) + LEAST_WINDOW * mtu,
+            Queue::Stands => rate.bytes_in(path.base) as u64 + ROOM_PACKETS / 2 * packet,
+            Queue::Shared(_) => self.contest.as_ref().map_or(0, Contest::window) + LEAST_WINDOW * packet,
             Queue::Empty => {
-                let window = (rate.bytes_in(path.base) * WINDOW_GAIN) as u64 + LEAST_WINDOW * mtu;
+                let window = (rate.bytes_in(path.base) * WINDOW_GAIN) as u64 + LEAST_WINDOW * packet;
                 // Who has little to send is not to be held up by how little it is.
                 if self.startup || self.round.dry { window.max(self.initial_window) } else { window }
             }

@@ -19,7 +19,7 @@ pub(super) const FRAGMENT: u64 = 0x12;
 /// The frame type of a FRAGMENT with a length.
 pub(super) const FRAGMENT_WITH_LENGTH: u64 = 0x13;
 
-/// The frame type of a BLOCK about which nothing has to be said but its id and age; the three bits above say what else there is.
+/// The frame type of a BLOCK about which nothing has to be said but its id and age; its three lowest bits say what else there is.
 pub(super) const BLOCK: u64 = 0x18;
 /// Bit of a BLOCK's type: its size follows, which is not that of the block before.
 const OWN_SIZE: u64 = 0x01;
@@ -100,19 +100,18 @@ impl BlockInfo {
     /// Writes the head of a BLOCK behind one with the info `before`, if that can be done.
     pub(super) fn encode_after(&self, before: Option<&Self>, out: &mut impl BufMut) -> bool {
         let (id, age) = before.map_or((0, 0), |before| (before.id.0, before.age));
-        let own = |bit: u64, same: &dyn Fn(&Self) -> bool| if before.is_some_and(same) { 0 } else { bit };
-        let own_size = own(OWN_SIZE, &|before| before.size == self.size);
-        let urgency = |info: &Self| (info.priority, info.deadline);
-        let own_urgency = own(OWN_URGENCY, &|before| urgency(before) == urgency(self));
-        let in_channel = if self.channel.is_some() { IN_CHANNEL } else { 0 };
-        varint::put(out, BLOCK | own_size | own_urgency | in_channel);
+        let own_size = before.is_none_or(|before| before.size != self.size);
+        let own_urgency =
+            before.is_none_or(|before| (before.priority, before.deadline) != (self.priority, self.deadline));
+        let bits = [(own_size, OWN_SIZE), (own_urgency, OWN_URGENCY), (self.channel.is_some(), IN_CHANNEL)];
+        varint::put(out, bits.iter().filter(|(is_set, _)| *is_set).fold(BLOCK, |bits, (_, bit)| bits | bit));
         if !(put_difference(out, id, self.id.0) && put_difference(out, age, self.age)) {
             return false;
         }
-        if own_size != 0 {
+        if own_size {
             varint::put(out, self.size);
         }
-        if own_urgency != 0 {
+        if own_urgency {
             out.put_u8(self.priority);
             varint::put(out, self.deadline.unwrap_or(0));
         }

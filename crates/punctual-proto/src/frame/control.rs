@@ -9,7 +9,7 @@ use super::{
     EXTENSIONS,
     block::{get_place, put_place},
     varint,
-    zigzag::{get_difference, put_difference, unzigzag, zigzag},
+    zigzag::{difference, get_difference, put_difference, unzigzag, zigzag},
 };
 use crate::{
     block::{BlockId, Channel, Delta, DropReason},
@@ -134,11 +134,13 @@ impl ControlFrame {
     /// Appends the frame.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         varint::put(out, self.frame_type());
-        let mut payload = Vec::new();
-        self.encode_payload(&mut payload);
-        debug_assert!(payload.len() <= MAX_PAYLOAD);
-        varint::put(out, payload.len() as u64);
-        out.extend(payload);
+        let begin = out.len();
+        self.encode_payload(out);
+        let length = out.len() - begin;
+        debug_assert!(length <= MAX_PAYLOAD);
+        varint::put(out, length as u64);
+        // The length, which is known only now, goes before the payload.
+        out[begin..].rotate_left(length);
     }
 
     fn frame_type(&self) -> u64 {
@@ -394,7 +396,7 @@ impl ControlDecoder {
 
 /// Whether a block can follow another in a COMPLETED_LIST.
 pub(crate) fn can_follow(before: BlockId, id: BlockId) -> bool {
-    put_difference(&mut Vec::new(), before.0, id.0)
+    difference(before.0, id.0).is_some()
 }
 
 /// Writes what COMPLETED_LIST says of its first block, and then by how much the next ones differ.

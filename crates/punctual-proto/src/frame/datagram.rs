@@ -140,17 +140,12 @@ impl DatagramWriter {
     pub(crate) fn block(&mut self, info: &BlockInfo, data: &[u8]) -> bool {
         debug_assert_eq!(self.buf.get(self.begin).map(|&t| t.into()), Some(TIMESTAMP), "an age needs a timestamp");
         debug_assert_eq!(info.size, data.len() as u64, "all of the block");
-        let mut scratch = [0; LONGEST_HEAD];
-        let mut rest = &mut scratch[..];
-        let can_be_told = info.encode_after(self.last.as_ref(), &mut rest);
-        let len = LONGEST_HEAD - rest.len();
-        if !can_be_told || len + data.len() > self.remaining() {
-            return false;
+        let before = self.last;
+        let fits = self.write_with(data, |out| info.encode_after(before.as_ref(), out));
+        if fits {
+            self.last = Some(*info);
         }
-        self.buf.extend_from_slice(&scratch[..len]);
-        self.buf.extend_from_slice(data);
-        self.last = Some(*info);
-        true
+        fits
     }
 
     /// FRAGMENT: as many bytes of `data` as there is room for. How many that was: 0 if not one.
@@ -193,13 +188,22 @@ impl DatagramWriter {
 
     /// Writes a short frame if there is room for it.
     fn write(&mut self, frame: impl FnOnce(&mut &mut [u8])) -> bool {
+        self.write_with(&[], |out| {
+            frame(out);
+            true
+        })
+    }
+
+    /// Writes a head, if there is one, and the data behind it, if there is room for both.
+    fn write_with(&mut self, data: &[u8], head: impl FnOnce(&mut &mut [u8]) -> bool) -> bool {
         let mut scratch = [0; LONGEST_HEAD];
         let mut rest = &mut scratch[..];
-        frame(&mut rest);
+        let is_there = head(&mut rest);
         let len = LONGEST_HEAD - rest.len();
-        let fits = len <= self.remaining();
+        let fits = is_there && len + data.len() <= self.remaining();
         if fits {
             self.buf.extend_from_slice(&scratch[..len]);
+            self.buf.extend_from_slice(data);
         }
         fits
     }

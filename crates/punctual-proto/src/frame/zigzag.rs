@@ -18,14 +18,15 @@ pub(super) fn unzigzag(value: u64) -> i64 {
     (value >> 1).cast_signed() ^ -(value & 1).cast_signed()
 }
 
-/// Writes by how much a varint differs from the one before it; nothing, and `false`, if that is beyond what a varint holds.
-pub(super) fn put_difference(out: &mut impl BufMut, before: u64, value: u64) -> bool {
+/// By how much a varint differs from the one before it, zigzagged; `None` if that is beyond what a varint holds.
+pub(super) fn difference(before: u64, value: u64) -> Option<u64> {
     let delta = value.cast_signed() - before.cast_signed();
-    let fits = (-MAX_DELTA - 1..=MAX_DELTA).contains(&delta);
-    if fits {
-        varint::put(out, zigzag(delta));
-    }
-    fits
+    (-MAX_DELTA - 1..=MAX_DELTA).contains(&delta).then(|| zigzag(delta))
+}
+
+/// Writes that; nothing, and `false`, if there is none.
+pub(super) fn put_difference(out: &mut impl BufMut, before: u64, value: u64) -> bool {
+    difference(before, value).map(|difference| varint::put(out, difference)).is_some()
 }
 
 /// Reads a varint that is told by its difference to the one before it.

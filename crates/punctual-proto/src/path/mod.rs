@@ -181,7 +181,8 @@ impl Path {
             rtt: self.model.rtt(),
             jitter: self.model.jitter(),
             in_flight: reading.in_flight,
-            mtu: self.packet(reading.mtu),
+            mtu: reading.mtu,
+            packet: self.packet(reading.mtu),
         }
     }
 
@@ -200,11 +201,8 @@ impl Path {
     /// How large packets are where they may have `most`: on a slow path no larger than what it carries in a short time, for what is urgent
     /// waits for those before it.
     fn packet(&self, most: u16) -> u16 {
-        if self.driver.is_none() {
-            most
-        } else {
-            (self.rate.bytes_in(GRAIN) as u16).clamp(LEAST_PACKET.min(most), most)
-        }
+        let soon = (self.rate.bytes_in(GRAIN) as u16).max(LEAST_PACKET);
+        if self.driver.is_some() { soon.min(most) } else { most }
     }
 
     /// The same for the datagram in it, where there is room for `most`.
@@ -343,7 +341,7 @@ impl Path {
             Some(driver) => {
                 self.rate = driver.rate(now, &state).max(Rate::LEAST);
                 self.forecast = driver.forecast(now, &state).max(Rate::LEAST);
-                self.pacer.set(now, driver.pace(now, &state), state.mtu, driver.burst(&state));
+                self.pacer.set(now, driver.pace(now, &state), state.packet, driver.burst(&state));
             }
             None => {
                 let by_window = Rate::of(reading.window, state.rtt);

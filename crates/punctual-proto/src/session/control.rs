@@ -18,6 +18,9 @@ const MAX_VOLUNTARY: usize = 64 << 10;
 /// The control stream goes before any other.
 const PRIORITY: i32 = i32::MAX;
 
+/// Words that are in no hurry wait for others no longer than this.
+const MOST_PATIENCE: Duration = Duration::from_millis(25);
+
 /// How long words wait for others since some left last: each packet with words costs one, and its ACK one back; and of a stream in too many
 /// pieces, as loss makes of many packets with a word each, QUIC's receiver despairs.
 #[derive(Debug, Clone, Copy)]
@@ -31,6 +34,11 @@ pub(super) struct Patience {
 impl Patience {
     /// None at all.
     pub(super) const NONE: Self = Self { short: Duration::ZERO, long: Duration::ZERO };
+
+    /// As long as ACKs may wait, and for those that are in no hurry about as long as reports do.
+    pub(super) fn new(ack_delay: Duration, round_trip: Duration) -> Self {
+        Self { short: ack_delay, long: (round_trip / 4).min(MOST_PATIENCE).max(ack_delay) }
+    }
 }
 
 /// Both directions of the control stream.

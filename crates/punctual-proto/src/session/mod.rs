@@ -48,9 +48,6 @@ use crate::{
     stats::SessionStats,
 };
 
-/// Words that are in no hurry wait for others no longer than this.
-const MOST_PATIENCE: Duration = Duration::from_millis(25);
-
 /// How far a session has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Phase {
@@ -360,7 +357,7 @@ impl Session {
         // A datagram that QUIC holds back has an alarm of QUIC's own; the next one has to wait for it.
         let wake = self.output.wake_at().into_iter().chain(self.output.repair_at);
         let reports = self.paths.iter().filter_map(Path::report_due);
-        let words = self.control.due(self.patience());
+        let words = self.control.waits().then(|| self.control.due(self.patience())).flatten();
         let next = reports.chain(wake).min();
         let next = next.filter(|_| !self.output.is_held_up());
         let groups = self.groups.next_timeout().and_then(|at| self.epoch.checked_add(Duration::from_micros(at)));
@@ -391,10 +388,8 @@ impl Session {
         }
     }
 
-    /// How long words may wait: as long as ACKs, and those that are in no hurry as long as reports.
     fn patience(&self) -> Patience {
-        let short = self.config.max_ack_delay;
-        Patience { short, long: (self.shortest_rtt() / 4).min(MOST_PATIENCE).max(short) }
+        Patience::new(self.config.max_ack_delay, self.shortest_rtt())
     }
 
     /// Brings everything that follows from an input about: nothing is left undone but packets and events.
