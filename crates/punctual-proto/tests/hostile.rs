@@ -515,6 +515,62 @@ fn the_control_stream_does_not_end() {
 }
 
 #[test]
+fn the_control_stream_may_go_on_elsewhere() {
+    for reset in [true, false] {
+        let mut bench = Bench::silent();
+        let hello = hello(1_000, 1_000, 9, 0);
+        let words: Vec<_> = (0..600).map(|more| wire::credit(1_000 + more, 9)).collect();
+        let words = join(&[&hello, &words.concat()]);
+        let mut end = hello.len();
+        bench.control(&words[..end]);
+        bench.lives();
+        // Again and again, in the middle of a frame, and with more or less of what was said: each word counts once.
+        for round in 0..600 {
+            let from = round * 31 % (end + 1);
+            end += round % 7;
+            bench.raw().go_on(from as u64, reset);
+            bench.control(&words[from..end]);
+            bench.world.run(ms(20));
+        }
+        bench.lives();
+        bench.others_go_on();
+    }
+}
+
+#[test]
+fn a_control_stream_that_goes_on_nowhere_harms_nobody() {
+    let mut bench = Bench::new();
+    bench.raw().leave_control();
+    bench.lives();
+    bench.block(Info::new(0, 5));
+    bench.lives();
+    assert_eq!(bench.received().len(), 1);
+    bench.others_go_on();
+}
+
+#[test]
+fn a_control_stream_with_a_gap_is_refused() {
+    let mut bench = Bench::silent();
+    let hello = hello(1_000, 1_000, 1, 0);
+    bench.control(&hello);
+    bench.lives();
+    bench.raw().go_on(hello.len() as u64 + 1, true);
+    bench.dies(ProtocolError::Stream);
+}
+
+#[test]
+fn nobody_has_heard_what_was_not_said() {
+    let mut bench = Bench::new();
+    bench.block(Info::new(0, 5));
+    bench.lives();
+    let said = bench.raw().stream.len() as u64;
+    bench.control(&join(&[&wire::heard(said), &wire::heard(1), &wire::heard(said)]));
+    bench.lives();
+    bench.control(&wire::heard(said + 1));
+    bench.dies(ProtocolError::Stream);
+}
+
+#[test]
 fn a_stream_is_opened_as_soon_as_the_peer_allows_one() {
     let mut bench = Bench::silent_with(limits(), Config { streams: 0, ..Config::default() });
     bench.control(&hello(1_000, 1_000, 1, 0));

@@ -9,7 +9,7 @@ use punctual_sim::LinkSpec;
 #[test]
 fn two_good_paths_deliver_everything_on_time() {
     let mut pair = Setup::new(vec![dmtp_link(); 2]).connect(dmtp_source(20));
-    pair.world.run_for(ms(21_000));
+    pair.world.run_for(ms(25_000));
     assert_eq!(pair.source().sent.len(), 1000);
     assert_eq!(pair.late(), [], "in truth");
     assert_eq!(pair.source().not_on_time(), [], "by the sender's account");
@@ -24,7 +24,7 @@ fn path_death(which: usize, deaths_at_ms: &[u64], seed: u64) {
         pair.world.at(at, move |world| world.kill_path(path));
         pair.world.at(at + ms(2_000), move |world| world.revive_path(path));
     }
-    pair.world.run_for(ms(21_000));
+    pair.world.run_for(ms(25_000));
     let late = pair.late();
     let events: Vec<_> =
         pair.source().path_events.iter().map(|(at, id, event)| (*at - pair.start, *id, *event)).collect();

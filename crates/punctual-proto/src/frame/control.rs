@@ -1,7 +1,8 @@
 //! The control stream: what must arrive, in order.
 //!
 //! Each side opens one unidirectional stream. It begins with the stream's type, then come frames: a type, a length and that many
-//! bytes. The first is SETTINGS. The stream stays open as long as the session.
+//! bytes. The first is SETTINGS. It lasts as long as the session, though on another stream of QUIC's if need be
+//! ([`continuation`](super::continuation)).
 
 use bytes::{Buf, BufMut, BytesMut};
 
@@ -34,6 +35,7 @@ const REFUSED: u64 = 0x05;
 const EXPECT: u64 = 0x06;
 const UPDATE: u64 = 0x07;
 const COMPLETED_LIST: u64 = 0x08;
+const HEARD: u64 = 0x09;
 
 const MAX_BLOCK_SIZE: u64 = 0x01;
 const RECEIVE_BYTES: u64 = 0x02;
@@ -108,6 +110,11 @@ pub(crate) enum ControlFrame {
         /// The new deadline, microseconds from hand-over; at least 1.
         deadline: Option<u64>,
     },
+    /// How much of the peer's control stream has been read: that much need not be said again.
+    Heard {
+        /// Bytes since its beginning.
+        bytes: u64,
+    },
 }
 
 /// SETTINGS: what its sender accepts.
@@ -154,6 +161,7 @@ impl ControlFrame {
             Self::Refused { .. } => REFUSED,
             Self::Expect { .. } => EXPECT,
             Self::Update { .. } => UPDATE,
+            Self::Heard { .. } => HEARD,
         }
     }
 
@@ -193,6 +201,7 @@ impl ControlFrame {
                 out.put_u8(priority);
                 varint::put(out, deadline.unwrap_or(0));
             }
+            Self::Heard { bytes } => varint::put(out, bytes),
         }
     }
 
@@ -229,6 +238,7 @@ impl ControlFrame {
                 priority: varint::get_u8(input)?,
                 deadline: Some(varint::get(input)?).filter(|&micros| micros > 0),
             },
+            HEARD => Self::Heard { bytes: varint::get(input)? },
             _ => return Err(ProtocolError::UnknownFrame),
         };
         if input.has_remaining() { Err(ProtocolError::Malformed) } else { Ok(frame) }
@@ -376,7 +386,7 @@ impl ControlDecoder {
             SETTINGS if settings_are_due => Ok(()),
             _ if settings_are_due => Err(ProtocolError::Settings),
             SETTINGS => Err(ProtocolError::Settings),
-            CREDIT..=COMPLETED_LIST => Ok(()),
+            CREDIT..=HEARD => Ok(()),
             extension if EXTENSIONS.contains(&extension) => Ok(()),
             _ => Err(ProtocolError::UnknownFrame),
         }
@@ -508,6 +518,7 @@ mod tests {
             (id(), delta).prop_map(|(id, delta)| ControlFrame::Expect { id, delta }),
             (id(), any::<u8>(), proptest::option::of(value().prop_map(|micros| micros.max(1))))
                 .prop_map(|(id, priority, deadline)| ControlFrame::Update { id, priority, deadline }),
+            value().prop_map(|bytes| ControlFrame::Heard { bytes }),
         ]
     }
 
@@ -621,7 +632,7 @@ mod tests {
 
     #[test]
     fn unknown_types_fail_before_their_length() {
-        for frame_type in (COMPLETED_LIST + 1..0x200).filter(|t| !EXTENSIONS.contains(t)) {
+        for frame_type in (HEARD + 1..0x200).filter(|t| !EXTENSIONS.contains(t)) {
             let mut bytes = Vec::new();
             varint::put(&mut bytes, frame_type);
             assert_eq!(after_settings(&bytes), Err(ProtocolError::UnknownFrame), "{frame_type:#x}");

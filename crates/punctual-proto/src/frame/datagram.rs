@@ -108,13 +108,14 @@ impl DatagramWriter {
         })
     }
 
-    /// ARRIVALS, with as many of the path's arrivals as there is room for: how many that was.
-    pub(crate) fn arrivals(&mut self, path: u64, list: &[Arrival]) -> usize {
+    /// ARRIVALS, with as many of the path's arrivals as there is room for, and as fit `most` bytes: how many that was.
+    pub(crate) fn arrivals(&mut self, path: u64, list: &[Arrival], most: usize) -> usize {
         let head = arrivals::head_size(path, list.len());
-        if list.is_empty() || self.remaining() < head {
+        let most = most.min(self.remaining());
+        if list.is_empty() || most < head {
             return 0;
         }
-        let mut room = self.remaining() - head;
+        let mut room = most - head;
         let fits = |pair: &&[Arrival]| {
             let size = pair[1].size_after(&pair[0]);
             let fits = size <= room;
@@ -394,7 +395,7 @@ mod tests {
         let mut writer = DatagramWriter::new(11);
         assert!(writer.timestamp(1));
         assert!(!writer.block_info(&info));
-        assert_eq!(writer.arrivals(0, &[Arrival { stamp: 0, received: 0, ce: false }]), 0);
+        assert_eq!(writer.arrivals(0, &[Arrival { stamp: 0, received: 0, ce: false }], usize::MAX), 0);
         assert_eq!(writer.fragment(BlockId(1 << 20), 0, b"x"), 0);
         assert_eq!(writer.fragment(BlockId(1), 0, b""), 0);
         assert_eq!(writer.remaining(), 6);
@@ -545,7 +546,7 @@ mod tests {
                         fits.then(|| DatagramFrame::Fragment { id: info.id, offset: 0, data: data.into() })
                     }
                     Write::Arrivals(Arrivals { path, mut list }) => {
-                        list.truncate(writer.arrivals(path, &list));
+                        list.truncate(writer.arrivals(path, &list, usize::MAX));
                         (!list.is_empty()).then_some(DatagramFrame::Arrivals(Arrivals { path, list }))
                     }
                     Write::BlockInfo(info) => writer.block_info(&info).then_some(DatagramFrame::BlockInfo(info)),

@@ -5,7 +5,8 @@
 use bytes::Bytes;
 
 use super::{
-    ControlDecoder, ControlFrame, DatagramFrame, DatagramFrames, DatagramWriter, control::open_stream, varint,
+    ControlDecoder, ControlFrame, DatagramFrame, DatagramFrames, DatagramWriter, continuation::Splice,
+    control::open_stream, varint,
 };
 use crate::error::ProtocolError;
 
@@ -39,7 +40,7 @@ pub fn datagram(bytes: &[u8]) {
             DatagramFrame::Timestamp { .. } | DatagramFrame::Source { .. } => {}
             DatagramFrame::Repair { head, shard } => assert!(writer.repair(head, shard)),
             DatagramFrame::Arrivals(arrivals) => {
-                assert_eq!(writer.arrivals(arrivals.path, &arrivals.list), arrivals.list.len());
+                assert_eq!(writer.arrivals(arrivals.path, &arrivals.list, usize::MAX), arrivals.list.len());
             }
             DatagramFrame::BlockInfo(info) => assert!(writer.block_info(info)),
             DatagramFrame::Fragment { id, offset, data } => {
@@ -107,5 +108,22 @@ impl Reader {
             }
         }
         assert!(self.decoder.held() <= ControlDecoder::HELD);
+    }
+}
+
+/// Reads a control stream that goes on elsewhere again and again: a byte whose lowest bit says whether it does so here, and how long the next
+/// chunk is, then that many bytes.
+pub fn continuation(mut bytes: &[u8]) {
+    let mut splice = Splice::default();
+    while let Some((&what, rest)) = bytes.split_first() {
+        let (chunk, rest) = rest.split_at(rest.len().min(usize::from(what / 2)));
+        bytes = rest;
+        if what % 2 == 1 {
+            splice.begin();
+        }
+        let before = splice.place();
+        let Ok(new) = splice.take(chunk) else { return };
+        assert!(chunk.ends_with(new));
+        assert_eq!(splice.place(), before + new.len() as u64);
     }
 }

@@ -15,12 +15,14 @@
 //! | [`repair`] | SOURCE, and the head of REPAIR |
 //! | [`datagram`] | a datagram's payload, as a writer and as an iterator |
 //! | [`control`] | the control stream, as an encoder and an incremental decoder |
+//! | [`continuation`] | how it goes on, on another stream of QUIC's |
 //!
 //! Reading trusts nothing: no length is believed before the bytes it promises are there, and nothing is allocated for one.
 //! What a frame *means* (whether its block exists, whether there was credit for it) is for the stations that use it.
 
 pub(crate) mod arrivals;
 pub(crate) mod block;
+pub(crate) mod continuation;
 pub(crate) mod control;
 pub(crate) mod datagram;
 pub(crate) mod repair;

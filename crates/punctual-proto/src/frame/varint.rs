@@ -9,6 +9,8 @@ use crate::error::ProtocolError;
 
 /// The largest number there is room for.
 pub(crate) const MAX: u64 = (1 << 62) - 1;
+/// The most bytes that one takes.
+pub(crate) const MAX_LEN: usize = 8;
 
 /// Bytes that `value` takes.
 pub(crate) const fn size(value: u64) -> usize {

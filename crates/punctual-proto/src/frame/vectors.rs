@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{
     Arrival, Arrivals, ControlDecoder, ControlFrame, DatagramFrame, DatagramFrames, DatagramWriter, RepairHead,
-    Settings, SourceHead, control, time,
+    Settings, SourceHead, continuation, control, time,
 };
 use crate::{
     block::{BlockId, Channel, DropReason},
@@ -113,6 +113,7 @@ fn describe_control_frame(frame: &ControlFrame) -> String {
         ControlFrame::Update { id: BlockId(id), priority, deadline } => {
             with_deadline(format!("UPDATE id={id} priority={priority}"), deadline)
         }
+        ControlFrame::Heard { bytes } => format!("HEARD bytes={bytes}"),
     }
 }
 
@@ -142,7 +143,7 @@ fn write_datagram(frames: &[DatagramFrame], capacity: usize, whole: bool) -> Opt
                 writer.block(info, data)
             }
             DatagramFrame::Timestamp { sent } => writer.timestamp(*sent),
-            DatagramFrame::Arrivals(Arrivals { path, list }) => writer.arrivals(*path, list) == list.len(),
+            DatagramFrame::Arrivals(Arrivals { path, list }) => writer.arrivals(*path, list, usize::MAX) == list.len(),
             DatagramFrame::BlockInfo(info) => writer.block_info(info),
             DatagramFrame::Fragment { id, offset, data } => writer.fragment(*id, *offset, data) == data.len(),
             DatagramFrame::Source { head, .. } => writer.source(head.group, head.index, head.life),
@@ -218,6 +219,27 @@ fn control_streams() {
             }
         }
     }
+}
+
+/// Each is one stream; of the ten bytes 0 to 9, some have been read.
+#[test]
+fn continuations() {
+    let said: Vec<u8> = (0..10).collect();
+    for row in table("Vectors: streams that continue another") {
+        let [read, bytes, new] = row[..] else { panic!("{row:?}") };
+        let mut splice = continuation::Splice::default();
+        splice.take(&said[..read.parse().unwrap()]).unwrap();
+        splice.begin();
+        let found = match splice.take(&from_hex(bytes)) {
+            Ok([]) => "nothing".into(),
+            Ok(new) => to_hex(new),
+            Err(error) => format!("error {error:?}"),
+        };
+        assert_eq!(found, new, "{bytes}");
+    }
+    let mut head = Vec::new();
+    continuation::put(&mut head, 3);
+    assert_eq!(to_hex(&head), "40 51 03");
 }
 
 #[test]

@@ -99,6 +99,8 @@ pub(crate) struct Path {
     status: PathStatus,
     /// The peer has said that it would rather not have the path used.
     pub(crate) peer_distrusts: bool,
+    /// How many pieces of the control stream have left on it, and the latest packet with one, if that was not said again elsewhere.
+    words: (u64, Option<u64>),
     /// When a datagram last came from it.
     last_received: Instant,
     /// The longest silence between two datagrams lately, in two generations, and when this one began.
@@ -146,6 +148,7 @@ impl Path {
             cost: 0.0,
             status: PathStatus::Available,
             peer_distrusts: false,
+            words: (0, None),
             last_received: now,
             longest_silence: (Duration::ZERO, Duration::ZERO),
             silences_since: now,
@@ -302,6 +305,19 @@ impl Path {
         if !self.model.is_known() {
             self.patient += self.in_flight.get(pn).map_or(0, |packet| u64::from(packet.bytes));
         }
+    }
+
+    /// Packet `pn` has left, and with it there were `pieces` of the control stream in all on this path.
+    pub(crate) fn note_words(&mut self, pn: u64, pieces: u64) {
+        if pieces > self.words.0 {
+            self.words = (pieces, Some(pn));
+        }
+    }
+
+    /// Whether something of the control stream is in flight that QUIC cannot know to be lost: nothing sent later has been acknowledged, and
+    /// maybe nothing ever will be.
+    fn has_words_stuck(&self) -> bool {
+        self.health() == PathHealth::Suspect && self.words.1 > self.in_flight.largest_acked()
     }
 
     /// How much more than the window may be in flight of what has a deadline: as much as what has none took of the first window.

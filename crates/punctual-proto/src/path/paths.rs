@@ -17,19 +17,15 @@ const CONTROL_RATIO: f64 = 1.25;
 /// What a lost answer costs, round trips.
 const CONTROL_LOSS_COST: f64 = 4.0;
 
-/// How much longer an answer is taken to need on a path that the peer distrusts: it may not arrive, or the peer may only not have been told
-/// that it does.
-const CONTROL_DISTRUST_COST: f64 = 4.0;
-
-/// More is not taken to be lost on any path: with nothing left to compare, it would never be tried again.
-const MOST_CONTROL_LOSS: f64 = 0.98;
+/// A path that loses more than this share of what is sent on it is no better for ACKs and control than one that the peer distrusts.
+const CONTROL_MOST_LOST: f64 = 0.5;
 
 /// The paths of a session, in the order of their ids.
 #[derive(Debug, Default)]
 pub(crate) struct Paths {
     list: Vec<Path>,
-    /// Where ACKs and the control stream go.
-    control: Option<PathId>,
+    /// Where ACKs and the control stream go, and since when.
+    control: Option<(PathId, Instant)>,
 }
 
 impl Paths {
@@ -80,7 +76,7 @@ impl Paths {
 
     /// The path on which ACKs and the control stream went last.
     pub(crate) fn control(&self) -> Option<PathId> {
-        self.control
+        self.control.map(|(id, _)| id)
     }
 
     /// Fills `views`, with what each path can do now, the peer's clock being `offset` microseconds ahead of ours.
@@ -99,28 +95,43 @@ impl Paths {
     ///
     /// An answer is safest on the path that was heard last, and tells the peer most there: if each path's ACKs return on it,
     /// the death of one path takes no other's with it. Only a clearly faster path, heard lately, is preferred.
-    pub(crate) fn choose_control(&mut self) -> Option<Slot> {
-        if let [only] = &self.list[..]
-            && only.health() != PathHealth::Opening
-        {
-            self.control = Some(only.id);
-            return Some(only.slot());
+    pub(crate) fn choose_control(&mut self, now: Instant) -> Option<Slot> {
+        let (id, slot) = self.best_control(now).map(|path| (path.id, path.slot()))?;
+        if self.control() != Some(id) {
+            self.control = Some((id, now));
         }
+        Some(slot)
+    }
+
+    fn best_control(&self, now: Instant) -> Option<&Path> {
         let open = || self.list.iter().filter(|path| path.health() != PathHealth::Opening);
         let newest = open().map(|path| path.last_received).max()?;
-        // An answer that is lost costs a loss alarm at the other end, and what has to arrive goes until it does.
-        let cost = |path: &Path| {
-            let loss = path.in_flight.loss().min(MOST_CONTROL_LOSS);
-            let distrust = if path.peer_distrusts { CONTROL_DISTRUST_COST } else { 1.0 };
-            path.rtt().mul_f64(distrust * (1.0 + CONTROL_LOSS_COST * loss) / (1.0 - loss))
-        };
         let silence = |path: &Path| path.usual_silence().clamp(CONTROL_SILENCE.0, CONTROL_SILENCE.1);
         let heard = || open().filter(|path| newest.saturating_duration_since(path.last_received) <= silence(path));
-        let least = heard().map(cost).min()?.mul_f64(CONTROL_RATIO);
-        let chosen = heard().filter(|&path| cost(path) <= least).max_by_key(|path| path.last_received)?;
-        let (id, slot) = (chosen.id, chosen.slot());
-        self.control = Some(id);
-        Some(slot)
+        let proven = |path: &Path| path.health() == PathHealth::Active && path.in_flight.loss() <= CONTROL_MOST_LOST;
+        let good = || heard().filter(|path| !path.peer_distrusts && proven(path));
+        // An answer that is lost costs a loss alarm at the other end.
+        let cost = |path: &Path| path.rtt().mul_f64(1.0 + CONTROL_LOSS_COST * path.in_flight.loss());
+        if let Some(least) = good().map(cost).min() {
+            let cheap = good().filter(|&path| cost(path) <= least.mul_f64(CONTROL_RATIO));
+            return cheap.max_by_key(|path| path.last_received);
+        }
+        // What goes where nothing arrives is not even known to be lost, for want of answers. So they take turns.
+        let of_turn = |path: &&Path| {
+            self.control.is_some_and(|(id, since)| id == path.id && now.saturating_duration_since(since) < path.rtt())
+        };
+        let next = || heard().find(|path| Some(path.id) > self.control());
+        heard().find(of_turn).or_else(next).or_else(|| heard().next())
+    }
+
+    /// Whether something of the control stream is in flight on a path that seems dead, and would go on another now.
+    pub(crate) fn have_words_stuck(&self) -> bool {
+        self.list.iter().any(|path| path.has_words_stuck() && Some(path.id) != self.control())
+    }
+
+    /// What was in flight of the control stream is said again.
+    pub(crate) fn words_are_said_again(&mut self) {
+        self.list.iter_mut().for_each(|path| path.words.1 = None);
     }
 
     /// Tells QUIC, and with it the peer, which paths its own frames may take (RFC 10069, path status).
@@ -129,8 +140,9 @@ impl Paths {
     pub(crate) fn set_statuses(&mut self, conn: &mut noq_proto::Connection) {
         // An overdue answer alone may have been lost. The peer would send its ACKs where they take longer, and all answers be late.
         let best = self.list.iter().map(|path| path.doubt().max(1)).min();
+        let control = self.control();
         for path in &mut self.list {
-            let available = Some(path.doubt().max(1)) == best || Some(path.id) == self.control;
+            let available = Some(path.doubt().max(1)) == best || Some(path.id) == control;
             let status = if available { PathStatus::Available } else { PathStatus::Backup };
             if path.status != status && conn.set_path_status(path.quic, status).is_ok() {
                 path.status = status;

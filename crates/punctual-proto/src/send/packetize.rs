@@ -146,7 +146,9 @@ pub(crate) fn fill(
     };
     writer.timestamp(wire(sent));
     if let Some((path, feedback)) = report {
-        add_report(&mut writer, path, feedback, stamp.now);
+        // There is to be room for what it goes along with.
+        let most = writer.remaining() / 2;
+        add_report(&mut writer, path, feedback, most, stamp.now);
     }
     let mut contents = Contents { symbol: member.map(|member| member.symbol), ..Contents::default() };
     let mut next = Some(first);
@@ -160,9 +162,9 @@ pub(crate) fn fill(
     Filled { payload: writer.finish(), contents, symbol_at }
 }
 
-/// Reports what there is of a path, as far as there is room.
-pub(crate) fn add_report(writer: &mut DatagramWriter, path: u64, feedback: &mut Feedback, now: Instant) {
-    let count = writer.arrivals(path, feedback.arrivals());
+/// Reports what there is of a path, as far as `most` bytes have room for it.
+pub(crate) fn add_report(writer: &mut DatagramWriter, path: u64, feedback: &mut Feedback, most: usize, now: Instant) {
+    let count = writer.arrivals(path, feedback.arrivals(), most);
     feedback.on_reported(now, count);
 }
 

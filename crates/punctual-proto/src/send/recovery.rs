@@ -188,6 +188,11 @@ impl InFlight {
         Some(Awaited { sent: packet.sent, wait: packet.wait, tail })
     }
 
+    /// The latest packet the peer is known to have.
+    pub(crate) fn largest_acked(&self) -> Option<u64> {
+        self.largest_acked
+    }
+
     /// Where the tail begins.
     fn tail_start(&self) -> usize {
         self.largest_acked.map_or(0, |acked| self.place(acked + 1).unwrap_or_else(|at| at))

@@ -2,21 +2,30 @@
 
 use std::time::{Duration, Instant};
 
-use noq_proto::{Connection, Dir, StreamId};
+use noq_proto::{Connection, Dir, ReadError, StreamId, VarInt};
 
 use crate::{
     block::BlockId,
     config::Limits,
     error::ProtocolError,
-    frame::{ControlDecoder, ControlFrame, Settings, control},
+    frame::{
+        ControlDecoder, ControlFrame, Settings,
+        continuation::{self, CONTINUATION, Splice},
+        control,
+    },
 };
 
-/// More unsent control bytes than this, and the peer has stopped listening while it goes on talking.
+/// More control bytes than this that the peer has not read, and it has stopped listening while it goes on talking.
 const MAX_BACKLOG: usize = 1 << 20;
 /// More than this, and feedback the application volunteers is refused.
 const MAX_VOLUNTARY: usize = 64 << 10;
 /// The control stream goes before any other.
 const PRIORITY: i32 = i32::MAX;
+/// After this many bytes the peer is told that they have been read: one word of five bytes in a thousand, and what it has to say again, should
+/// a path die, fits a few packets.
+const HEARD_EVERY: u64 = 4 << 10;
+/// The most bytes of the control stream read at once: few enough that their events do not count for much.
+const READ_CHUNK: usize = 4 << 10;
 
 /// Words that are in no hurry wait for others no longer than this.
 const MOST_PATIENCE: Duration = Duration::from_millis(25);
@@ -41,45 +50,53 @@ impl Patience {
     }
 }
 
-/// Both directions of the control stream.
+/// What we say.
 #[derive(Debug)]
 pub(super) struct Control {
-    send: Option<StreamId>,
-    pub(super) recv: Option<StreamId>,
-    /// Whether there may be something to read.
-    pub(super) readable: bool,
-    /// Encoded frames that QUIC has not taken yet.
-    backlog: Vec<u8>,
-    /// Blocks that are complete, all in time, behind that.
+    stream: Option<StreamId>,
+    /// What goes before the rest on a stream that continues another.
+    head: Vec<u8>,
+    /// All that was said, encoded, but for what the peer is known to have read,
+    words: Vec<u8>,
+    /// which is this many bytes.
+    heard: u64,
+    /// How many of the words QUIC has been given, for this stream.
+    given: usize,
+    /// How many bytes QUIC has been given since the session began, each counted once.
+    said: u64,
+    /// When the stream went on elsewhere last.
+    said_again: Option<Instant>,
+    /// Blocks that are complete, all in time, behind the words.
     completed: Vec<(BlockId, u32)>,
     /// Something waits for one of these.
     is_urgent: bool,
-    /// When frames were last handed on.
+    /// When words were last handed on.
     flushed: Option<Instant>,
     /// QUIC takes no more for now.
     is_blocked: bool,
-    pub(super) decoder: ControlDecoder,
 }
 
 impl Control {
     pub(super) fn new() -> Self {
         Self {
-            send: None,
-            recv: None,
-            readable: false,
-            backlog: Vec::new(),
+            stream: None,
+            head: Vec::new(),
+            words: Vec::new(),
+            heard: 0,
+            given: 0,
+            said: 0,
+            said_again: None,
             completed: Vec::new(),
             is_urgent: false,
             flushed: None,
             is_blocked: false,
-            decoder: ControlDecoder::new(),
         }
     }
 
     /// Says what we accept, ahead of all that waits; the stream is opened as soon as the peer allows it.
     pub(super) fn begin(&mut self, limits: &Limits) {
-        let waiting = std::mem::take(&mut self.backlog);
-        control::open_stream(&mut self.backlog);
+        let waiting = std::mem::take(&mut self.words);
+        control::open_stream(&mut self.words);
         let settings = Settings {
             max_block_size: limits.max_block_size,
             receive_bytes: limits.receive_bytes,
@@ -87,19 +104,21 @@ impl Control {
             channels: limits.channels as u64,
             repair_window: limits.repair_window,
         };
-        ControlFrame::Settings(settings).encode(&mut self.backlog);
-        self.backlog.extend(waiting);
+        ControlFrame::Settings(settings).encode(&mut self.words);
+        self.words.extend(waiting);
     }
 
     /// Queues a frame.
     pub(super) fn write(&mut self, frame: &ControlFrame) {
-        use ControlFrame::{Completed, CompletedList, Dropped, Freed};
+        use ControlFrame::{Completed, CompletedList, Dropped, Freed, Heard};
         self.write_completed();
         // Others of its channel wait for a block that was dropped.
-        let only_ends =
-            matches!(frame, Completed { .. } | CompletedList(_) | Freed { .. } | Dropped { channel: None, .. });
+        let only_ends = matches!(
+            frame,
+            Completed { .. } | CompletedList(_) | Freed { .. } | Dropped { channel: None, .. } | Heard { .. }
+        );
         self.is_urgent |= !only_ends;
-        frame.encode(&mut self.backlog);
+        frame.encode(&mut self.words);
     }
 
     /// Queues the word that a block is complete, all of it in time. What comes in a row shares a frame.
@@ -113,12 +132,17 @@ impl Control {
 
     fn write_completed(&mut self) {
         if !self.completed.is_empty() {
-            ControlFrame::CompletedList(std::mem::take(&mut self.completed)).encode(&mut self.backlog);
+            ControlFrame::CompletedList(std::mem::take(&mut self.completed)).encode(&mut self.words);
         }
     }
 
+    /// Bytes that QUIC has not been given yet.
+    fn waiting(&self) -> usize {
+        self.head.len() + self.words.len() - self.given
+    }
+
     fn is_empty(&self) -> bool {
-        self.backlog.is_empty() && self.completed.is_empty()
+        self.waiting() == 0 && self.completed.is_empty()
     }
 
     /// Whether there are words that QUIC has not been given yet, and would take.
@@ -134,7 +158,7 @@ impl Control {
 
     /// Whether there is room for what the application volunteers.
     pub(super) fn has_room(&self) -> bool {
-        self.backlog.len() < MAX_VOLUNTARY
+        self.waiting() < MAX_VOLUNTARY
     }
 
     /// Hands queued frames to QUIC, when it is time.
@@ -143,27 +167,143 @@ impl Control {
             return;
         }
         self.write_completed();
-        let Some(id) = self.send.or_else(|| self.open(conn)) else { return };
+        let Some(id) = self.stream.or_else(|| self.open(conn)) else { return };
         // Blocked by flow control: what is left waits for the next time.
-        let written = conn.send_stream(id).write(&self.backlog).unwrap_or(0);
-        self.backlog.drain(..written);
-        self.is_blocked = !self.backlog.is_empty();
+        let mut stream = conn.send_stream(id);
+        let written = stream.write(&self.head).unwrap_or(0);
+        self.head.drain(..written);
+        if self.head.is_empty() {
+            self.given += stream.write(&self.words[self.given..]).unwrap_or(0);
+            self.said = self.said.max(self.heard + self.given as u64);
+        }
+        self.is_blocked = self.waiting() > 0;
         self.flushed = Some(now);
         self.is_urgent = self.is_blocked;
     }
 
     fn open(&mut self, conn: &mut Connection) -> Option<StreamId> {
-        self.send = conn.streams().open(Dir::Uni);
-        if let Some(id) = self.send {
+        self.stream = conn.streams().open(Dir::Uni);
+        if let Some(id) = self.stream {
             // Cannot fail: the stream was opened just now.
             let _ = conn.send_stream(id).set_priority(PRIORITY);
         }
-        self.send
+        self.stream
+    }
+
+    /// The stream has a gap that QUIC will not fill, or not soon: all that the peer may not have is said again, on another.
+    ///
+    /// Whether that can be done, or is needless: once in a `round_trip` is enough.
+    pub(super) fn say_again(&mut self, now: Instant, round_trip: Duration, conn: &mut Connection) -> bool {
+        if self.said_again.is_some_and(|last| now.saturating_duration_since(last) < round_trip) {
+            return false;
+        }
+        let Some(before) = self.stream else { return true };
+        if self.open(conn).is_none() {
+            self.stream = Some(before);
+            return false;
+        }
+        // Fails only if the peer wants no more of it: no matter.
+        let _ = conn.send_stream(before).reset(VarInt::from_u64(CONTINUATION).unwrap_or_default());
+        self.head.clear();
+        continuation::put(&mut self.head, self.heard);
+        (self.given, self.is_urgent, self.is_blocked) = (0, true, false);
+        self.said_again = Some(now);
+        true
+    }
+
+    /// Whether this is the stream on which we speak.
+    pub(super) fn is_on(&self, id: StreamId) -> bool {
+        self.stream == Some(id)
+    }
+
+    /// The peer has read this much.
+    ///
+    /// # Errors
+    /// If that is more than was said.
+    pub(super) fn on_heard(&mut self, bytes: u64) -> Result<(), ProtocolError> {
+        if bytes > self.said {
+            return Err(ProtocolError::Stream);
+        }
+        // Of what it has read on the stream before this one, some may be still to come on this one, which cannot leave it out any more.
+        let more = usize::try_from(bytes.saturating_sub(self.heard)).map_or(self.given, |more| more.min(self.given));
+        self.words.drain(..more);
+        self.given -= more;
+        self.heard += more as u64;
+        Ok(())
     }
 
     /// # Errors
     /// If the peer goes on talking and has stopped listening.
     pub(super) fn check_backlog(&self) -> Result<(), ProtocolError> {
-        if self.backlog.len() > MAX_BACKLOG { Err(ProtocolError::Stream) } else { Ok(()) }
+        if self.words.len() > MAX_BACKLOG { Err(ProtocolError::Stream) } else { Ok(()) }
+    }
+}
+
+/// What the peer says.
+#[derive(Debug, Default)]
+pub(super) struct Hearing {
+    stream: Option<StreamId>,
+    /// Whether there may be something to read.
+    pub(super) readable: bool,
+    splice: Splice,
+    /// How much the peer has been told to have been read.
+    told: u64,
+    decoder: ControlDecoder,
+}
+
+impl Hearing {
+    /// The peer speaks on this stream from now on.
+    pub(super) fn on_opened(&mut self, id: StreamId, conn: &mut Connection) {
+        if let Some(before) = self.stream.replace(id) {
+            // Fails if it was reset, and that has been read.
+            let _ = conn.recv_stream(before).stop(VarInt::from_u64(CONTINUATION).unwrap_or_default());
+        }
+        if id.index() > 0 {
+            self.splice.begin();
+        }
+        self.readable = true;
+    }
+
+    /// Reads a little more. Whether there was anything; then there may be frames to take.
+    ///
+    /// # Errors
+    /// If the stream has ended, or does not continue the one before.
+    pub(super) fn read(&mut self, conn: &mut Connection) -> Result<bool, ProtocolError> {
+        let Some(id) = self.stream.filter(|_| self.readable) else { return Ok(false) };
+        let mut stream = conn.recv_stream(id);
+        let Ok(mut chunks) = stream.read(true) else { return Ok(false) };
+        let next = chunks.next(READ_CHUNK);
+        // What this frees for the peer is told with the next packet.
+        let _ = chunks.finalize();
+        match next {
+            Ok(Some(chunk)) => {
+                self.decoder.push(self.splice.take(&chunk.bytes)?);
+                return Ok(true);
+            }
+            // It goes on elsewhere, where nothing of that has arrived yet.
+            Err(ReadError::Reset(code)) if code.into_inner() == CONTINUATION => self.stream = None,
+            Ok(None) | Err(ReadError::Reset(_)) => return Err(ProtocolError::Stream),
+            Err(ReadError::Blocked) => {}
+        }
+        self.readable = false;
+        Ok(false)
+    }
+
+    /// The next frame of what was read.
+    ///
+    /// # Errors
+    /// If it makes no sense, or does not belong there.
+    pub(super) fn next(&mut self) -> Result<Option<ControlFrame>, ProtocolError> {
+        self.decoder.next()
+    }
+
+    /// How much has been read, if that is to be told.
+    pub(super) fn news(&mut self) -> Option<u64> {
+        let place = self.splice.place();
+        let due = place - self.told >= HEARD_EVERY;
+        if due {
+            self.told = place;
+        }
+        due.then_some(place)
     }
 }

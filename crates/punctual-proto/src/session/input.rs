@@ -25,8 +25,6 @@ use crate::{
     send::store::Notice as StoreNotice,
 };
 
-/// The most bytes of the control stream read at once: few enough that their events do not count for much.
-const READ_CHUNK: usize = 4 << 10;
 /// A peer must take datagrams at least as large as this: times, a BLOCK_INFO and something of the block fit.
 const MIN_DATAGRAM: usize = 256;
 
@@ -167,17 +165,16 @@ impl Session {
         match event {
             StreamEvent::Opened { dir: Dir::Uni } => {
                 while let Some(id) = self.conn.streams().accept(Dir::Uni) {
-                    if self.control.recv.replace(id).is_some() {
-                        self.fail(now, ProtocolError::Stream);
-                    }
+                    self.hearing.on_opened(id, &mut self.conn);
                 }
-                self.control.readable = true;
             }
+            // What went on elsewhere is no longer read.
+            StreamEvent::Stopped { id, .. } if !self.control.is_on(id) => {}
             // Neither side may close the control stream, nor open any other.
             StreamEvent::Opened { dir: Dir::Bi } | StreamEvent::Finished { .. } | StreamEvent::Stopped { .. } => {
                 self.fail(now, ProtocolError::Stream);
             }
-            StreamEvent::Readable { .. } => self.control.readable = true,
+            StreamEvent::Readable { .. } => self.hearing.readable = true,
             StreamEvent::Writable { .. } | StreamEvent::Available { .. } => {}
         }
     }
@@ -189,36 +186,24 @@ impl Session {
             return;
         }
         self.stalled = None;
-        let Some(id) = self.control.recv.filter(|_| self.control.readable) else { return };
         while self.phase == Phase::Open {
-            if self.events.len() >= self.config.limits.events {
+            if self.hearing.readable && self.events.len() >= self.config.limits.events {
                 self.stalled = Some(now);
                 return;
             }
-            let mut stream = self.conn.recv_stream(id);
-            let Ok(mut chunks) = stream.read(true) else { return };
-            let next = chunks.next(READ_CHUNK);
-            // What this frees for the peer is told with the next packet.
-            let _ = chunks.finalize();
-            match next {
-                Ok(Some(chunk)) => {
-                    self.control.decoder.push(&chunk.bytes);
-                    if let Err(error) = self.take_control_frames(now) {
-                        self.fail(now, error);
-                    }
-                    self.pass_on_received();
-                }
-                Ok(None) | Err(noq_proto::ReadError::Reset(_)) => self.fail(now, ProtocolError::Stream),
-                Err(_) => {
-                    self.control.readable = false;
-                    return;
-                }
+            match self.hearing.read(&mut self.conn).and_then(|any| self.take_control_frames(now).map(|()| any)) {
+                Ok(true) => self.pass_on_received(),
+                Ok(false) => break,
+                Err(error) => self.fail(now, error),
             }
+        }
+        if let Some(bytes) = self.hearing.news() {
+            self.control.write(&ControlFrame::Heard { bytes });
         }
     }
 
     fn take_control_frames(&mut self, now: Instant) -> Result<(), ProtocolError> {
-        while let Some(frame) = self.control.decoder.next()? {
+        while let Some(frame) = self.hearing.next()? {
             self.take_control_frame(now, frame)?;
         }
         Ok(())
@@ -255,6 +240,7 @@ impl Session {
                 self.store.check_known(id)?;
                 self.events.push_back(Event::Expected { id, delta });
             }
+            ControlFrame::Heard { bytes } => self.control.on_heard(bytes)?,
             ControlFrame::Update { id, priority, deadline } => {
                 self.receiver.on_update(id, deadline.map(Duration::from_micros), priority)?;
             }

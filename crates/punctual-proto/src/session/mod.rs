@@ -27,7 +27,7 @@ use bytes::Bytes;
 use noq_proto::{ConnectionHandle, FourTuple, VarInt};
 
 use self::{
-    control::{Control, Patience},
+    control::{Control, Hearing, Patience},
     fallback::Fallback,
     output::Output,
     paths::Opening,
@@ -84,6 +84,7 @@ pub struct Session {
     /// The peer's redundancy.
     groups: Groups,
     control: Control,
+    hearing: Hearing,
     fallback: Fallback,
     output: Output,
     log: Vec<Fate>,
@@ -128,6 +129,7 @@ impl Session {
             receiver: Receiver::new(limits, epoch),
             groups: Groups::new(limits.repair_window),
             control: Control::new(),
+            hearing: Hearing::default(),
             fallback: Fallback::default(),
             output: Output::new((config.path_scheduler)()),
             log: Vec::new(),
@@ -404,6 +406,10 @@ impl Session {
         }
         self.pass_on_notices(now);
         if self.phase == Phase::Open && self.punctual == Some(true) {
+            if self.paths.have_words_stuck() && self.control.say_again(now, self.shortest_rtt(), &mut self.conn) {
+                tracing::debug!("the control stream goes on, on another");
+                self.paths.words_are_said_again();
+            }
             self.control.flush(now, self.patience(), &mut self.conn);
         }
         self.output.stir();

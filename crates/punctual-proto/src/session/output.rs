@@ -199,7 +199,7 @@ impl Session {
     /// What QUIC has to send of its own: on the control path as far as it can choose, probes where they belong.
     fn poll_own(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
         let sending = self.output.last_data.is_some_and(|last| now.saturating_duration_since(last) < SENDER_MEMORY);
-        let control = self.paths.choose_control();
+        let control = self.paths.choose_control(now);
         self.paths.set_statuses(&mut self.conn);
         let quiet_but = control.filter(|_| !sending);
         self.steering.keep_quiet_but(quiet_but);
@@ -315,7 +315,7 @@ impl Session {
         let path = self.paths.get_mut(id)?;
         let mut writer = DatagramWriter::new(capacity);
         writer.timestamp(stamp);
-        packetize::add_report(&mut writer, path.number(), &mut path.feedback, now);
+        packetize::add_report(&mut writer, path.number(), &mut path.feedback, capacity, now);
         Some((Datagram::new(carrier, stamp, Contents::default()), writer.finish()))
     }
 
@@ -488,8 +488,20 @@ impl Session {
         let transmit = self.conn.poll_transmit(now, NonZeroUsize::MIN, buf);
         if transmit.is_some() {
             self.take_fates(now);
+            self.note_words();
         }
         transmit.map(|transmit| self.to_network(&transmit))
+    }
+
+    /// Notes whether the packet that just left has something of the control stream in it, which matters where there are several paths.
+    fn note_words(&mut self) {
+        if let Some((id, pn)) = self.output.last_sent
+            && !self.paths.is_single()
+            && let Some(path) = self.paths.get_mut(id)
+            && let Some(stats) = self.conn.path_stats(path.quic)
+        {
+            path.note_words(pn, stats.frame_tx.stream);
+        }
     }
 
     fn to_network(&self, transmit: &QuicTransmit) -> Transmit {

@@ -140,6 +140,21 @@ impl Raw {
         self.conn.send_stream(id).reset(VarInt::from_u32(7)).expect("it is open");
     }
 
+    /// Its control stream goes on, on another, from `place`; `reset`: and it gives the first one up.
+    pub(crate) fn go_on(&mut self, place: u64, reset: bool) {
+        let before = self.control.take();
+        if let Some(id) = before.filter(|_| reset) {
+            self.conn.send_stream(id).reset(VarInt::from_u32(0x51)).expect("it is open");
+        }
+        self.control(&super::wire::join(&[&super::wire::varint(0x51), &super::wire::varint(place)]));
+    }
+
+    /// Gives its control stream up.
+    pub(crate) fn leave_control(&mut self) {
+        let id = self.control.take().expect("it was opened");
+        self.conn.send_stream(id).reset(VarInt::from_u32(0x51)).expect("it is open");
+    }
+
     /// Asks the other side to end its control stream.
     pub(crate) fn stop_theirs(&mut self) {
         let id = self.accepted[0];

@@ -168,6 +168,10 @@ pub(crate) fn freed(id: u64, good_bytes: u64) -> Vec<u8> {
     frame(0x04, &join(&[&varint(id), &varint(good_bytes)]))
 }
 
+pub(crate) fn heard(bytes: u64) -> Vec<u8> {
+    frame(0x09, &varint(bytes))
+}
+
 pub(crate) fn refused(id: u64) -> Vec<u8> {
     frame(0x05, &varint(id))
 }
