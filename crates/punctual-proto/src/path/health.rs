@@ -82,6 +82,11 @@ impl Trust {
         }
     }
 
+    /// Since when it has been suspect, if it is.
+    pub(super) fn suspect_since(&self) -> Option<Instant> {
+        self.suspect_since
+    }
+
     pub(super) fn on_validated(&mut self) {
         self.health = PathHealth::Active;
     }

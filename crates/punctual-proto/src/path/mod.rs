@@ -97,8 +97,8 @@ pub(crate) struct Path {
     pub(crate) cost: f64,
     /// What QUIC and the peer were told of the path.
     status: PathStatus,
-    /// The peer has said that it would rather not have the path used.
-    pub(crate) peer_distrusts: bool,
+    /// Since when the peer would rather not have us use it.
+    distrusted: Option<Instant>,
     /// How many pieces of the control stream have left on it, and the latest packet with one, if that was not said again elsewhere.
     words: (u64, Option<u64>),
     /// When a datagram last came from it.
@@ -147,7 +147,7 @@ impl Path {
             sent: SentBytes::default(),
             cost: 0.0,
             status: PathStatus::Available,
-            peer_distrusts: false,
+            distrusted: None,
             words: (0, None),
             last_received: now,
             longest_silence: (Duration::ZERO, Duration::ZERO),
@@ -437,6 +437,16 @@ impl Path {
     /// Whether QUIC may send data on it as things stand.
     pub(crate) fn is_available(&self) -> bool {
         self.status == PathStatus::Available
+    }
+
+    /// The peer has said whether it would rather not have us use it.
+    pub(crate) fn set_distrusted(&mut self, now: Instant, distrusted: bool) {
+        self.distrusted = distrusted.then(|| self.distrusted.unwrap_or(now));
+    }
+
+    /// Since when nothing that we send on it seems to arrive, by our account or the peer's.
+    fn unheard_since(&self) -> Option<Instant> {
+        [self.distrusted, self.trust.suspect_since()].into_iter().flatten().min()
     }
 
     fn doubt(&self) -> u8 {

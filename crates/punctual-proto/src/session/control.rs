@@ -170,8 +170,10 @@ impl Control {
         let Some(id) = self.stream.or_else(|| self.open(conn)) else { return };
         // Blocked by flow control: what is left waits for the next time.
         let mut stream = conn.send_stream(id);
-        let written = stream.write(&self.head).unwrap_or(0);
-        self.head.drain(..written);
+        if !self.head.is_empty() {
+            let written = stream.write(&self.head).unwrap_or(0);
+            self.head.drain(..written);
+        }
         if self.head.is_empty() {
             self.given += stream.write(&self.words[self.given..]).unwrap_or(0);
             self.said = self.said.max(self.heard + self.given as u64);

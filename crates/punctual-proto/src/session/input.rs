@@ -133,7 +133,7 @@ impl Session {
             }
             QuicPathEvent::RemoteStatus { id: quic, status, .. } => {
                 if let Some(path) = self.paths.by_quic(quic) {
-                    path.peer_distrusts = status == PathStatus::Backup;
+                    path.set_distrusted(now, status == PathStatus::Backup);
                 }
             }
             _ => {}
