@@ -54,15 +54,16 @@ fn random_loss_costs_little() {
 }
 
 /// For two of the ten seconds the better path has a fifth of its rate, and both together just enough.
+///
+/// What a single run loses is much a matter of chance (12 frames, standard deviation, over 200 seeds), so many are looked at.
 #[test]
 fn a_dip_costs_frames_only_while_it_lasts() {
-    let mut all = 0;
-    for seed in 1..=10 {
+    let on_time = |seed| {
         let rate = Schedule::fixed(2_000_000).then(ms(3_500), 400_000).then(ms(5_500), 2_000_000);
         let dip = LinkSpec { rate: Rate::Steps(rate), ..link(2.0, 30, 0.01) };
-        let (on_time, late) = run(dip, link(1.2, 45, 0.01), seed);
-        assert!(seed > 3 || on_time >= 240, "seed {seed}: {on_time} of {FRAMES}: {late:#?}");
-        all += on_time as u64;
-    }
-    assert!(all * 100 >= 10 * FRAMES * 85, "{all} of {}", 10 * FRAMES);
+        run(dip, link(1.2, 45, 0.01), seed).0 as u64
+    };
+    let all: Vec<_> = (1..=40).map(on_time).collect();
+    assert!(all.iter().sum::<u64>() * 100 >= 40 * FRAMES * 85, "{all:?} of {FRAMES}");
+    assert!(all.iter().filter(|on_time| **on_time < 240).count() <= 4, "{all:?} of {FRAMES}");
 }

@@ -138,10 +138,14 @@ impl Trust {
     /// When the path is silent, this being the oldest unanswered packet of the tail: there has been time enough for the
     /// answer, and for half a round trip, and some of its usual pauses, nothing else was heard either.
     pub(super) fn silent_at(&self, oldest: &Awaited, model: &Model, max_ack_delay: Duration) -> Instant {
-        let half = model.base_rtt() / 2;
-        let quiet = half.max(self.pause * SILENT_PAUSES);
-        let answer = oldest.sent + oldest.wait + model.answer() + half + max_ack_delay + GRANULARITY;
+        let quiet = (model.base_rtt() / 2).max(self.pause * SILENT_PAUSES);
+        let answer = oldest.sent + oldest.wait + self.patience(model, max_ack_delay);
         self.heard.map_or(answer, |heard| answer.max(heard + quiet))
+    }
+
+    /// How long an answer is waited for at all.
+    pub(super) fn patience(&self, model: &Model, max_ack_delay: Duration) -> Duration {
+        model.answer() + model.base_rtt() / 2 + max_ack_delay + GRANULARITY
     }
 
     /// When the path is to be probed.

@@ -69,6 +69,8 @@ use crate::{
 const PACING_GAIN: f64 = 1.25;
 /// Packets QUIC never reports on again are given up after this many round trips, and no sooner than after a second.
 const FORGOTTEN_RTTS: u32 = 8;
+/// An answer that is later than this is not waited for even on a suspect path.
+const LATE_ANSWER: Duration = Duration::from_secs(10);
 /// A packet takes no longer than this on its path, unless it is small.
 const GRAIN: Duration = Duration::from_millis(12);
 /// Smaller packets would be heads for the most part.
@@ -316,7 +318,7 @@ impl Path {
 
     /// Whether something of the control stream is in flight that QUIC cannot know to be lost: nothing sent later has been acknowledged, and
     /// maybe nothing ever will be.
-    fn has_words_stuck(&self) -> bool {
+    pub(crate) fn has_words_stuck(&self) -> bool {
         self.health() == PathHealth::Suspect && self.words.1 > self.in_flight.largest_acked()
     }
 
@@ -477,7 +479,12 @@ impl Path {
     pub(crate) fn on_timeout(&mut self, now: Instant, max_ack_delay: Duration, store: &mut Store) -> Alarm {
         match self.trust.health() {
             PathHealth::Active => self.watch(now, max_ack_delay, store),
-            PathHealth::Suspect if self.trust.takes_probe(now, self.model.rtt()) => Alarm::Probe,
+            PathHealth::Suspect if self.trust.takes_probe(now, self.model.rtt()) => {
+                // What has left since then, as it does if all paths are suspect, is to be given up in its turn.
+                let patience = self.trust.patience(&self.model, max_ack_delay);
+                self.in_flight.give_up_older(patience, self.id, now, store);
+                Alarm::Probe
+            }
             PathHealth::Opening | PathHealth::Suspect => Alarm::None,
         }
     }
@@ -505,11 +512,12 @@ impl Path {
 
     /// Gives up the packets that QUIC has forgotten, and returns them.
     pub(crate) fn expire(&mut self, now: Instant, store: &mut Store) -> Vec<(u64, Packet)> {
-        // On a suspect path everything has been given up already, and late answers are welcome.
-        if self.trust.health() != PathHealth::Active {
-            return Vec::new();
-        }
-        let age = (self.model.rtt() * FORGOTTEN_RTTS).max(Duration::from_secs(1));
+        // On a suspect path everything is given up much earlier, and late answers are welcome.
+        let least = match self.trust.health() {
+            PathHealth::Active => Duration::from_secs(1),
+            PathHealth::Opening | PathHealth::Suspect => LATE_ANSWER,
+        };
+        let age = (self.model.rtt() * FORGOTTEN_RTTS).max(least);
         self.in_flight.expire(age, self.id, now, store)
     }
 

@@ -110,7 +110,25 @@ impl InFlight {
     /// The path is not to be trusted: all that is in flight on it is due again. What must not be sent again waits for QUIC's word, unless
     /// there will be none, for the path is `gone`.
     pub(crate) fn give_up(&mut self, gone: bool, path: PathId, now: Instant, store: &mut Store) {
-        for packet in self.packets.iter_mut().filter_map(|(_, place)| place.packet_mut()).filter(|p| !p.given_up) {
+        self.give_up_where(|_| true, gone, path, now, store);
+    }
+
+    /// The same, for those packets whose answer has not come in `patience`, a wait on their way not counted.
+    pub(crate) fn give_up_older(&mut self, patience: Duration, path: PathId, now: Instant, store: &mut Store) {
+        let is_late = |packet: &Packet| now.saturating_duration_since(packet.sent) >= packet.wait + patience;
+        self.give_up_where(is_late, false, path, now, store);
+    }
+
+    fn give_up_where(
+        &mut self,
+        is_meant: impl Fn(&Packet) -> bool,
+        gone: bool,
+        path: PathId,
+        now: Instant,
+        store: &mut Store,
+    ) {
+        let open = self.packets.iter_mut().filter_map(|(_, place)| place.packet_mut());
+        for packet in open.filter(|packet| !packet.given_up && is_meant(packet)) {
             if gone || store.resends(&packet.contents) {
                 packet.given_up = true;
                 lose(&packet.contents, path, now, store);

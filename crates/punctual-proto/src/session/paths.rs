@@ -150,6 +150,7 @@ impl Session {
 
     /// Does what time demands: suspects paths, probes them, gives packets up.
     pub(super) fn look_after_paths(&mut self, now: Instant) {
+        let mut in_need = false;
         for path in self.paths.iter_mut() {
             match path.on_timeout(now, self.config.max_ack_delay, &mut self.store) {
                 Alarm::None => {}
@@ -159,10 +160,15 @@ impl Session {
                 }
                 Alarm::Probe => {
                     let _ = self.conn.ping_path(path.quic);
+                    in_need |= path.has_words_stuck();
                 }
             }
             let expired = path.expire(now, &mut self.store);
             observe::forget(&mut self.observer, now, path.id, expired.iter().map(|(pn, packet)| (*pn, packet)));
+        }
+        // Words wait for a path that answers. Where all is quiet, none would be heard.
+        for path in self.paths.iter().filter(|path| in_need && path.health() == PathHealth::Active) {
+            let _ = self.conn.ping_path(path.quic);
         }
     }
 
