@@ -214,6 +214,17 @@ fn run(seed: u64, log: LogMode) -> Result<(), String> {
             world.at(rebirth, move |world| world.revive_path(path));
         }
     }
+    // All paths but one may die for good, both ways or one.
+    let mut fate = Pcg64::new(seed.into(), 2);
+    let survivor = fate.random_range(0..paths.len());
+    for (_, &path) in paths.iter().enumerate().filter(|(at, _)| *at != survivor) {
+        let (to, back) = world.path_links(path);
+        for link in [to, back].concat() {
+            if fate.random_bool(0.3) {
+                world.at(start + ms(fate.random_range(0..3_500)), move |world| world.kill_link(link));
+            }
+        }
+    }
     let sessions = [world.client(connection), world.server(connection).expect("the server has the session")];
 
     world.run_until(start + ACTIVE);
