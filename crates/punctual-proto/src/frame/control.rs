@@ -315,11 +315,6 @@ impl ControlDecoder {
     /// byte.
     pub(crate) const HELD: usize = 8 + 8 + MAX_PAYLOAD - 1;
 
-    /// At the beginning of a stream: its type, which is checked, comes first.
-    pub(crate) fn new() -> Self {
-        Self::default()
-    }
-
     /// Takes the next bytes of the stream.
     pub(crate) fn push(&mut self, mut data: &[u8]) {
         if matches!(self.stage, Stage::Failed(_)) {
@@ -559,7 +554,7 @@ mod tests {
 
     /// A stream that has got as far as SETTINGS, and then `bytes`.
     fn after_settings(bytes: &[u8]) -> Result<Vec<ControlFrame>, ProtocolError> {
-        let mut decoder = ControlDecoder::new();
+        let mut decoder = ControlDecoder::default();
         decoder.push(&encode(EXAMPLE, &[]).0);
         assert_eq!(decoder.next(), Ok(Some(ControlFrame::Settings(EXAMPLE))));
         decoder.push(bytes);
@@ -567,7 +562,7 @@ mod tests {
     }
 
     fn first(bytes: &[u8]) -> Result<Option<ControlFrame>, ProtocolError> {
-        let mut decoder = ControlDecoder::new();
+        let mut decoder = ControlDecoder::default();
         decoder.push(bytes);
         let first = decoder.next();
         if first.is_err() {
@@ -663,7 +658,7 @@ mod tests {
 
     #[test]
     fn endless_extensions_are_not_kept() {
-        let mut decoder = ControlDecoder::new();
+        let mut decoder = ControlDecoder::default();
         decoder.push(&encode(EXAMPLE, &[]).0);
         decoder.push(&[0x40, 0x40, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]);
         assert!(matches!(decoder.next(), Ok(Some(ControlFrame::Settings(_)))));
@@ -682,7 +677,7 @@ mod tests {
             chunks in vec(prop_oneof![Just(0_usize), 1..4_usize, 1..2000_usize], 1..50),
         ) {
             let (bytes, expected) = encode(settings, &items);
-            let mut decoder = ControlDecoder::new();
+            let mut decoder = ControlDecoder::default();
             let mut frames = Vec::new();
             let mut rest = &bytes[..];
             for chunk in chunks.into_iter().chain([usize::MAX]) {
@@ -701,7 +696,7 @@ mod tests {
         #[test]
         fn every_frame_byte_by_byte(frame in any_frame()) {
             let (bytes, expected) = encode(EXAMPLE, &[Item::Frame(frame)]);
-            let mut decoder = ControlDecoder::new();
+            let mut decoder = ControlDecoder::default();
             let mut frames = Vec::new();
             for (at, byte) in bytes.iter().enumerate() {
                 decoder.push(&[*byte]);

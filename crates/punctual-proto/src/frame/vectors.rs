@@ -196,7 +196,7 @@ fn control_streams() {
         for row in table(heading) {
             let [bytes, written, meaning] = row[..] else { panic!("{row:?}") };
             let bytes = from_hex(bytes);
-            let mut decoder = ControlDecoder::new();
+            let mut decoder = ControlDecoder::default();
             decoder.push(before);
             decoder.push(&bytes);
             let mut frames = Vec::new();
