@@ -155,3 +155,24 @@ fn wild_stamps_are_reported_as_they_came() {
     bench.lives();
     bench.others_go_on();
 }
+
+/// What the peer sends has no blocks, so nobody waits for word of it. All of that goes along with the first block, and leaves room for it.
+#[test]
+fn a_report_that_goes_along_leaves_room() {
+    let mut bench = bench();
+    bench.lives();
+    for round in 0..600_u32 {
+        bench.raw().datagram(timestamp(round.wrapping_mul(500_000_003)));
+        bench.world.run(ms(1));
+    }
+    bench.lives();
+    came(&mut bench);
+    bench.world.send(bench.end, Block::new(vec![1; BLOCK]));
+    bench.world.run(ms(50));
+    let all: Vec<_> = std::mem::take(&mut bench.raw().datagrams);
+    let said: Vec<_> = all.iter().map(|payload| wire::read_datagram(payload)).collect();
+    let reports = said.iter().filter(|said| said.iter().any(|one| matches!(one, Said::Arrivals { .. })));
+    let full = reports.filter(|said| said.iter().any(|one| matches!(one, Said::Fragment { .. })));
+    assert!(full.count() >= 1, "{said:?}");
+    bench.lives();
+}
