@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::*;
-use punctual_proto::{Block, BlockId};
+use punctual_proto::{Block, BlockId, multipath, schedule};
 use punctual_sim::LinkSpec;
 
 /// A generator of numbers below a bound, good enough to draw cases.
@@ -34,7 +34,12 @@ fn all_is_well_again(case: u64, end: End) -> Result<(), String> {
     // One in ten may be as late as it likes; it must arrive.
     let hurry = |block, number, _| if number % 10 == 0 { Block { deadline: None, ..block } } else { block };
     let source = Source::new(block, ms(20), 2_000).vary(hurry);
-    let mut pair = Setup { seed: case, ..Setup::new(links) }.connect(source);
+    let mut setup = Setup { seed: case, ..Setup::new(links) };
+    let scheduler = ["admission", "ads", "edf", "strict", "fcfs"][draw(5) as usize];
+    let path_scheduler = ["earliest", "earliest", "lowest-rtt", "round-robin"][draw(4) as usize];
+    setup.config.session.scheduler = schedule::by_name(scheduler).expect("known");
+    setup.config.session.path_scheduler = multipath::by_name(path_scheduler).expect("known");
+    let mut pair = setup.connect(source);
     let good = draw(paths);
     for (at, path) in (0..).zip(pair.paths.clone()) {
         let (to, back) = pair.world.path_links(path);
@@ -67,7 +72,7 @@ fn all_is_well_again(case: u64, end: End) -> Result<(), String> {
     }
     let first: Vec<(u64, Duration)> = late.iter().take(3).map(|(id, at, _)| (id.0, *at)).collect();
     Err(format!(
-        "case {case}, {end:?}: {paths} paths, {} late from {first:?}, {slow} by the sender's account, {unknown} unknown, {lost} lost",
+        "case {case}, {end:?}: {paths} paths, {scheduler}, {path_scheduler}, {} late from {first:?}, {slow} by the sender's account, {unknown} unknown, {lost} lost",
         late.len()
     ))
 }
