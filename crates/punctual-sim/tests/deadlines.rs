@@ -110,3 +110,16 @@ fn on_a_slow_link_what_is_urgent_does_not_wait_behind_long_packets() {
     let late = pair.late().into_iter().filter(|(id, at, _)| id.0 % 2 == 0 && *at > ms(2_000));
     assert!(late.clone().count() <= 14, "of 1,400: {:?}", late.collect::<Vec<_>>());
 }
+
+/// A short narrow path is opened by way of a long one: what is said of it over the long one is out of date when it arrives, and no reason for the
+/// peer to send its ACKs the long way from then on.
+#[test]
+fn what_is_said_of_a_path_may_be_overtaken() {
+    let links = vec![LinkSpec::new(50.0, ms(50)), LinkSpec::new(2.0, ms(2))];
+    let block = Block::new(vec![7; 80_000]).deadline(ms(100));
+    let tiny = |block, number, _| if number < 15 { Block { data: vec![7; 9].into(), ..block } } else { block };
+    let mut pair = Setup::new(links).connect(Source::new(block, ms(100), 65).vary(tiny));
+    pair.world.run_for(ms(7_500));
+    let late: Vec<_> = pair.late().into_iter().filter(|(_, at, _)| *at > ms(2_500)).collect();
+    assert_eq!(late, []);
+}

@@ -131,9 +131,11 @@ impl Session {
                 self.clocks.path_closed(id);
                 self.events.push_back(Event::Path { id, event: PathEvent::Closed });
             }
-            QuicPathEvent::RemoteStatus { id: quic, status, .. } => {
+            QuicPathEvent::RemoteStatus { id: quic, .. } => {
+                // The event tells what a frame said that may have been overtaken by a later one; what holds is what QUIC keeps.
+                let distrusted = self.conn.remote_path_status(quic) == Some(PathStatus::Backup);
                 if let Some(path) = self.paths.by_quic(quic) {
-                    path.set_distrusted(now, status == PathStatus::Backup);
+                    path.set_distrusted(now, distrusted);
                 }
             }
             _ => {}
