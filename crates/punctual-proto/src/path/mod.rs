@@ -101,8 +101,10 @@ pub(crate) struct Path {
     status: PathStatus,
     /// Since when the peer would rather not have us use it.
     distrusted: Option<Instant>,
-    /// How many pieces of the control stream have left on it, and the latest packet with one, if that was not said again elsewhere.
-    words: (u64, Option<u64>),
+    /// How many pieces of the control stream have left on it.
+    pieces_said: u64,
+    /// The latest packet with one, if that was not said again elsewhere.
+    last_words: Option<u64>,
     /// When a datagram last came from it.
     last_received: Instant,
     /// The longest silence between two datagrams lately, in two generations, and when this one began.
@@ -150,7 +152,8 @@ impl Path {
             cost: 0.0,
             status: PathStatus::Available,
             distrusted: None,
-            words: (0, None),
+            pieces_said: 0,
+            last_words: None,
             last_received: now,
             longest_silence: (Duration::ZERO, Duration::ZERO),
             silences_since: now,
@@ -311,15 +314,15 @@ impl Path {
 
     /// Packet `pn` has left, and with it there were `pieces` of the control stream in all on this path.
     pub(crate) fn note_words(&mut self, pn: u64, pieces: u64) {
-        if pieces > self.words.0 {
-            self.words = (pieces, Some(pn));
+        if pieces > self.pieces_said {
+            (self.pieces_said, self.last_words) = (pieces, Some(pn));
         }
     }
 
     /// Whether something of the control stream is in flight that QUIC cannot know to be lost: nothing sent later has been acknowledged, and
     /// maybe nothing ever will be.
     pub(crate) fn has_words_stuck(&self) -> bool {
-        self.health() == PathHealth::Suspect && self.words.1 > self.in_flight.largest_acked()
+        self.health() == PathHealth::Suspect && self.last_words > self.in_flight.largest_acked()
     }
 
     /// How much more than the window may be in flight of what has a deadline: as much as what has none took of the first window.

@@ -126,7 +126,7 @@ impl Paths {
 
     /// What was in flight of the control stream is said again.
     pub(crate) fn words_are_said_again(&mut self) {
-        self.list.iter_mut().for_each(|path| path.words.1 = None);
+        self.list.iter_mut().for_each(|path| path.last_words = None);
     }
 
     /// Tells QUIC, and with it the peer, which paths its own frames may take (RFC 10069, path status).
