@@ -75,13 +75,8 @@ const MOST_MADE_UP_FOR: f64 = 0.4;
 const LOSS_BACKOFF: f64 = 0.85;
 /// How much a round's share of marked packets counts in that over rounds, half of which is taken off the rate in each round with marks (RFC 8257).
 const MARKED_GAIN: f64 = 1.0 / 16.0;
-/// A policer lets bursts pass at the pace of the link behind it, but no more in all than its bucket is filled with. It shows in so many rounds on end,
-/// with so many packets in all, that lose this share of what the path does not lose by itself, and find no queue.
-const POLICED: (u32, u64, f64) = (4, 100, 0.23);
-/// Then no burst is believed, and nothing faster tried, for so many rounds.
-const POLICED_ROUNDS: u32 = 128;
-/// And no more than this is made up for.
-const POLICED_MADE_UP_FOR: f64 = 0.05;
+/// The share of what a policer lets pass that we use, so that its bucket fills up and bursts may pass.
+const POLICED_GAIN: f64 = 0.97;
 /// The smallest window, packets.
 const LEAST_WINDOW: u64 = 4;
 
@@ -132,9 +127,6 @@ pub(crate) struct Steady {
     held: u64,
     /// The share of packets that are marked, over rounds.
     marked: f64,
-    /// Rounds on end that look as under a policer, and their packets; and for how many rounds one is reckoned with still.
-    dropping: (u32, u64),
-    policed: u32,
 }
 
 impl Steady {
@@ -158,8 +150,6 @@ impl Steady {
             last_report: None,
             held: 0,
             marked: 0.0,
-            dropping: (0, 0),
-            policed: 0,
         }
     }
 
@@ -193,7 +183,7 @@ impl Steady {
         let slower = self.rate.is_some_and(|rate| service < rate);
         // While all make room, each has more than its share.
         let room = self.is_wary() && self.standing.queue() == Queue::Stands;
-        if slower && !certain || !slower && (self.policed > 0 || room) {
+        if slower && !certain || !slower && (path.policed.is_some() || room) {
             return;
         }
         let known = self.began_at.max(self.delivered.unwrap_or_default());
@@ -253,12 +243,15 @@ impl Steady {
             self.startup = empty && self.flat < FLAT_ROUNDS;
         }
         self.climb = match self.climb {
-            _ if full || self.policed > 0 => None,
+            _ if full || path.policed.is_some() => None,
             Some(rounds) if !self.is_wary() => Some(rounds + 1),
             None if !self.is_wary() && was_faster => Some(CLIMB_BACK),
             _ => Some(0),
         };
-        self.judge_policer(&round, delivered);
+        if let Some(policed) = path.policed {
+            self.rate = self.rate.map(|rate| rate.min(policed));
+            self.startup = false;
+        }
         self.losses.end_round(round.packets, round.lost);
         if self.losses.judge() {
             self.rate = self.rate.map(|rate| rate * LOSS_BACKOFF);
@@ -270,27 +263,6 @@ impl Steady {
             self.startup = false;
         }
         longer
-    }
-
-    /// Whether what is lost is lost to a policer: then what it lets pass is all there is.
-    fn judge_policer(&mut self, round: &Round, delivered: Rate) {
-        self.policed = self.policed.saturating_sub(1);
-        let (packets, own) = (round.packets + round.lost, self.losses.by_itself());
-        let much = round.lost as f64 > (own + POLICED.2 * (1.0 - own)) * packets as f64;
-        // Who has nothing more to send is not held back by a policer, whatever is lost.
-        if packets == 0 || !much || round.dry || self.standing.queue() != Queue::Empty {
-            self.dropping = (0, 0);
-            return;
-        }
-        self.dropping = (self.dropping.0 + 1, self.dropping.1 + packets);
-        if self.dropping.0 >= POLICED.0 && self.dropping.1 >= POLICED.1 {
-            self.dropping = (0, 0);
-            self.policed = POLICED_ROUNDS;
-            self.rate = Some(delivered);
-            // Its drops, made up for, would bring more drops.
-            self.losses = Losses::default();
-            self.startup = false;
-        }
     }
 
     /// Before anything is known: a window each round trip.
@@ -415,8 +387,8 @@ impl Driver for Steady {
                 _ => rate,
             },
         };
-        let most = if self.policed > 0 { POLICED_MADE_UP_FOR } else { MOST_MADE_UP_FOR };
-        pace * (1.0 / (1.0 - self.losses.by_itself().min(most)))
+        let pace = pace * (1.0 / (1.0 - self.losses.by_itself().min(MOST_MADE_UP_FOR)));
+        path.policed.map_or(pace, |policed| pace.min(policed * POLICED_GAIN))
     }
 
     fn burst(&self, _: &Path) -> Option<u64> {

@@ -6,6 +6,7 @@
 //!                  service ────────┤  how fast the queue is served
 //!                  backlog ────────┼─▶ model ──▶ controller, path schedulers, last chance, redundancy, admission, statistics
 //!                  overflow, losses┤  what is lost, and which of it by a full queue
+//!                  policer ────────┤  or by a policer, and what that lets pass
 //!                  law     ────────┤  how far forecasts are off
 //!  ACKs ─────────▶ proof   ────────┤  what may be in flight whatever the receiver says
 //!                  health  ────────┘  whether it can be trusted
@@ -25,6 +26,7 @@ mod losses;
 mod model;
 mod overflow;
 pub(crate) mod paths;
+pub(crate) mod policer;
 mod proof;
 pub(crate) mod sent;
 mod service;
@@ -191,6 +193,7 @@ impl Path {
             in_flight: reading.in_flight,
             mtu: reading.mtu,
             packet: self.packet(reading.mtu),
+            policed: self.in_flight.policed(),
         }
     }
 

@@ -9,7 +9,8 @@ use super::{packetize::Contents, store::Store};
 use crate::{
     block::BlockId,
     multipath::PathId,
-    path::{Losses, health::Awaited},
+    path::{Losses, health::Awaited, policer::Policer},
+    rate::Rate,
     schedule::SendContext,
 };
 
@@ -29,25 +30,31 @@ pub(crate) struct Packet {
 #[derive(Debug)]
 enum Place {
     Open(Packet),
-    Acked,
-    /// `congestion`: in a queue that overflows, as far as one can tell.
-    Lost {
-        congestion: bool,
-    },
+    Gone(Fate),
+}
+
+/// A packet that has gone.
+#[derive(Debug, Clone, Copy)]
+struct Fate {
+    sent: Instant,
+    bytes: u16,
+    lost: bool,
+    /// In a queue that overflows, as far as one can tell.
+    congestion: bool,
 }
 
 impl Place {
     fn packet(&self) -> Option<&Packet> {
         match self {
             Self::Open(packet) => Some(packet),
-            Self::Acked | Self::Lost { .. } => None,
+            Self::Gone(_) => None,
         }
     }
 
     fn packet_mut(&mut self) -> Option<&mut Packet> {
         match self {
             Self::Open(packet) => Some(packet),
-            Self::Acked | Self::Lost { .. } => None,
+            Self::Gone(_) => None,
         }
     }
 }
@@ -63,6 +70,7 @@ pub(crate) struct InFlight {
     losses: Losses,
     /// The same, with those in it that a queue of ours is to blame for.
     fates: Losses,
+    policer: Policer,
     /// The latest packet the peer is known to have. What was sent before it is for QUIC's loss detection to judge; what
     /// was sent after it is the tail, of which nothing has been heard.
     largest_acked: Option<u64>,
@@ -94,7 +102,7 @@ impl InFlight {
     /// The peer has the packet. Returns its bytes, if it was one of ours.
     pub(crate) fn on_acked(&mut self, pn: u64, sent: Instant, now: Instant, store: &mut Store) -> Option<u16> {
         // Packet numbers of different QUIC spaces may coincide during the handshake; the time tells them apart.
-        let packet = self.remove(pn, Place::Acked, |packet| packet.sent == sent)?;
+        let packet = self.remove(pn, None, |packet| packet.sent == sent)?;
         store.on_packet_acked(now, &packet.contents);
         self.largest_acked = self.largest_acked.max(Some(pn));
         Some(packet.bytes)
@@ -102,7 +110,7 @@ impl InFlight {
 
     /// QUIC gave the packet up. `congestion`: it found a long queue.
     pub(crate) fn on_lost(&mut self, pn: u64, congestion: bool, path: PathId, now: Instant, store: &mut Store) {
-        if let Some(packet) = self.remove(pn, Place::Lost { congestion }, |_| true).filter(|packet| !packet.given_up) {
+        if let Some(packet) = self.remove(pn, Some(congestion), |_| true).filter(|packet| !packet.given_up) {
             lose(&packet.contents, path, now, store);
         }
     }
@@ -227,35 +235,52 @@ impl InFlight {
         self.packets.binary_search_by_key(&pn, |&(pn, _)| pn)
     }
 
-    fn remove(&mut self, pn: u64, fate: Place, is_it: impl FnOnce(&Packet) -> bool) -> Option<Packet> {
+    /// A packet has gone; if it was `lost`, whether to congestion.
+    fn remove(&mut self, pn: u64, lost: Option<bool>, is_it: impl FnOnce(&Packet) -> bool) -> Option<Packet> {
         let at = self.place(pn).ok()?;
         let place = &mut self.packets[at].1;
-        if !place.packet().is_some_and(is_it) {
-            return None;
-        }
-        let before = std::mem::replace(place, fate);
+        let packet = place.packet().filter(|packet| is_it(packet))?;
+        let (sent, bytes, congestion) = (packet.sent, packet.bytes, lost == Some(true));
+        let fate = Fate { sent, bytes, lost: lost.is_some(), congestion };
+        let before = std::mem::replace(place, Place::Gone(fate));
         self.trim();
         match before {
             Place::Open(packet) => Some(packet),
-            Place::Acked | Place::Lost { .. } => None,
+            Place::Gone(_) => None,
         }
     }
 
     /// The first place is never that of a packet that has gone.
     fn trim(&mut self) {
-        loop {
-            let (lost, congestion) = match self.packets.front() {
-                Some((_, Place::Acked)) => (false, false),
-                Some((_, Place::Lost { congestion })) => (true, *congestion),
-                Some((_, Place::Open(_))) | None => return,
-            };
-            self.fates.note(lost);
-            // Against what we do to the path ourselves, doing more of it is no help.
-            if !congestion {
-                self.losses.note(lost);
-            }
+        while let Some((_, Place::Gone(fate))) = self.packets.front() {
+            let fate = *fate;
+            self.learn(fate);
             self.packets.pop_front();
         }
+    }
+
+    /// The fate of the next packet, in the order of sending.
+    fn learn(&mut self, Fate { sent, bytes, lost, congestion }: Fate) {
+        self.fates.note(lost);
+        // Against what we do to the path ourselves, doing more of it is no help.
+        let policed = match (lost, congestion) {
+            (false, _) => {
+                self.policer.on_passed(sent, bytes);
+                0
+            }
+            (true, true) => return,
+            (true, false) => self.policer.on_dropped(sent, bytes),
+        };
+        if policed == 0 {
+            self.losses.note(lost);
+        } else {
+            self.pardon(policed - 1);
+        }
+    }
+
+    /// What a policer lets pass, if there is one on the path.
+    pub(crate) fn policed(&self) -> Option<Rate> {
+        self.policer.rate()
     }
 
     /// The share of packets that were lost lately, for whatever reason.
