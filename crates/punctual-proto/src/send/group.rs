@@ -184,6 +184,11 @@ impl Group {
         blocks.chunk_by(|a, b| a == b).map(<[_]>::len).max().unwrap_or(1)
     }
 
+    /// How many source fragments have something of that block.
+    pub(crate) fn sources_of(&self, id: BlockId) -> usize {
+        self.sources.iter().filter(|source| source.contents.iter().any(|piece| piece.id == id)).count()
+    }
+
     /// The block it is there for first.
     pub(crate) fn first_block(&self) -> Option<BlockId> {
         self.sources.iter().find_map(|source| source.first_block())

@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+
 use super::{
-    group::Verdict,
+    group::{Group, Symbol, Verdict},
     groups::{Groups, Ready},
     live::LiveBlock,
     packetize::{Contents, Piece},
@@ -69,6 +71,13 @@ impl Store {
         let (groups, matters) = self.groups_and_matters();
         let verdict = groups.close(now, repairs, path, gap, matters);
         self.follow(now, verdict);
+    }
+
+    /// A datagram that was given a place in a group is filled. Returns whether the group is to be closed.
+    pub(crate) fn add_to_group(&mut self, symbol: Symbol, bytes: Bytes, contents: Contents, path: PathId) -> bool {
+        let blocks = &self.blocks;
+        let ended = |id| blocks.get(&id).is_none_or(|block: &LiveBlock| block.unsent() == 0);
+        self.groups.add(symbol, bytes, contents, path, ended)
     }
 
     /// Groups whose time is up are forgotten.

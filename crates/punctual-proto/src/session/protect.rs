@@ -70,7 +70,7 @@ impl Session {
             }
         }
         let symbol = filled.payload.slice(filled.symbol_at..);
-        if self.store.groups.add(member.symbol, symbol, filled.contents.clone(), chance.path.id) {
+        if self.store.add_to_group(member.symbol, symbol, filled.contents.clone(), chance.path.id) {
             self.close_group(chance.now);
         }
     }

@@ -1,0 +1,83 @@
+//! What a sender makes of redundancy, as an observer sees it.
+
+mod common;
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, MutexGuard},
+    time::{Duration, Instant},
+};
+
+use common::{End, World, client_config, ms, server_config};
+use punctual_proto::{
+    Block, FragmentKind, FragmentSent, Observer, Redundancy, SessionConfig, SessionId,
+    redundancy::MAX_SOURCES,
+};
+
+#[derive(Default)]
+struct Seen {
+    sent: Vec<(Instant, FragmentSent)>,
+}
+
+#[derive(Clone, Default)]
+struct Recorder(Arc<Mutex<Seen>>);
+
+impl Recorder {
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.0.lock().expect("no test has failed yet")
+    }
+
+    /// Fragments that have left since the last call.
+    fn take_sent(&self) -> Vec<FragmentSent> {
+        std::mem::take(&mut self.seen().sent).into_iter().map(|(_, fragment)| fragment).collect()
+    }
+}
+
+impl Observer for Recorder {
+    fn fragment_sent(&mut self, at: Instant, fragment: &FragmentSent) {
+        self.seen().sent.push((at, *fragment));
+    }
+}
+
+/// A client with a session, and what is seen of it.
+fn connected(one_way_delay: Duration) -> (World, End, Recorder) {
+    let recorder = Recorder::default();
+    let to = recorder.clone();
+    let observer: punctual_proto::ObserverFactory = Arc::new(move |_: SessionId| Box::new(to.clone()));
+    let config = SessionConfig { observer: Some(observer), ..SessionConfig::default() };
+    let mut world = World::new(one_way_delay);
+    let server = world.add_endpoint(Some(server_config(SessionConfig::default())));
+    let host = world.add_endpoint(None);
+    let session = world.connect(host, &client_config(config), server);
+    world.accept(server);
+    world.run(ms(1_000));
+    recorder.take_sent();
+    (world, End { host, session }, recorder)
+}
+
+#[test]
+fn a_large_block_does_not_share_its_group_with_the_next() {
+    let (mut world, client, recorder) = connected(ms(20));
+    let block = || Block::new(vec![7; 45_000]).deadline(ms(5_000)).redundancy(Redundancy::Fec);
+    let (first, second) = (world.send(client, block()), world.send(client, block()));
+    world.run(ms(2_000));
+    let sent = recorder.take_sent();
+    let place = |kind, id| sent.iter().position(|f| f.kind == kind && f.block == id).expect("it has left");
+    let (repair, next) = (place(FragmentKind::Repair, first), place(FragmentKind::Source, second));
+    assert!(repair < next + 2, "the first has its repairs before much of the second is sent: {repair}, {next}");
+}
+
+#[test]
+fn small_blocks_share_a_group() {
+    let (mut world, client, recorder) = connected(ms(20));
+    let now = world.now;
+    for _ in 0..150 {
+        let block = Block::new(vec![7; 1_000]).deadline(ms(5_000)).redundancy(Redundancy::Fec);
+        world.session(client.host, client.session).send(now, block).expect("there is room");
+    }
+    world.run(ms(2_000));
+    let sent = recorder.take_sent();
+    let repair = sent.iter().position(|f| f.kind == FragmentKind::Repair).expect("a full group has some");
+    let datagrams: BTreeSet<u64> = sent[..repair].iter().map(|f| f.packet).collect();
+    assert_eq!(datagrams.len(), MAX_SOURCES, "though a block ends in each");
+}
