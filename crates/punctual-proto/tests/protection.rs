@@ -81,3 +81,33 @@ fn small_blocks_share_a_group() {
     let datagrams: BTreeSet<u64> = sent[..repair].iter().map(|f| f.packet).collect();
     assert_eq!(datagrams.len(), MAX_SOURCES, "though a block ends in each");
 }
+
+#[test]
+fn a_small_duplicate_goes_though_larger_blocks_are_too_much() {
+    let (mut world, client, recorder) = connected(ms(50));
+    // Each could make it alone. The path has shown what a window a round trip is.
+    for _ in 0..20 {
+        world.send(client, Block::new(vec![7; 60_000]).deadline(ms(1_000)));
+    }
+    let copied = Block::new(vec![8; 300]).deadline(ms(400)).redundancy(Redundancy::Duplicate);
+    let id = world.send(client, copied);
+    world.run(ms(350));
+    let repairs = |of| {
+        let sent = recorder.seen();
+        sent.sent.iter().filter(|(_, f)| f.kind == FragmentKind::Repair && f.block == of).count()
+    };
+    assert_eq!(repairs(id), 1, "the small one has its copy");
+}
+
+#[test]
+fn large_duplicates_are_not_sent_twice_where_there_is_too_much_already() {
+    let (mut world, client, recorder) = connected(ms(50));
+    let now = world.now;
+    for _ in 0..20 {
+        let block = Block::new(vec![7; 60_000]).deadline(ms(1_000)).redundancy(Redundancy::Duplicate);
+        world.session(client.host, client.session).send(now, block).expect("there is room");
+    }
+    world.run(ms(100));
+    let copies = recorder.take_sent().iter().filter(|f| f.kind == FragmentKind::Repair).count();
+    assert_eq!(copies, 0);
+}

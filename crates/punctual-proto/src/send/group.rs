@@ -189,6 +189,11 @@ impl Group {
         self.sources.iter().filter(|source| source.contents.iter().any(|piece| piece.id == id)).count()
     }
 
+    /// The blocks that have something in it, each as often as it has.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = BlockId> {
+        self.sources.iter().flat_map(|source| source.contents.iter().map(|piece| piece.id))
+    }
+
     /// The block it is there for first.
     pub(crate) fn first_block(&self) -> Option<BlockId> {
         self.sources.iter().find_map(|source| source.first_block())

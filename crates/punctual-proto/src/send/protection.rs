@@ -118,15 +118,25 @@ impl Store {
     pub(crate) fn spare<'a>(
         &self,
         now: Instant,
+    /// The size of the largest block that has something in a group.
+    pub(crate) fn largest_of(&self, group: &Group) -> u64 {
+        group.blocks().filter_map(|id| self.blocks.get(&id)).map(LiveBlock::size).max().unwrap_or(0)
+    }
+
         paths: impl Iterator<Item = &'a PathView> + Clone,
         priority: u8,
     ) -> u64 {
+    /// Blocks as important, but larger than `size` do not count: where there is too much, a small block costs less than a large one
+    /// that would have to give way to it.
+    ///
         let (mut claimed, mut spare) = (0.0_f64, f64::INFINITY);
         for &(due, id) in self.due.iter().take(MAX_CLAIMS) {
             let Some(block) = self.blocks.get(&id) else { continue };
             let unsent = block.unsent();
-            if block.priority > priority || unsent == 0 || block.hopeless {
+            let gives_way = block.priority > priority || block.priority == priority && block.size() > size;
+            if gives_way || unsent == 0 || block.hopeless {
                 continue;
+        size: u64,
             }
             let room = paths.clone().map(|path| path.carries(now, due) as f64).sum::<f64>();
             if unsent as f64 > room {
