@@ -10,13 +10,14 @@ use std::{
 
 use common::{End, World, client_config, ms, server_config};
 use punctual_proto::{
-    Block, FragmentKind, FragmentSent, Observer, Redundancy, SessionConfig, SessionId,
+    Block, FragmentKind, FragmentSent, Observer, Redundancy, SentPacket, SessionConfig, SessionId,
     redundancy::MAX_SOURCES,
 };
 
 #[derive(Default)]
 struct Seen {
     sent: Vec<(Instant, FragmentSent)>,
+    lost: Vec<(Instant, SentPacket)>,
 }
 
 #[derive(Clone, Default)]
@@ -36,6 +37,10 @@ impl Recorder {
 impl Observer for Recorder {
     fn fragment_sent(&mut self, at: Instant, fragment: &FragmentSent) {
         self.seen().sent.push((at, *fragment));
+    }
+
+    fn packet_lost(&mut self, at: Instant, packet: &SentPacket) {
+        self.seen().lost.push((at, *packet));
     }
 }
 
@@ -110,4 +115,18 @@ fn large_duplicates_are_not_sent_twice_where_there_is_too_much_already() {
     world.run(ms(100));
     let copies = recorder.take_sent().iter().filter(|f| f.kind == FragmentKind::Repair).count();
     assert_eq!(copies, 0);
+}
+
+#[test]
+fn without_a_deadline_nothing_waits_for_a_group_before_it_is_sent_again() {
+    let (mut world, client, recorder) = connected(ms(30));
+    world.lose_next = Some((client.host, 1_000));
+    world.send(client, Block::new(vec![7; 60_000]).redundancy(Redundancy::Both));
+    world.run(ms(1_000));
+    let seen = recorder.seen();
+    let lost_at = seen.lost.first().expect("one is lost").0;
+    let again = seen.sent.iter().find(|(_, fragment)| fragment.kind == FragmentKind::Resent);
+    let after = again.map(|(at, _)| *at - lost_at).expect("it is sent again, whatever the group makes of it");
+    // Pacing may hold it back, but no verdict comes in less than a round trip.
+    assert!(after < ms(30), "{after:?}");
 }

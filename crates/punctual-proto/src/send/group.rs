@@ -275,6 +275,14 @@ impl Group {
         self.judge(now, in_time, matters)
     }
 
+    /// Takes out of a source fragment what does not wait for the group, and is sent again by itself.
+    pub(crate) fn take_out(&mut self, index: u8, does_not_wait: impl Fn(&Piece) -> bool) -> Contents {
+        let Some(source) = self.sources.get_mut(usize::from(index)) else { return Contents::default() };
+        let taken = source.contents.take_out(does_not_wait);
+        source.len -= taken.iter().map(Piece::len).sum::<u64>();
+        taken
+    }
+
     /// Nothing more can come of it.
     pub(crate) fn expire(&mut self) -> Verdict {
         self.phase = Phase::Failed;

@@ -93,6 +93,20 @@ fn what_has_ended_is_not_made_good() {
     assert_eq!(group.on_lost(now, 0, A, true, |contents| block_of(contents) != 0), Verdict::default());
 }
 
+#[test]
+fn what_does_not_wait_is_spoken_of_no_more() {
+    let now = Instant::now();
+    let mut group = group(now, 2, 1, 0);
+    group.on_repair_sent(0);
+    let taken = group.take_out(0, |piece| piece.id == BlockId(0));
+    assert_eq!(block_of(&taken), 0);
+    assert!(group.take_out(1, |piece| piece.id == BlockId(0)).is_empty());
+    // Neither restored nor lost, whatever comes.
+    assert_eq!(lose(&mut group, now, 0), Verdict::default());
+    ack(&mut group, now, 1);
+    assert_eq!(ack(&mut group, now, 2), Verdict { recovered: vec![Contents::default()], ..Verdict::default() });
+}
+
 proptest! {
     /// Whatever becomes of its packets, in whatever order, each source is spoken of at most once; and it is recovered only if
     /// the receiver has m symbols.

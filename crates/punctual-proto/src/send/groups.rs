@@ -10,7 +10,7 @@ use bytes::Bytes;
 use super::{
     group::{Group, Symbol, Verdict},
     last_chance::Kind,
-    packetize::Contents,
+    packetize::{Contents, Piece},
 };
 use crate::{
     block::BlockId,
@@ -378,6 +378,13 @@ impl Groups {
         let group = self.groups.get(&symbol.group)?;
         let in_time = group.due.is_none_or(|(first, _)| now + delay <= first);
         Some(self.on_group(now, symbol.group, |group| group.on_lost(now, symbol.index, path, in_time, matters)))
+    }
+
+    /// Takes out of a symbol what does not wait for its group, and is sent again by itself.
+    pub(crate) fn take_out(&mut self, symbol: Symbol, does_not_wait: impl Fn(&Piece) -> bool) -> Contents {
+        self.groups
+            .get_mut(&symbol.group)
+            .map_or_else(Contents::default, |group| group.take_out(symbol.index, does_not_wait))
     }
 
     /// Whether more may be sent for a symbol's group.

@@ -31,6 +31,13 @@ impl Store {
 
     /// A packet was lost on `path`.
     pub(crate) fn on_packet_lost(&mut self, now: Instant, contents: &Contents, path: PathId) {
+        if let Some(symbol) = contents.symbol {
+            // What has no deadline gains nothing by waiting for the group's verdict, and holds up what comes after it.
+            let blocks = &self.blocks;
+            let goes_at_once = |block: &LiveBlock| block.due().is_none() && block.redundancy.resends();
+            let patient = self.groups.take_out(symbol, |piece| blocks.get(&piece.id).is_some_and(goes_at_once));
+            self.lose_pieces(now, &patient, path);
+        }
         let (groups, matters) = self.groups_and_matters();
         match contents.symbol.and_then(|symbol| groups.on_lost(now, symbol, path, matters)) {
             Some(verdict) => self.follow(now, verdict),
