@@ -73,18 +73,18 @@ impl Store {
         self.follow(now, verdict);
     }
 
-    /// The open group gets its repair fragments: so many, on `path`, with `gap` between them.
-    pub(crate) fn close_group(&mut self, now: Instant, repairs: usize, path: PathId, gap: Duration) {
-        let (groups, matters) = self.groups_and_matters();
-        let verdict = groups.close(now, repairs, path, gap, matters);
-        self.follow(now, verdict);
-    }
-
     /// A datagram that was given a place in a group is filled. Returns whether the group is to be closed.
     pub(crate) fn add_to_group(&mut self, symbol: Symbol, bytes: Bytes, contents: Contents, path: PathId) -> bool {
         let blocks = &self.blocks;
         let ended = |id| blocks.get(&id).is_none_or(|block: &LiveBlock| block.unsent() == 0);
         self.groups.add(symbol, bytes, contents, path, ended)
+    }
+
+    /// The open group gets its repair fragments: so many, on `path`, with `gap` between them.
+    pub(crate) fn close_group(&mut self, now: Instant, repairs: usize, path: PathId, gap: Duration) {
+        let (groups, matters) = self.groups_and_matters();
+        let verdict = groups.close(now, repairs, path, gap, matters);
+        self.follow(now, verdict);
     }
 
     /// Groups whose time is up are forgotten.
@@ -118,24 +118,25 @@ impl Store {
         }
     }
 
-    /// How many bytes can go before anything else without a block of at least this importance, that would have made it, missing its
-    /// deadline by them. None, if not all can make it as it is of those that could by themselves.
-    ///
-    /// Until a deadline each path carries what its rate allows, once what waits on it already has gone.
-    pub(crate) fn spare<'a>(
-        &self,
-        now: Instant,
     /// The size of the largest block that has something in a group.
     pub(crate) fn largest_of(&self, group: &Group) -> u64 {
         group.blocks().filter_map(|id| self.blocks.get(&id)).map(LiveBlock::size).max().unwrap_or(0)
     }
 
-        paths: impl Iterator<Item = &'a PathView> + Clone,
-        priority: u8,
-    ) -> u64 {
+    /// How many bytes can go before anything else without a block of at least this importance, that would have made it, missing its
+    /// deadline by them. None, if not all can make it as it is of those that could by themselves.
+    ///
     /// Blocks as important, but larger than `size` do not count: where there is too much, a small block costs less than a large one
     /// that would have to give way to it.
     ///
+    /// Until a deadline each path carries what its rate allows, once what waits on it already has gone.
+    pub(crate) fn spare<'a>(
+        &self,
+        now: Instant,
+        paths: impl Iterator<Item = &'a PathView> + Clone,
+        priority: u8,
+        size: u64,
+    ) -> u64 {
         let (mut claimed, mut spare) = (0.0_f64, f64::INFINITY);
         for &(due, id) in self.due.iter().take(MAX_CLAIMS) {
             let Some(block) = self.blocks.get(&id) else { continue };
@@ -143,7 +144,6 @@ impl Store {
             let gives_way = block.priority > priority || block.priority == priority && block.size() > size;
             if gives_way || unsent == 0 || block.hopeless {
                 continue;
-        size: u64,
             }
             let room = paths.clone().map(|path| path.carries(now, due) as f64).sum::<f64>();
             if unsent as f64 > room {
