@@ -126,6 +126,9 @@ impl Block {
 /// *Sent again* means that what was lost goes once more, as long as it can arrive in time. *Repair fragments* go beside the
 /// block's own, so that it is whole though some were lost; how many is for the session's policy to say
 /// ([`redundancy`](crate::redundancy)). They need a peer that takes them, as ours does unless told not to.
+///
+/// Where both apply, what is lost waits until it is known whether repair fragments make up for it; but not where there is no deadline:
+/// then it is sent again at once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Redundancy {
     /// What is lost is sent again; what could not be sent again in time has repair fragments. Best for nearly everything.

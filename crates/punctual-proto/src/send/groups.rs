@@ -10,7 +10,7 @@ use bytes::Bytes;
 use super::{
     group::{Group, Symbol, Verdict},
     last_chance::Kind,
-    packetize::Contents,
+    packetize::{Contents, Piece},
 };
 use crate::{
     block::BlockId,
@@ -33,6 +33,9 @@ const KEEP_RTTS: u32 = 2;
 const KEEP: Duration = Duration::from_millis(50);
 /// The same for blocks without a deadline.
 const KEEP_ENDLESS: Duration = Duration::from_millis(500);
+/// A group ends with a block that has so many source fragments in it: the half of the largest group. More of the next block's would save few
+/// repair fragments, and the first would wait for them.
+const ENOUGH_SOURCES: usize = MAX_SOURCES / 2;
 /// A pause between fragments is one if it is longer than this.
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -238,13 +241,25 @@ impl Groups {
         open.id
     }
 
-    /// The datagram for which [`join`](Self::join) gave a place is filled. Returns whether the group is full.
-    pub(crate) fn add(&mut self, symbol: Symbol, bytes: Bytes, contents: Contents, path: PathId) -> bool {
+    /// The datagram for which [`join`](Self::join) gave a place is filled. Returns whether the group is to have no more: it is full, or a
+    /// block has `ended` in this datagram that is much of it by itself.
+    pub(crate) fn add(
+        &mut self,
+        symbol: Symbol,
+        bytes: Bytes,
+        contents: Contents,
+        path: PathId,
+        ended: impl Fn(BlockId) -> bool,
+    ) -> bool {
         let Some(group) = self.groups.get_mut(&symbol.group) else { return false };
         self.held += bytes.len() as u64 + SYMBOL_OVERHEAD;
         self.cost += bytes.len() as u64 + SYMBOL_OVERHEAD;
+        // What is whole in one datagram is never much.
+        let ends = contents.iter().filter(|piece| piece.range.start > 0).map(|piece| piece.id);
+        let ends: Vec<BlockId> = ends.filter(|&id| ended(id)).collect();
         group.add(bytes, contents, path);
-        group.len() >= MAX_SOURCES || group.is_duplicate
+        let enough = ends.into_iter().any(|id| group.sources_of(id) >= ENOUGH_SOURCES);
+        enough || group.len() >= MAX_SOURCES || group.is_duplicate
     }
 
     /// When the open group gets its repairs, as things stand. `idle`: nothing else is there that could join it.
@@ -363,6 +378,13 @@ impl Groups {
         let group = self.groups.get(&symbol.group)?;
         let in_time = group.due.is_none_or(|(first, _)| now + delay <= first);
         Some(self.on_group(now, symbol.group, |group| group.on_lost(now, symbol.index, path, in_time, matters)))
+    }
+
+    /// Takes out of a symbol what does not wait for its group, and is sent again by itself.
+    pub(crate) fn take_out(&mut self, symbol: Symbol, does_not_wait: impl Fn(&Piece) -> bool) -> Contents {
+        self.groups
+            .get_mut(&symbol.group)
+            .map_or_else(Contents::default, |group| group.take_out(symbol.index, does_not_wait))
     }
 
     /// Whether more may be sent for a symbol's group.

@@ -86,6 +86,23 @@ impl Contents {
         copy
     }
 
+    /// Takes out the pieces for which `is_it` says so.
+    pub(crate) fn take_out(&mut self, is_it: impl Fn(&Piece) -> bool) -> Self {
+        let mut taken = Self::default();
+        if self.iter().any(&is_it) {
+            let symbol = self.symbol;
+            for piece in std::mem::take(self).into_pieces() {
+                if is_it(&piece) { taken.push(piece) } else { self.push(piece) }
+            }
+            self.symbol = symbol;
+        }
+        taken
+    }
+
+    fn into_pieces(self) -> impl Iterator<Item = Piece> {
+        self.first.into_iter().chain(self.rest)
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.first.is_none()
     }

@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+
 use super::{
-    group::Verdict,
+    group::{Group, Symbol, Verdict},
     groups::{Groups, Ready},
     live::LiveBlock,
     packetize::{Contents, Piece},
@@ -29,6 +31,13 @@ impl Store {
 
     /// A packet was lost on `path`.
     pub(crate) fn on_packet_lost(&mut self, now: Instant, contents: &Contents, path: PathId) {
+        if let Some(symbol) = contents.symbol {
+            // What has no deadline gains nothing by waiting for the group's verdict, and holds up what comes after it.
+            let blocks = &self.blocks;
+            let goes_at_once = |block: &LiveBlock| block.due().is_none() && block.redundancy.resends();
+            let patient = self.groups.take_out(symbol, |piece| blocks.get(&piece.id).is_some_and(goes_at_once));
+            self.lose_pieces(now, &patient, path);
+        }
         let (groups, matters) = self.groups_and_matters();
         match contents.symbol.and_then(|symbol| groups.on_lost(now, symbol, path, matters)) {
             Some(verdict) => self.follow(now, verdict),
@@ -62,6 +71,13 @@ impl Store {
         let (groups, matters) = self.groups_and_matters();
         let verdict = groups.withdraw(now, ready, matters);
         self.follow(now, verdict);
+    }
+
+    /// A datagram that was given a place in a group is filled. Returns whether the group is to be closed.
+    pub(crate) fn add_to_group(&mut self, symbol: Symbol, bytes: Bytes, contents: Contents, path: PathId) -> bool {
+        let blocks = &self.blocks;
+        let ended = |id| blocks.get(&id).is_none_or(|block: &LiveBlock| block.unsent() == 0);
+        self.groups.add(symbol, bytes, contents, path, ended)
     }
 
     /// The open group gets its repair fragments: so many, on `path`, with `gap` between them.
@@ -102,8 +118,16 @@ impl Store {
         }
     }
 
+    /// The size of the largest block that has something in a group.
+    pub(crate) fn largest_of(&self, group: &Group) -> u64 {
+        group.blocks().filter_map(|id| self.blocks.get(&id)).map(LiveBlock::size).max().unwrap_or(0)
+    }
+
     /// How many bytes can go before anything else without a block of at least this importance, that would have made it, missing its
     /// deadline by them. None, if not all can make it as it is of those that could by themselves.
+    ///
+    /// Blocks as important, but larger than `size` do not count: where there is too much, a small block costs less than a large one
+    /// that would have to give way to it.
     ///
     /// Until a deadline each path carries what its rate allows, once what waits on it already has gone.
     pub(crate) fn spare<'a>(
@@ -111,12 +135,14 @@ impl Store {
         now: Instant,
         paths: impl Iterator<Item = &'a PathView> + Clone,
         priority: u8,
+        size: u64,
     ) -> u64 {
         let (mut claimed, mut spare) = (0.0_f64, f64::INFINITY);
         for &(due, id) in self.due.iter().take(MAX_CLAIMS) {
             let Some(block) = self.blocks.get(&id) else { continue };
             let unsent = block.unsent();
-            if block.priority > priority || unsent == 0 || block.hopeless {
+            let gives_way = block.priority > priority || block.priority == priority && block.size() > size;
+            if gives_way || unsent == 0 || block.hopeless {
                 continue;
             }
             let room = paths.clone().map(|path| path.carries(now, due) as f64).sum::<f64>();

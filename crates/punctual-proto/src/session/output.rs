@@ -395,7 +395,8 @@ impl Session {
             let cx = context(now, &self.output.views);
             let Some(id) = recovery::next_worthwhile(&mut self.store, &cx) else {
                 let held = !self.output.held.is_empty();
-                self.note_limits(!held);
+                // Repair fragments that wait for pacing are something to send.
+                self.note_limits(!held && !self.store.groups.has_waiting());
                 self.output.wait(held);
                 return if held { Next::Wait } else { Next::Nothing };
             };

@@ -70,7 +70,7 @@ impl Session {
             }
         }
         let symbol = filled.payload.slice(filled.symbol_at..);
-        if self.store.groups.add(member.symbol, symbol, filled.contents.clone(), chance.path.id) {
+        if self.store.add_to_group(member.symbol, symbol, filled.contents.clone(), chance.path.id) {
             self.close_group(chance.now);
         }
     }
@@ -97,9 +97,11 @@ impl Session {
             self.store.close_group(now, 0, majority, Duration::ZERO);
             return;
         };
+        // Who asks for a copy of a small block wants it though larger ones are too much; what is ours to judge is at nobody's cost.
+        let size = if group.is_duplicate { self.store.largest_of(group) } else { u64::MAX };
         // Neither more than can go before what else is there, nor than can get there itself.
         let room = match first_due {
-            Some(due) => self.store.spare(now, trusted(views), priority).min(view.carries(now, due)),
+            Some(due) => self.store.spare(now, trusted(views), priority, size).min(view.carries(now, due)),
             None => u64::MAX,
         };
         let most = usize::try_from(room / shard.max(1) as u64).unwrap_or(usize::MAX).min(MAX_REPAIRS);

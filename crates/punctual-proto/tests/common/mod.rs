@@ -127,6 +127,10 @@ pub(crate) struct World {
     delay: Option<(HostId, Duration)>,
     /// Of the packets of this host every so manieth is lost.
     pub(crate) lose_every: Option<(HostId, u64)>,
+    /// The next packet of this host is lost if it is at least this long.
+    pub(crate) lose_next: Option<(HostId, usize)>,
+    /// What is longer than this does not pass the path that ends here.
+    pub(crate) narrow: Option<(SocketAddr, usize)>,
     /// What this address sends is lost, and what is sent to it.
     pub(crate) cut: Option<SocketAddr>,
 }
@@ -145,6 +149,8 @@ impl World {
             most_events: 0,
             delay: None,
             lose_every: None,
+            lose_next: None,
+            narrow: None,
             cut: None,
         }
     }
@@ -287,8 +293,11 @@ impl World {
                 self.sequence += 1;
                 self.packets_sent[id] += 1;
                 let unlucky = |&(host, nth): &(HostId, u64)| host == id && self.packets_sent[id].is_multiple_of(nth);
-                if self.lose_every.as_ref().is_some_and(unlucky) || self.cut.is_some_and(|end| end == from || end == to)
-                {
+                let ends_at = |end: SocketAddr| end == from || end == to;
+                let next = self.lose_next.take_if(|&mut (host, least)| host == id && data.len() >= least).is_some();
+                let too_long = self.narrow.is_some_and(|(end, most)| ends_at(end) && data.len() > most);
+                let unlucky = self.lose_every.as_ref().is_some_and(unlucky);
+                if unlucky || next || too_long || self.cut.is_some_and(ends_at) {
                     continue;
                 }
                 let extra = self.delay.take_if(|(host, _)| *host == id).map_or(Duration::ZERO, |(_, extra)| extra);
