@@ -4,6 +4,7 @@ mod cast;
 mod figure;
 mod gauntlet;
 mod headline;
+pub mod markdown;
 mod plot;
 mod select;
 mod table;
