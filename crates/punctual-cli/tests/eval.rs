@@ -166,6 +166,23 @@ fn a_check_says_whether_all_thresholds_hold() {
 }
 
 #[test]
+fn documents_get_markdown() {
+    let place = mine();
+    let told = place.prints("check mine.toml --markdown");
+    assert!(told.starts_with("### `mine`\n\nOn time, %: means of 2 seeds"), "{told}");
+    assert!(told.contains("\n| bound | `ads` | `quic` |\n| ---: | ---: | ---: |\n| 100.0 | 100.0 |"), "{told}");
+    assert!(told.contains("| yes | ads has most blocks on time | 100.0 % | ≥ 50.0 % |"), "{told}");
+    assert!(!told.contains("report"), "nothing else: {told}");
+    assert_eq!(place.prints("run mine.toml --markdown"), told);
+    assert_eq!(place.eval("check mine.toml --markdown --json").status.code(), Some(2), "one or the other");
+
+    place.write("never.toml", &MINE.replace("at-least = 0.5", "at-least = 1.5"));
+    let output = place.eval("check never.toml --markdown");
+    assert_eq!(output.status.code(), Some(1), "the exit code is as ever");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("| **no** | ads has most blocks on time |"));
+}
+
+#[test]
 fn two_results_are_compared() {
     let place = mine();
     place.prints("run mine.toml --out a");

@@ -161,6 +161,8 @@ async fn check(args: &RunArgs, registry: &Registry) -> Result<(), Failure> {
         lost += results.failures.len();
         if args.json {
             json::verdicts(&results)?;
+        } else if args.markdown {
+            line(report::markdown::page(&results))?;
         } else {
             line(table::verdicts(&results))?;
             line(format_args!("the report: {}", directory.join("report.html").display()))?;
@@ -175,6 +177,9 @@ async fn check(args: &RunArgs, registry: &Registry) -> Result<(), Failure> {
 fn conclude(results: &Results, directory: &Path, args: &RunArgs) -> Result<(), Failure> {
     if args.json {
         return json::cells(results);
+    }
+    if args.markdown {
+        return line(report::markdown::page(results));
     }
     line(table::results(results))?;
     if !results.failures.is_empty() {
