@@ -165,6 +165,7 @@ async fn check(args: &RunArgs, registry: &Registry) -> Result<(), Failure> {
             line(report::markdown::page(&results))?;
         } else {
             line(table::verdicts(&results))?;
+            ended(&results)?;
             line(format_args!("the report: {}", directory.join("report.html").display()))?;
         }
     }
@@ -172,6 +173,12 @@ async fn check(args: &RunArgs, registry: &Registry) -> Result<(), Failure> {
         0 => all_came_through(lost),
         _ => Err(Failure::Other(format!("{failed} of {judged} thresholds do not hold"))),
     }
+}
+
+/// Says which sessions did not live as long as their runs.
+fn ended(results: &Results) -> Result<(), Failure> {
+    let lines = results.ended();
+    if lines.is_empty() { Ok(()) } else { line(table::ended(&lines)) }
 }
 
 fn conclude(results: &Results, directory: &Path, args: &RunArgs) -> Result<(), Failure> {
@@ -185,6 +192,7 @@ fn conclude(results: &Results, directory: &Path, args: &RunArgs) -> Result<(), F
     if !results.failures.is_empty() {
         line(table::failures(&results.failures))?;
     }
+    ended(results)?;
     if !results.verdicts.is_empty() || results.not_judged > 0 {
         line(table::verdicts(results))?;
     }

@@ -1,6 +1,6 @@
 //! The gauntlet's results as Markdown.
 
-use super::{Column, code, fixed, table, verdicts};
+use super::{Column, code, ended, fixed, table, verdicts};
 use crate::gauntlet::{Behind, CellResults, Results, Summary};
 
 /// A heading, what those that are judged reached of the bound, by the number of paths, and the thresholds.
@@ -12,8 +12,9 @@ pub fn page(results: &Results) -> String {
     let mut parts = vec![heading, caption, shares(results)];
     let failed: u32 = results.summaries.iter().map(|summary| summary.failed).sum();
     if failed > 0 {
-        parts.push(format!("{failed} runs failed, and count as nothing on time."));
+        parts.push(format!("Runs that failed, and count as nothing on time: {failed}."));
     }
+    parts.extend(ended(&results.cells.iter().flat_map(CellResults::ended).collect::<Vec<_>>()));
     parts.push(verdicts(&results.verdicts));
     parts.join("\n\n") + "\n"
 }

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::results::{Cell, FailedRun, FigureKind, Results, Stat, Verdict};
 
-/// Most runs that failed that are named one by one.
+/// Most runs that failed, or whose sessions died, that are named one by one.
 const MOST_FAILURES: usize = 10;
 /// Digits behind the point at most, where fewer do not tell a value from its threshold.
 const MOST_DECIMALS: usize = 6;
@@ -29,11 +29,12 @@ pub fn page(results: &Results) -> String {
         None => parts.push("No run had a value.".into()),
     }
     parts.extend(failures(&results.failures));
+    parts.extend(ended(&results.ended()));
     if !results.verdicts.is_empty() {
         parts.push(verdicts(&results.verdicts));
     }
     if results.not_judged > 0 {
-        parts.push(format!("{} thresholds not judged: what they are about was not run.", results.not_judged));
+        parts.push(format!("Thresholds not judged, as what they are about was not run: {}.", results.not_judged));
     }
     parts.join("\n\n") + "\n"
 }
@@ -107,7 +108,8 @@ fn pivot(results: &Results, of: &Measure<'_>) -> String {
         line.extend(bounded.then(|| bound(cells).map_or("–".into(), |stat| bare(of, stat.mean))));
         line.extend(contenders.iter().map(|name| {
             let cell = cells.iter().find(|cell| cell.contender == *name);
-            cell.and_then(|cell| known(of.of(cell))).map_or("–".into(), |stat| with_interval(of, &stat))
+            let figure = cell.and_then(|cell| known(of.of(cell))).map_or("–".into(), |stat| with_interval(of, &stat));
+            if cell.is_some_and(|cell| !cell.ended.is_empty()) { figure + " †" } else { figure }
         }));
         line
     };
@@ -164,6 +166,15 @@ fn failures(failures: &[FailedRun]) -> Option<String> {
         lines.push(format!("- and {} more", failures.len() - MOST_FAILURES));
     }
     (!lines.is_empty()).then(|| lines.join("\n"))
+}
+
+/// The sessions that were over before their runs, a few of them one by one.
+fn ended(lines: &[String]) -> Option<String> {
+    let mut told: Vec<String> = lines.iter().take(MOST_FAILURES).map(|line| text(&format!("- {line}"))).collect();
+    if lines.len() > MOST_FAILURES {
+        told.push(format!("- and {} more", lines.len() - MOST_FAILURES));
+    }
+    (!told.is_empty()).then(|| format!("† Sessions that ended before their time:\n\n{}", told.join("\n")))
 }
 
 /// A row for each threshold.

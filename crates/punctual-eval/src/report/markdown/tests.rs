@@ -1,5 +1,5 @@
 use super::*;
-use crate::results::{Figure, PriorityCell};
+use crate::results::{EndedRun, Figure, PriorityCell};
 
 fn stat(mean: f64, half_width: f64, n: u32) -> Stat {
     Stat { mean, half_width, n, ..Stat::default() }
@@ -61,7 +61,7 @@ On time, %: means of 3 seeds, ± half the 95 % interval where it is not 0. At lo
 | **no** | more | 98.999 % | ≥ 99.000 % | bandwidth 2 MB/s |
 | **no** | some | nothing measured | ≥ 99.0 % | bandwidth 2 MB/s |
 
-2 thresholds not judged: what they are about was not run.
+Thresholds not judged, as what they are about was not run: 2.
 "
     );
 }
@@ -79,6 +79,20 @@ fn a_rate_is_no_share_and_one_seed_has_no_interval() {
     assert!(page.contains("| bandwidth, MB/s / loss, % | `ads` |\n| --- | ---: |\n"), "{page}");
     assert!(page.contains("| 2 / 0 | 47.9 |\n| 2 / 5 | 6.95 |\n| 3 / 5 | ∞ |\n"), "{page}");
     assert!(!page.contains("must show"), "{page}");
+}
+
+#[test]
+fn a_session_that_died_is_marked() {
+    let mut results = results(vec![
+        cell(["2", "0"], "ads", &[("on_time", stat(0.5, 0.0, 1))]),
+        cell(["2", "0"], "quic", &[("on_time", stat(0.25, 0.0, 1))]),
+    ]);
+    results.cells[0].ended = vec![EndedRun { seed: 1, ended: "31.2 s, sender: the peer fell silent".into() }];
+    let page = page(&results);
+    assert!(page.contains("\n| 50.0 † | 25.0 |\n"), "{page}");
+    let told =
+        "† Sessions that ended before their time:\n\n- 2, 0, ads, seed 1: 31.2 s, sender: the peer fell silent\n";
+    assert!(page.contains(told), "{page}");
 }
 
 #[test]
@@ -149,5 +163,5 @@ fn the_gauntlet_is_told_by_paths() {
     assert!(page.starts_with("### Gauntlet, cells 7 to 9\n") && page.contains("2 seeds each"), "{page}");
     assert!(page.contains("| | all 3 | one path (1) | 2 paths (2) | easy (0) | first second |"), "{page}");
     assert!(page.contains("| `ads` | 80.0 | 90.0 | 75.0 | – | 0.0 | 0, 0 | 0, 0 |"), "{page}");
-    assert!(page.contains("1 runs failed") && page.contains("| **no** | hold | 2.0 % | ≤ 1.0 % |"), "{page}");
+    assert!(page.contains("nothing on time: 1.") && page.contains("| **no** | hold | 2.0 % | ≤ 1.0 % |"), "{page}");
 }
