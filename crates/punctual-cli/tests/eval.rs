@@ -166,6 +166,23 @@ fn a_check_says_whether_all_thresholds_hold() {
 }
 
 #[test]
+fn documents_get_markdown() {
+    let place = mine();
+    let told = place.prints("check mine.toml --markdown");
+    assert!(told.starts_with("### `mine`\n\nOn time, %: means of 2 seeds"), "{told}");
+    assert!(told.contains("\n| bound | `ads` | `quic` |\n| ---: | ---: | ---: |\n| 100.0 | 100.0 |"), "{told}");
+    assert!(told.contains("| yes | ads has most blocks on time | 100.0 % | ≥ 50.0 % |"), "{told}");
+    assert!(!told.contains("report"), "nothing else: {told}");
+    assert_eq!(place.prints("run mine.toml --markdown"), told);
+    assert_eq!(place.eval("check mine.toml --markdown --json").status.code(), Some(2), "one or the other");
+
+    place.write("never.toml", &MINE.replace("at-least = 0.5", "at-least = 1.5"));
+    let output = place.eval("check never.toml --markdown");
+    assert_eq!(output.status.code(), Some(1), "the exit code is as ever");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("| **no** | ads has most blocks on time |"));
+}
+
+#[test]
 fn two_results_are_compared() {
     let place = mine();
     place.prints("run mine.toml --out a");
@@ -214,4 +231,22 @@ fn missing_files_are_told() {
     fs::create_dir(&data).unwrap();
     fs::write(data.join("mine.csv"), "0,1000\n").unwrap();
     assert_eq!(place.objects("run mine.toml --data elsewhere --json").len(), 2);
+}
+
+#[test]
+fn a_session_that_dies_is_told() {
+    let place = mine();
+    assert!(place.objects("run mine.toml --json").iter().all(|cell| cell["ended"].is_null()));
+    place.write("dead.toml", &MINE.replace("delay = \"10ms\"", "delay = \"10ms\"\ndies = [[\"0.3s\", \"1000s\"]]"));
+    let dead = "run dead.toml --seeds 1 --set contenders=ads --set drain=40s";
+    let cells = place.objects(&format!("{dead} --json"));
+    let told = cells[0]["ended"][0].as_str().unwrap().to_owned();
+    assert!(told.starts_with("seed 1: 3") && told.ends_with("the peer fell silent"), "{told}");
+    let table = place.prints(dead);
+    assert!(table.contains('†') && table.contains(&format!("ads, {told}")), "{table}");
+    assert!(place.prints(&format!("{dead} --markdown")).contains(&format!("- ads, {told}")));
+    let directory = fs::read_dir(place.path().join("punctual-eval")).unwrap().map(|one| one.unwrap().path());
+    let directory = directory.into_iter().find(|path| path.display().to_string().contains("dead")).unwrap();
+    let report = fs::read_to_string(directory.join("report.html")).unwrap();
+    assert!(report.contains("In one run a session ended before its time") && report.contains("†</abbr>"));
 }

@@ -58,6 +58,8 @@ fn cells_are_run_judged_and_kept() {
     assert_eq!(place.results(CHEAP), results);
     let told = String::from_utf8(place.eval(&format!("gauntlet {CHEAP}")).stdout).unwrap();
     assert!(told.contains("cells 56 to 57") && told.contains("points behind") && told.contains("HELD"), "{told}");
+    let told = String::from_utf8(place.eval(&format!("gauntlet {CHEAP} --markdown")).stdout).unwrap();
+    assert!(told.starts_with("### Gauntlet, cells 56 to 57\n") && told.contains("| `ads` |"), "{told}");
 
     // Others are not run again when one's own are tuned.
     let against = "--first 57 --cells 1 --seeds 1 --contenders admission --against punctual-eval/gauntlet-56-2";

@@ -1,6 +1,6 @@
 //! What a run leaves behind: one row a block, and totals.
 
-use std::{ops::AddAssign, time::Duration};
+use std::{fmt, ops::AddAssign, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -188,11 +188,28 @@ pub struct FlowRow {
     pub on_time: u64,
 }
 
+/// That a session was over before its run was.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    /// When an end of it first knew.
+    pub at: Nanos,
+    /// Which end, and what it was told.
+    pub why: String,
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.3} s, {}", Duration::from_nanos(self.at).as_secs_f64(), self.why)
+    }
+}
+
 /// All that is kept of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunRecord {
     /// Why the run came to no end, if it did not; then no block counts as taken.
     pub failure: Option<String>,
+    /// How its session ended before it did, or was never established; that of the flow under test, or else the first of its rivals'.
+    pub ended: Option<Ended>,
     /// Every planned block, in order of hand-over.
     pub blocks: Vec<BlockRow>,
     /// Names of the sources.

@@ -91,6 +91,9 @@ pub struct Cell {
     pub seeds: u32,
     /// Every measure of [`measure::MEASURES`](crate::measure::MEASURES), by key.
     pub stats: BTreeMap<String, Stat>,
+    /// Runs whose session was over before they were, or never came about.
+    #[serde(default)]
+    pub ended: Vec<EndedRun>,
     /// By priority, highest first.
     pub priorities: Vec<PriorityCell>,
     /// Names of the sources.
@@ -142,6 +145,15 @@ impl Cell {
     pub fn mean(&self, measure: &str) -> Option<f64> {
         self.stat(measure).map(|stat| stat.mean)
     }
+}
+
+/// A run whose session was over before it was.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndedRun {
+    /// The run's seed.
+    pub seed: u32,
+    /// When, counted from the run's beginning, which end knew first, and why: `31.204 s, sender: the peer fell silent`.
+    pub ended: String,
 }
 
 /// A run that came to no end.
@@ -211,6 +223,19 @@ pub struct Results {
     pub figures: Vec<Figure>,
 }
 
+impl Results {
+    /// Every run whose session was over before it was, in words, in the order of the cells.
+    pub fn ended(&self) -> Vec<String> {
+        let of_cell = |cell: &Cell| {
+            let params = cell.params.iter().map(|(_, value)| value.as_str());
+            let place = params.chain([cell.contender.as_str()]).collect::<Vec<_>>().join(", ");
+            let one = move |run: &EndedRun| format!("{place}, seed {}: {}", run.seed, run.ended);
+            cell.ended.iter().map(one).collect::<Vec<_>>()
+        };
+        self.cells.iter().flat_map(of_cell).collect()
+    }
+}
+
 /// A figure of an experiment's report.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -275,6 +300,22 @@ mod tests {
         let means =
             ["on_time:3", "on_time:audio", "on_time:idle", "on_time:film", "on_time:0"].map(|key| cell.mean(key));
         assert_eq!(means, [Some(0.5), Some(0.25), None, None, None]);
+    }
+
+    #[test]
+    fn who_died_is_told_and_older_results_are_read() {
+        let run = EndedRun { seed: 2, ended: "31.2 s, sender: the peer fell silent".into() };
+        let params = vec![("loss".to_owned(), "5".to_owned())];
+        let cell = Cell { params, contender: "ads".into(), ended: vec![run], ..Cell::default() };
+        let results = Results { cells: vec![cell, Cell::default()], ..Results::default() };
+        assert_eq!(results.ended(), ["5, ads, seed 2: 31.2 s, sender: the peer fell silent"]);
+        let mut json = serde_json::to_value(&results).unwrap();
+        assert_eq!(json["cells"][1]["ended"], serde_json::json!([]));
+        json["cells"].as_array_mut().unwrap().iter_mut().for_each(|cell| {
+            cell.as_object_mut().unwrap().remove("ended").unwrap();
+        });
+        let older: Results = serde_json::from_value(json).unwrap();
+        assert!(older.ended().is_empty());
     }
 
     #[test]

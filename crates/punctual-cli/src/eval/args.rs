@@ -15,6 +15,7 @@ Examples:
   punctual eval run dtp-bandwidth --set path.0.loss=0.01 --set session.congestion=cubic --json
   punctual eval run ./mine.toml --data ~/traces
   punctual eval check dtp-bandwidth && echo as claimed
+  punctual eval check dtp-bandwidth fairness --markdown tables for a document
   punctual eval compare punctual-eval/before punctual-eval/after
   punctual eval gauntlet --cells 40                     networks and workloads nobody has thought of
   punctual eval gauntlet --show 17 > cell.toml          one of them, to look at and to run by itself";
@@ -89,6 +90,11 @@ pub(crate) struct RunArgs {
     /// Print the results as one JSON object a line and cell, and nothing else.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Print GitHub-flavoured Markdown for documents, and nothing else: for each experiment a table of its main measure (that of its
+    /// first figure; rows are parameters, columns the bound and contenders, cells the mean ± half its 95 % interval over the seeds),
+    /// and one of its thresholds.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) markdown: bool,
     /// Show no progress.
     #[arg(long, short)]
     pub(crate) quiet: bool,

@@ -41,7 +41,7 @@ pub(crate) struct GauntletArgs {
     #[arg(long, value_name = "results.json")]
     against: Option<PathBuf>,
     /// Print a cell as an experiment and do nothing else.
-    #[arg(long, value_name = "K", conflicts_with_all = ["cells", "first", "seeds", "contenders", "against", "json"])]
+    #[arg(long, value_name = "K", conflicts_with_all = ["cells", "first", "seeds", "contenders", "against", "json", "markdown"])]
     show: Option<u64>,
     /// Where to put the results, in a directory for these cells.
     #[arg(long, value_name = "DIR", default_value = "punctual-eval")]
@@ -58,6 +58,9 @@ pub(crate) struct GauntletArgs {
     /// Print the results as one JSON object, everything of every cell, and nothing else.
     #[arg(long)]
     json: bool,
+    /// Print GitHub-flavoured Markdown for documents, and nothing else: shares of the bound by the number of paths, and the thresholds.
+    #[arg(long, conflicts_with = "json")]
+    markdown: bool,
     /// Show no progress.
     #[arg(long, short)]
     quiet: bool,
@@ -80,6 +83,8 @@ pub(super) async fn run(args: &GauntletArgs, registry: &Registry) -> Result<(), 
     write("report.html", &report::gauntlet(&results))?;
     if args.json {
         line(json)?;
+    } else if args.markdown {
+        line(report::markdown::gauntlet(&results))?;
     } else {
         line(table::all(&results))?;
         line(format_args!("the report: {}", directory.join("report.html").display()))?;

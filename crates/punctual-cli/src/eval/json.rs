@@ -44,6 +44,8 @@ fn object(experiment: &str, cell: &Cell) -> Value {
     put("scheduler", cell.contender.as_str().into());
     put("params", Value::Object(params.collect()));
     put("seeds", cell.seeds.into());
+    let ended = cell.ended.iter().map(|run| Value::from(format!("seed {}: {}", run.seed, run.ended)));
+    put("ended", if cell.ended.is_empty() { Value::Null } else { ended.collect() });
     put("on_time", number(cell.mean("on_time")));
     put("on_time_95", number(cell.stats.get("on_time").map(|stat| stat.half_width)));
     put("on_time_by_priority", cell.priorities.iter().map(|of| number(Some(of.on_time.mean))).collect());

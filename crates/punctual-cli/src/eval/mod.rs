@@ -161,8 +161,11 @@ async fn check(args: &RunArgs, registry: &Registry) -> Result<(), Failure> {
         lost += results.failures.len();
         if args.json {
             json::verdicts(&results)?;
+        } else if args.markdown {
+            line(report::markdown::page(&results))?;
         } else {
             line(table::verdicts(&results))?;
+            ended(&results)?;
             line(format_args!("the report: {}", directory.join("report.html").display()))?;
         }
     }
@@ -172,14 +175,24 @@ async fn check(args: &RunArgs, registry: &Registry) -> Result<(), Failure> {
     }
 }
 
+/// Says which sessions did not live as long as their runs.
+fn ended(results: &Results) -> Result<(), Failure> {
+    let lines = results.ended();
+    if lines.is_empty() { Ok(()) } else { line(table::ended(&lines)) }
+}
+
 fn conclude(results: &Results, directory: &Path, args: &RunArgs) -> Result<(), Failure> {
     if args.json {
         return json::cells(results);
+    }
+    if args.markdown {
+        return line(report::markdown::page(results));
     }
     line(table::results(results))?;
     if !results.failures.is_empty() {
         line(table::failures(&results.failures))?;
     }
+    ended(results)?;
     if !results.verdicts.is_empty() || results.not_judged > 0 {
         line(table::verdicts(results))?;
     }

@@ -79,9 +79,11 @@ fn columns(results: &Results) -> Vec<&'static Measure> {
 
 fn row(cell: &Cell, columns: &[&Measure]) -> Vec<String> {
     let params = cell.params.iter().map(|(_, value)| value.clone());
-    let values = columns
-        .iter()
-        .map(|measure| cell.stat(measure.key).map_or_else(String::new, |stat| figure(measure.key, &stat)));
+    let values = columns.iter().enumerate().map(|(n, measure)| {
+        let figure = cell.stat(measure.key).map_or_else(String::new, |stat| figure(measure.key, &stat));
+        // Beside the first figure, which is what suffers.
+        if n == 0 && !cell.ended.is_empty() { figure + " †" } else { figure }
+    });
     params.chain([cell.contender.clone()]).chain(values).collect()
 }
 
@@ -104,6 +106,17 @@ pub(super) fn figure(key: &str, stat: &Stat) -> String {
 pub(super) fn failures(failures: &[FailedRun]) -> String {
     let line = |FailedRun { place, seed, why }: &FailedRun| format!("failed: {place}, seed {seed}: {why}");
     failures.iter().take(10).map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// A line for each session that was over before its run, a few of them at most.
+pub(super) fn ended(lines: &[String]) -> String {
+    const MOST: usize = 10;
+    let mut text = String::from("† sessions that ended before their time:");
+    lines.iter().take(MOST).for_each(|line| text.push_str(&format!("\n  {line}")));
+    if lines.len() > MOST {
+        text.push_str(&format!("\n  and {} more; the report has them", lines.len() - MOST));
+    }
+    text
 }
 
 /// A row for each threshold that was judged, and how many were not.

@@ -8,24 +8,27 @@ use std::{
 };
 
 use super::{
-    Stage,
+    CarryError, Stage,
     ledger::{Ledger, nanos},
     run,
 };
 use crate::{
     experiment::Contender,
-    record::{FlowRow, PathRow, RunRecord},
+    record::{Ended, FlowRow, PathRow, RunRecord},
 };
 
 /// Runs a stage with a contender; see [`run`]. If that fails, or a part of it panics, the record says why, and has no block taken:
 /// who does not come through has brought nothing.
 pub fn attempt(stage: &Stage, contender: &Contender, seed: u64) -> RunRecord {
-    let why = match catch(|| run(stage, contender, seed)) {
-        Ok(Ok(record)) => return record,
-        Ok(Err(error)) => error.to_string(),
-        Err(panic) => panic,
-    };
-    failed(stage, contender, why)
+    match catch(|| run(stage, contender, seed)) {
+        Ok(Ok(record)) => record,
+        Ok(Err(error @ CarryError::Handshake(_))) => {
+            let ended = Some(Ended { at: 0, why: error.to_string() });
+            RunRecord { ended, ..failed(stage, contender, error.to_string()) }
+        }
+        Ok(Err(error)) => failed(stage, contender, error.to_string()),
+        Err(panic) => failed(stage, contender, panic),
+    }
 }
 
 fn failed(stage: &Stage, contender: &Contender, why: String) -> RunRecord {

@@ -1,6 +1,7 @@
 //! What is noted while a run goes on.
 
 use std::{
+    fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -10,7 +11,7 @@ use punctual_proto::{BlockId, FragmentArrived, FragmentKind, FragmentSent, Obser
 use super::Stage;
 use crate::{
     plan::{Plan, PlannedBlock},
-    record::{BlockRow, Ending, LostBytes, Nanos, RunRecord, SentBytes},
+    record::{BlockRow, Ended, Ending, LostBytes, Nanos, RunRecord, SentBytes},
 };
 
 /// What is noted of one session, by both of its ends. Both run in one thread; the lock is for the sake of
@@ -38,6 +39,8 @@ pub(super) struct Entries {
     pub(super) first_path: usize,
     pub(super) lost: LostBytes,
     pub(super) wasted_bytes: u64,
+    /// How the session ended, if it has.
+    pub(super) ended: Option<Ended>,
 }
 
 pub(super) fn nanos(time: Duration) -> Nanos {
@@ -70,6 +73,7 @@ impl Ledger {
             first_path: 0,
             lost: LostBytes::default(),
             wasted_bytes: 0,
+            ended: None,
         })))
     }
 
@@ -101,6 +105,13 @@ impl Entries {
         match self.row(id) {
             Some(row) => row.delivered = Some(at),
             None => self.bulk_bytes += bytes,
+        }
+    }
+
+    /// One end's session is over. What the other hears later only follows from it.
+    pub(super) fn over(&mut self, end: &str, at: Nanos, why: &dyn fmt::Display) {
+        if self.ended.as_ref().is_none_or(|ended| at < ended.at) {
+            self.ended = Some(Ended { at, why: format!("{end}: {why}") });
         }
     }
 

@@ -23,7 +23,7 @@ use crate::{
     experiment::Contender,
     network::Path,
     plan::{Bulk, HandOver, Plan, SourcePlan},
-    record::{BlockRow, FlowRow, LinkRow, PathRow, RunRecord, SentBytes},
+    record::{BlockRow, Ended, FlowRow, LinkRow, PathRow, RunRecord, SentBytes},
 };
 
 /// Events of a world per second of virtual time that are taken for a loop: a link of 1 Gbit/s carries a million packets of 100
@@ -55,12 +55,15 @@ pub fn run(stage: &Stage, contender: &Contender, seed: u64) -> Result<RunRecord,
     world.try_run_until(origin + stage.end).map_err(|stuck| CarryError::stuck(stuck, origin))?;
     flow.collect(&mut world, &ledger);
     let mut flows = vec![flow_row(&contender.name, &ledger, &stage.plan)];
+    let mut ended = ledger.lock().ended.take();
     for (rival, spec) in rivals.into_iter().zip(&stage.rivals) {
         let Competing { mut flow, ledger, plan } = rival;
         flow.collect(&mut world, &ledger);
         flows.push(flow_row(&spec.name, &ledger, &plan));
+        let of_rival = |of: Ended| Ended { why: format!("rival {}, {}", spec.name, of.why), ..of };
+        ended = ended.or_else(|| ledger.lock().ended.take().map(of_rival));
     }
-    Ok(record(stage, &world, &paths, &ledger, flows))
+    Ok(RunRecord { ended, ..record(stage, &world, &paths, &ledger, flows) })
 }
 
 /// Bytes a rival keeps handed over: more than any link here holds.
@@ -208,6 +211,7 @@ fn record(stage: &Stage, world: &World, paths: &[PathHandle], ledger: &Ledger, f
     };
     RunRecord {
         failure: None,
+        ended: None,
         sources: stage.plan.sources.iter().map(|source| source.name.clone()).collect(),
         paths: stage.paths.iter().zip(paths).zip(sent).map(path_row).collect(),
         links: (0..stage.links.len()).map(link_row).collect(),
@@ -251,6 +255,30 @@ mod tests {
         assert_eq!(blocks, [("ads", 40, 40), ("ads", 20, 20), ("ads", 20, 20)]);
         let [_, one, two] = &record.flows[..] else { panic!("three flows") };
         assert!(one.delivered_bytes > 5_000 && one.delivered_bytes != two.delivered_bytes, "each draws for itself");
+    }
+
+    /// A run of 2 s that is watched for 40 s more, over a path with these further keys.
+    fn watched(contender: &str, path: &str) -> RunRecord {
+        let text = format!(
+            "title = 'x'\nduration = '2s'\ndrain = '40s'\ncontenders = ['{contender}']\n[[path]]\nrate = '8 Mbit/s'\n{path}\n\
+             [[path]]\nrate = '8 Mbit/s'\ndelay = '30ms'\n{path}\n[[workload]]\nsize = 3000\nevery = '100ms'\ndeadline = '80ms'"
+        );
+        let cell = Experiment::parse("x", &text).unwrap().cells().unwrap().remove(0);
+        run(&Stage::new(&cell.setup, &Files::default(), 1).unwrap(), &cell.contender, 1).unwrap()
+    }
+
+    #[test]
+    fn a_session_that_dies_is_told() {
+        for contender in ["ads", "mpquic"] {
+            assert_eq!(watched(contender, "").ended, None, "{contender}");
+        }
+        let dead = "dies = [['1s', '1000s']]";
+        let ended = watched("ads", dead).ended.unwrap();
+        // What came last came a little later than the last that left while the paths lived.
+        assert!((30_000_000_000..33_000_000_000).contains(&ended.at), "{ended}");
+        assert!(ended.to_string().ends_with(": the peer fell silent"), "{ended}");
+        // Plain QUIC has no timeout here: it goes on, to no end.
+        assert_eq!(watched("mpquic", dead).ended, None);
     }
 
     #[test]

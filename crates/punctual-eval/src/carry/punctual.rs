@@ -338,6 +338,12 @@ impl App for Sender {
             }
             Event::Outcome { id, outcome } => self.ended(cx, id, &outcome),
             Event::Writable => (0..self.sources.len()).for_each(|source| self.pump(cx, source)),
+            // Before there is a run to be over, it is the handshake that fails.
+            Event::Closed(why) => {
+                if let Some((_, start)) = self.start {
+                    self.ledger.lock().over("sender", nanos(cx.now() - start), &why);
+                }
+            }
             _ => {}
         }
     }
@@ -367,6 +373,11 @@ impl App for Sink {
                 while let Some(block) = cx.recv(session) {
                     let at = nanos(cx.now() - self.start.unwrap_or_default());
                     self.ledger.lock().delivered(block.id, at, block.data.len() as u64);
+                }
+            }
+            Event::Closed(why) => {
+                if let Some(start) = self.start {
+                    self.ledger.lock().over("receiver", nanos(cx.now() - start), &why);
                 }
             }
             _ => {}

@@ -43,6 +43,9 @@ impl Pair {
     pub(super) fn collect(&self, world: &mut World, ledger: &Ledger) {
         let mut entries = ledger.lock();
         if let Some(client) = world.node_mut::<ClientNode>(self.client) {
+            if let Some((at, why)) = client.closed() {
+                entries.over("sender", nanos(at), &why);
+            }
             for (row, sent) in entries.rows.iter_mut().zip(client.sent()) {
                 row.first_sent = sent.first_sent.map(nanos);
                 row.last_sent = sent.last_sent.map(nanos);
@@ -59,6 +62,9 @@ impl Pair {
             }
         }
         if let Some(server) = world.node::<ServerNode>(self.server) {
+            if let Some((at, why)) = server.closed() {
+                entries.over("receiver", nanos(at), &why);
+            }
             collect_received(&mut entries, server);
         }
     }

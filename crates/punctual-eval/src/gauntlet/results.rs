@@ -64,6 +64,18 @@ pub struct CellResults {
 }
 
 impl CellResults {
+    /// Who had sessions in it that were over before the run was: a line for each run.
+    pub fn ended(&self) -> Vec<String> {
+        let runs = self.runs.iter().chain(&self.confirming);
+        let told = runs.filter_map(|run| Some((run, run.ended.as_ref()?)));
+        told.map(|(run, why)| format!("cell {}, {}, seed {}: {why}", self.number, run.contender, run.seed)).collect()
+    }
+
+    /// Whether one of the first seeds' runs of a contender is among them.
+    pub fn has_ended(&self, contender: &str) -> bool {
+        self.runs.iter().any(|run| run.contender == contender && run.ended.is_some())
+    }
+
     /// Whether it is easy.
     pub fn is_easy(&self) -> bool {
         self.hard.is_empty()
@@ -109,6 +121,9 @@ pub struct RunRow {
     /// Why it came to no end; nothing counts as on time then.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub failure: Option<String>,
+    /// When, which end, and why, if its session was over before it was, or never came about.
+    #[serde(default)]
+    pub ended: Option<String>,
 }
 
 /// How one that is judged did in a cell; means over the seeds.

@@ -374,5 +374,6 @@ fn run_row(seed: u32, contender: &str, kept: &Kept) -> RunRow {
         by_priority: kept.priorities.iter().map(|(priority, tally)| (*priority, tally.blocks, tally.on_time)).collect(),
         overhead: overhead.filter(|value| value.is_finite()),
         failure: kept.totals.failure.clone(),
+        ended: kept.totals.ended.as_ref().map(ToString::to_string),
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{BoundFigures, MEASURES, MeasureConfig, Run, latency, of_bound, ratio, stat, timeline::TimelineBuilder};
 use crate::{
     record::{BlockRow, RunRecord, SentBytes},
-    results::{Cell, PriorityCell, Stat},
+    results::{Cell, EndedRun, PriorityCell, Stat},
 };
 
 /// How many of the longest latencies the CCDF keeps one by one.
@@ -65,6 +65,8 @@ impl CellBuilder {
         }
         self.latencies.extend_from_slice(&run.latencies);
         self.cell.seeds += 1;
+        let seed = self.cell.seeds;
+        self.cell.ended.extend(record.ended.as_ref().map(|ended| EndedRun { seed, ended: ended.to_string() }));
         let blocks = self.add_priorities(record, bound);
         self.timeline.add(record, blocks.keys().copied());
         self.add_sources(record);

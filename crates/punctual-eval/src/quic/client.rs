@@ -43,7 +43,8 @@ pub struct ClientNode {
     /// Those of them that cannot carry anything yet.
     opening: BTreeSet<PathId>,
     connected: bool,
-    closed: Option<String>,
+    /// When, since the beginning, and why the connection ended.
+    closed: Option<(Duration, String)>,
     began: Option<Moment>,
     /// When it was last seen to what is ready, since the beginning.
     looked: Duration,
@@ -131,9 +132,9 @@ impl ClientNode {
         &self.outgoing.sent
     }
 
-    /// Why the connection ended, if it has.
-    pub fn closed(&self) -> Option<&str> {
-        self.closed.as_deref()
+    /// When and why the connection ended, if it has.
+    pub fn closed(&self) -> Option<(Duration, &str)> {
+        self.closed.as_ref().map(|(at, why)| (*at, why.as_str()))
     }
 
     /// Bytes on streams that have never left: of messages, and of bulk data.
@@ -163,7 +164,10 @@ impl ClientNode {
         while let Some(event) = self.peer.poll_event() {
             match event {
                 Event::Connected => self.connected = true,
-                Event::ConnectionLost { reason } => self.closed = Some(reason.to_string()),
+                Event::ConnectionLost { reason } => {
+                    let since = self.began.map_or(Duration::ZERO, |began| at.now.saturating_sub(began.now));
+                    self.closed = Some((since, reason.to_string()));
+                }
                 Event::Path(PathEvent::Established { id, .. }) => drop(self.opening.remove(&id)),
                 Event::Stream(StreamEvent::Finished { id }) => self.outgoing.close(id),
                 _ => {}
@@ -350,6 +354,16 @@ impl ClientNode {
     }
 }
 
+#[cfg(test)]
+impl ClientNode {
+    /// Closes the connection at this moment of the run.
+    pub(super) fn hang_up(&mut self, since: Duration) {
+        let (began, connection) =
+            (self.began.expect("the run began"), self.peer.connection().expect("it is connected"));
+        connection.close(began.instant + since, 7_u8.into(), Bytes::from_static(b"enough"));
+    }
+}
+
 impl Writing {
     fn new(stream: StreamId, index: u32, bytes: u32, finish: bool) -> Self {
         Self { stream, header: Bytes::copy_from_slice(&header(index, bytes)), body: u64::from(bytes), finish }
@@ -415,7 +429,7 @@ mod tests {
         let began = Moment { now: Duration::from_secs(2), instant: Instant::now() };
         client.begin(began);
         assert_eq!(client.poll_timeout(), Some(began.instant + Duration::from_secs(1)));
-        client.closed = Some("gone".into());
+        client.closed = Some((Duration::ZERO, "gone".into()));
         assert_eq!(client.poll_timeout(), None);
     }
 }

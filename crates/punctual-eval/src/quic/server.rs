@@ -35,6 +35,7 @@ pub struct Received {
 pub struct ServerNode {
     peer: Peer,
     connected: bool,
+    closed: Option<(Duration, String)>,
     began: Option<Duration>,
     streams: BTreeMap<StreamId, Deframer>,
     received: BTreeMap<u32, Received>,
@@ -53,6 +54,7 @@ impl ServerNode {
         Self {
             peer: Peer::new(config.seed, Some(server)),
             connected: false,
+            closed: None,
             began: None,
             streams: BTreeMap::new(),
             received: BTreeMap::new(),
@@ -64,6 +66,11 @@ impl ServerNode {
     /// What has come of the client's `index`-th message, if anything.
     pub fn received(&self, index: usize) -> Option<&Received> {
         self.received.get(&u32::try_from(index).ok()?)
+    }
+
+    /// When and why the connection ended, if it has.
+    pub fn closed(&self) -> Option<(Duration, &str)> {
+        self.closed.as_ref().map(|(at, why)| (*at, why.as_str()))
     }
 
     /// Bytes of messages that could be read in each [`RunRecord::BIN`] since the run's beginning.
@@ -81,6 +88,10 @@ impl ServerNode {
         while let Some(event) = self.peer.poll_event() {
             match event {
                 Event::Connected => self.connected = true,
+                Event::ConnectionLost { reason } => {
+                    let since = at.now.saturating_sub(self.began.unwrap_or_default());
+                    self.closed = Some((since, reason.to_string()));
+                }
                 Event::Stream(StreamEvent::Opened { dir: Dir::Uni }) => {
                     let Some(connection) = self.peer.connection() else { continue };
                     while let Some(id) = connection.streams().accept(Dir::Uni) {

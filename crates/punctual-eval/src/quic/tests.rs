@@ -351,3 +351,14 @@ fn time_passes_whatever_the_pacer_says() {
         }
     }
 }
+
+#[test]
+fn a_connection_that_ends_says_when_and_why() {
+    let mut run = run(&Config::new(15), &steady(100, 1_000, ms(10)), &[link()]);
+    run.world.run_for(ms(300));
+    assert_eq!((run.client().closed(), run.server().closed()), (None, None));
+    run.world.node_mut::<ClientNode>(run.client).unwrap().hang_up(ms(300));
+    run.world.run_for(ms(300));
+    let (at, why) = run.server().closed().expect("it was told");
+    assert!((ms(320)..ms(350)).contains(&at) && why.contains("enough"), "{at:?}: {why}");
+}

@@ -54,6 +54,8 @@ pub fn page(results: &Results) -> String {
     body.push_str(&scene.summaries());
     body.push_str(&scene.worst());
     body.push_str(&scene.failures());
+    let ended: Vec<String> = results.cells.iter().flat_map(CellResults::ended).collect();
+    body.push_str(&headline::ended(&ended));
     body.push_str(DEFINITIONS);
     body.push_str(&setup(&results.command, ""));
     document(&format!("gauntlet {}", results.gauntlet), &cast, &body)
@@ -347,9 +349,10 @@ impl Scene<'_> {
                 )
             };
             let easy = if cell.is_easy() { " <small>easy</small>" } else { "" };
+            let end = if cell.has_ended(&score.contender) { " <span class=\"mark-fails\">†</span>" } else { "" };
             let _ = writeln!(
                 html,
-                "<tr><td>{}{easy}</td><td class=\"where\">{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+                "<tr><td>{}{easy}</td><td class=\"where\">{}</td><td>{}</td><td>{}{end}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
                 cell.number,
                 escape(&cell.description),
                 self.cast.swatch(&score.contender),

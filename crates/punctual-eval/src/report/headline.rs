@@ -120,6 +120,19 @@ pub(super) fn failures(failures: &[FailedRun]) -> String {
     html + "</ul></section>\n"
 }
 
+/// The sessions that were over before their runs, a line for each run.
+pub(super) fn ended(lines: &[String]) -> String {
+    if lines.is_empty() {
+        return String::new();
+    }
+    let runs = if lines.len() == 1 { "one run".to_owned() } else { format!("{} runs", lines.len()) };
+    let mut html = format!("<section><h2 class=\"fails\">† In {runs} a session ended before its time</h2>\n<ul>\n");
+    for line in lines.iter().take(MOST_FAILURES) {
+        let _ = writeln!(html, "<li>{}</li>", escape(line));
+    }
+    html + "</ul></section>\n"
+}
+
 /// The thresholds, each with what was measured.
 pub(super) fn verdicts(verdicts: &[Verdict]) -> String {
     if verdicts.is_empty() {
@@ -204,6 +217,15 @@ mod tests {
             html.contains("30 runs failed") && html.contains("&lt;quic&gt;, seed 19:") && !html.contains("seed 20")
         );
         assert!(failures(&[]).is_empty());
+    }
+
+    #[test]
+    fn sessions_that_died_are_named() {
+        let line = |seed| format!("<loss> 1, quic, seed {seed}: 31.2 s, sender: the peer fell silent");
+        assert!(ended(&[line(3)]).contains("In one run a session ended"));
+        let html = ended(&(0..30).map(line).collect::<Vec<_>>());
+        assert!(html.contains("30 runs") && html.contains("&lt;loss&gt; 1") && !html.contains("seed 20:"), "{html}");
+        assert!(ended(&[]).is_empty());
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod cast;
 mod figure;
 mod gauntlet;
 mod headline;
+pub mod markdown;
 mod plot;
 mod select;
 mod table;
@@ -39,7 +40,9 @@ pub fn page(results: &Results) -> String {
         title = escape(&results.title),
         headline = headline(results, &cast),
         lead = lead(results, &cast),
-        verdicts = headline::failures(&results.failures) + &headline::verdicts(&results.verdicts),
+        verdicts = headline::failures(&results.failures)
+            + &headline::ended(&results.ended())
+            + &headline::verdicts(&results.verdicts),
         tables = table::results(&scene),
         definitions = definitions(results, &figures),
         setup = setup(&results.command, &results.setup),

@@ -174,12 +174,26 @@ fn one(scene: &Scene<'_>, columns: &[Measure<'_>], cells: &[&Cell]) -> String {
             continue;
         };
         let _ = write!(html, "<tr class=\"{}\"><td>{}</td>", weight(look.ours), scene.cast.swatch(name));
-        for of in columns {
-            html.push_str(&figure_cell(of, of.of(cell)));
+        for (n, of) in columns.iter().enumerate() {
+            let figure = figure_cell(of, of.of(cell));
+            html.push_str(&if n == 0 { with_end(figure, cell) } else { figure });
         }
         html.push_str("</tr>\n");
     }
     html + "</tbody></table></div>"
+}
+
+/// Marks the figure of a cell in which a session was over before its run; a pointer tells which and why.
+fn with_end(figure: String, cell: &Cell) -> String {
+    if cell.ended.is_empty() {
+        return figure;
+    }
+    let told: Vec<String> = cell.ended.iter().map(|run| format!("seed {}: {}", run.seed, run.ended)).collect();
+    figure.replacen(
+        "</td>",
+        &format!(" <abbr class=\"mark-fails\" title=\"{}\">†</abbr></td>", escape(&told.join("; "))),
+        1,
+    )
 }
 
 /// A figure with its interval; what else is known of it for a pointer.
@@ -317,14 +331,12 @@ fn down(scene: &Scene<'_>, panel: &Panel<'_>, axis: usize, values: &[&str], of: 
     }
     html.push_str("</tr></thead><tbody>");
     for at in values {
-        let of_cell = |name: &&str| {
-            let cell = panel.cells.iter().find(|cell| cell.contender == *name && value(cell, axis) == *at)?;
-            of.of(cell)
-        };
-        let stats: Vec<Option<Stat>> = names.iter().map(of_cell).collect();
-        let best = best(of, stats.iter().flatten().map(|stat| stat.mean));
+        let cell_of =
+            |name: &&str| panel.cells.iter().copied().find(|cell| cell.contender == *name && value(cell, axis) == *at);
+        let cells: Vec<Option<&Cell>> = names.iter().map(cell_of).collect();
+        let best = best(of, cells.iter().flatten().filter_map(|cell| of.of(cell)).map(|stat| stat.mean));
         let _ = write!(html, "<tr><td>{}</td>", escape(&with_unit(at, unit)));
-        stats.into_iter().for_each(|stat| html.push_str(&marked(of, stat, best)));
+        cells.into_iter().for_each(|cell| html.push_str(&marked(of, cell, best)));
         html.push_str("</tr>\n");
     }
     html + "</tbody></table></div>"
@@ -339,28 +351,33 @@ fn best(of: &Measure<'_>, means: impl Iterator<Item = f64>) -> Option<f64> {
     }
 }
 
-/// A figure, bold if it is the best.
-fn marked(of: &Measure<'_>, stat: Option<Stat>, best: Option<f64>) -> String {
+/// A cell's figure, bold if it is the best.
+fn marked(of: &Measure<'_>, cell: Option<&Cell>, best: Option<f64>) -> String {
+    let stat = cell.and_then(|cell| of.of(cell));
     let bold = stat.is_some_and(|stat| best == Some(stat.mean));
-    let cell = figure_cell(of, stat);
-    if bold { cell.replacen("<td", "<td class=\"best\"", 1) } else { cell }
+    let figure = figure_cell(of, stat);
+    let figure = if bold { figure.replacen("<td", "<td class=\"best\"", 1) } else { figure };
+    match cell {
+        Some(cell) => with_end(figure, cell),
+        None => figure,
+    }
 }
 
 /// A panel's contenders by the values of an axis; the best of each value is bold.
 fn rows(scene: &Scene<'_>, panel: &Panel<'_>, x: Option<usize>, columns: &[&str], of: &Measure<'_>) -> String {
     let at = |cell: &Cell, column: &str| x.is_none_or(|axis| value(cell, axis) == column);
-    let value_of = |name: &str, column: &str| {
-        let cell = panel.cells.iter().find(|cell| cell.contender == name && at(cell, column))?;
-        of.of(cell)
+    let cell_of =
+        |name: &str, column: &str| panel.cells.iter().copied().find(|cell| cell.contender == name && at(cell, column));
+    let best_of = |column: &&str| {
+        let stats = scene.cast.all().filter_map(|(name, _)| of.of(cell_of(name, column)?));
+        best(of, stats.map(|stat| stat.mean))
     };
-    let best_of =
-        |column: &&str| best(of, scene.cast.all().filter_map(|(name, _)| value_of(name, column)).map(|stat| stat.mean));
     let best: Vec<Option<f64>> = columns.iter().map(best_of).collect();
     let mut html = String::new();
     for (name, look) in scene.cast.all().filter(|(name, _)| panel.cells.iter().any(|cell| cell.contender == *name)) {
         let _ = write!(html, "<tr class=\"{}\"><td>{}</td>", weight(look.ours), scene.cast.swatch(name));
         for (column, best) in columns.iter().zip(&best) {
-            html.push_str(&marked(of, value_of(name, column), *best));
+            html.push_str(&marked(of, cell_of(name, column), *best));
         }
         html.push_str("</tr>\n");
     }

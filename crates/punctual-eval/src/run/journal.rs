@@ -25,7 +25,7 @@ use serde::{Serialize, de::DeserializeOwned};
 const MAGIC: &[u8; 8] = b"pnctjrnl";
 
 /// Counts up with every change of the frames, what is kept in them included: postcard does not describe itself.
-const VERSION: u32 = 6;
+const VERSION: u32 = 7;
 
 const HEADER_LEN: u64 = 20;
 

@@ -130,6 +130,7 @@ impl<W: Write + Send> RunsFile<W> {
         let mut columns: Vec<_> = MEASURES.iter().map(|measure| Column::new(measure.key, Kind::Double, true)).collect();
         columns.extend([
             Column::new("failure", Kind::Text, false),
+            Column::new("ended", Kind::Text, false),
             Column::new("blocks", Kind::Integer, false),
             Column::new("duration_ns", Kind::Integer, false),
             Column::new("events", Kind::Integer, false),
@@ -154,8 +155,9 @@ impl<W: Write + Send> RunsFile<W> {
     /// Adds a run; `values` are those of [`MEASURES`], in their order. The caller keeps to an order of runs.
     ///
     /// `blocks` is how many the run had, which `record` need not hold any more. What has no value is null, what is infinite stays
-    /// so; a run that did not fail has an empty `failure`. The bound by priority is JSON, such as `{"0":12,"1":30}`, and so are
-    /// the paths: a list of what is sent on each, such as `[{"source":9000,"resent":0,"copied":0,"repair":1000}]`.
+    /// so; a run that did not fail has an empty `failure`, and one whose session lived to its end an empty `ended`. The bound by
+    /// priority is JSON, such as `{"0":12,"1":30}`, and so are the paths: a list of what is sent on each, such as
+    /// `[{"source":9000,"resent":0,"copied":0,"repair":1000}]`.
     ///
     /// # Errors
     ///
@@ -176,9 +178,11 @@ impl<W: Write + Send> RunsFile<W> {
             format!("{{\"source\":{source},\"resent\":{resent},\"copied\":{copied},\"repair\":{repair}}}")
         };
         let paths = format!("[{}]", record.paths.iter().map(path).collect::<Vec<_>>().join(","));
+        let ended = record.ended.as_ref().map_or_else(String::new, ToString::to_string);
         let (sent, lost) = (record.sent(), record.lost);
         let figures = [
             Value::Text(record.failure.as_deref().unwrap_or_default()),
+            Value::Text(&ended),
             blocks.into(),
             record.duration.into(),
             record.events.into(),

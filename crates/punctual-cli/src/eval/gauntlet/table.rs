@@ -6,7 +6,7 @@ use punctual_eval::{
     results::Verdict,
 };
 
-use super::super::table::table;
+use super::super::table::{ended as told_ended, table};
 
 /// Worst cells that are named.
 const WORST: usize = 20;
@@ -24,6 +24,10 @@ pub(super) fn all(results: &Results) -> String {
     );
     text.push_str(&summaries(results));
     text.push_str(&failures(results));
+    let ended: Vec<String> = results.cells.iter().flat_map(CellResults::ended).collect();
+    if !ended.is_empty() {
+        text.push_str(&format!("\n{}\n", told_ended(&ended)));
+    }
     text.push('\n');
     text.push_str(&worst(results));
     text.push_str(&verdicts(&results.verdicts));
@@ -95,8 +99,9 @@ fn worst(results: &Results) -> String {
     rows.sort_by(|a, b| b.0.total_cmp(&a.0));
     let mut text = format!("The {} worst: points behind, and what was reached of the bound\n", WORST.min(rows.len()));
     for (_, cell, score) in rows.into_iter().take(WORST) {
+        let end = if cell.has_ended(&score.contender) { " †" } else { "" };
         text.push_str(&format!(
-            "{:>8}  {:<10} {:>7} of {:<7} {}{}\n          {}\n",
+            "{:>8}  {:<10} {:>7}{end} of {:<7} {}{}\n          {}\n",
             cell.number,
             score.contender,
             percent(score.all.on_time),
