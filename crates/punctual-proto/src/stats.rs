@@ -96,6 +96,8 @@ pub struct PathStats {
     pub copied_bytes: u64,
     /// Bytes of repair fragments sent on it.
     pub repair_bytes: u64,
+    /// Bytes that left in reports of when the peer's datagrams came over it.
+    pub report_bytes: u64,
     /// UDP bytes sent.
     pub bytes_sent: u64,
     /// UDP bytes received.

@@ -1,4 +1,4 @@
-//! QUIC datagrams without Punctual, over the library's own sockets: what the goodput benchmark measures against.
+//! QUIC without Punctual, over the library's own sockets: what the goodput benchmark measures against.
 //!
 //! Its driver does turn by turn what the library's does, with the same sockets, batches, buffers and alarm; only the
 //! protocol behind it is noq's alone.
@@ -18,8 +18,9 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use noq_proto::{
-    ClientConfig, Connection, ConnectionHandle, DatagramEvent, EndpointConfig, FourTuple, ServerConfig,
-    TransportConfig, congestion::ControllerFactory, crypto::rustls::QuicClientConfig, crypto::rustls::QuicServerConfig,
+    ClientConfig, Connection, ConnectionHandle, DatagramEvent, Dir, EndpointConfig, Event, FourTuple, ServerConfig,
+    StreamEvent, StreamId, TransportConfig, congestion::ControllerFactory, crypto::rustls::QuicClientConfig,
+    crypto::rustls::QuicServerConfig,
 };
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
@@ -32,8 +33,19 @@ use crate::{
 /// As in the library's driver.
 const TRANSMITS_PER_TURN: usize = 256;
 const RECEIVES_PER_TURN: usize = 2;
+/// What is written to a stream at once: as much as in a block of the benchmark's.
+const STREAM_WRITE: usize = 64 << 10;
 
-/// Both ends of a connection that carries datagrams one way, as fast as it goes.
+/// What the bytes travel in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Carrier {
+    /// Datagrams, as large as the path carries.
+    Datagrams,
+    /// One stream.
+    Stream,
+}
+
+/// Both ends of a connection that carries bytes one way, as fast as it goes.
 pub struct Yardstick {
     sender: End,
     receiver: End,
@@ -44,6 +56,8 @@ struct End {
     quic: noq_proto::Endpoint,
     connection: Option<(ConnectionHandle, Connection)>,
     server: bool,
+    carrier: Carrier,
+    stream: Option<StreamId>,
     payload: Option<Bytes>,
     received: Arc<AtomicU64>,
     socket: Socket,
@@ -61,6 +75,7 @@ impl Yardstick {
     /// If anything goes wrong: it is a benchmark.
     pub fn new(
         controllers: Arc<dyn ControllerFactory + Send + Sync>,
+        carrier: Carrier,
         receive_buffer: usize,
         max_ack_delay: Duration,
     ) -> Self {
@@ -94,15 +109,15 @@ impl Yardstick {
         client.transport_config(transport);
 
         let received = Arc::new(AtomicU64::new(0));
-        let receiver = End::new(Some(server), receive_buffer, &received);
-        let mut sender = End::new(None, receive_buffer, &received);
+        let receiver = End::new(Some(server), carrier, receive_buffer, &received);
+        let mut sender = End::new(None, carrier, receive_buffer, &received);
         let remote = receiver.socket.address;
         let connection = sender.quic.connect(Instant::now(), client, remote, "localhost").expect("a valid name");
         sender.connection = Some(connection);
         Self { sender, receiver, received }
     }
 
-    /// Sends datagrams, as large as the path carries, until `bytes` of their contents have arrived.
+    /// Sends until `bytes` have arrived.
     pub async fn run(&mut self, bytes: u64) {
         let target = self.received.load(Relaxed) + bytes;
         poll_fn(|cx| {
@@ -120,14 +135,17 @@ impl Yardstick {
 
     /// Packets that were lost.
     pub fn lost(&mut self) -> u64 {
-        let Some((_, connection)) = &mut self.sender.connection else { return 0 };
-        let stats = connection.path_stats(noq_proto::PathId::ZERO);
-        stats.map_or(0, |stats| stats.lost_packets)
+        self.sender.stats().lost_packets
+    }
+
+    /// Bytes of UDP payload that went back.
+    pub fn sent_back(&mut self) -> u64 {
+        self.receiver.stats().udp_tx.bytes
     }
 }
 
 impl End {
-    fn new(server: Option<ServerConfig>, receive_buffer: usize, received: &Arc<AtomicU64>) -> Self {
+    fn new(server: Option<ServerConfig>, carrier: Carrier, receive_buffer: usize, received: &Arc<AtomicU64>) -> Self {
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
         let socket = Socket::open(address, None, Bind::Address(address), receive_buffer).expect("a loopback address");
         let is_server = server.is_some();
@@ -135,6 +153,8 @@ impl End {
             quic: noq_proto::Endpoint::new(Arc::new(EndpointConfig::default()), server.map(Arc::new), true),
             connection: None,
             server: is_server,
+            carrier,
+            stream: None,
             payload: None,
             received: received.clone(),
             socket,
@@ -144,6 +164,11 @@ impl End {
             due: None,
             timer: Timer::new(),
         }
+    }
+
+    fn stats(&mut self) -> noq_proto::PathStats {
+        let stats = self.connection.as_mut().and_then(|(_, connection)| connection.path_stats(noq_proto::PathId::ZERO));
+        stats.unwrap_or_default()
     }
 
     /// As the library's driver; `true` if there is more to do.
@@ -189,7 +214,14 @@ impl End {
                                 Some(DatagramEvent::ConnectionEvent(_, event)) => {
                                     let Some((_, connection)) = &mut self.connection else { continue };
                                     connection.handle_event(event);
-                                    while connection.poll().is_some() {}
+                                    while let Some(event) = connection.poll() {
+                                        if matches!(event, Event::Stream(StreamEvent::Opened { .. })) {
+                                            self.stream = connection.streams().accept(Dir::Uni);
+                                        }
+                                    }
+                                    if let Some(id) = self.stream.filter(|_| self.server) {
+                                        self.received.fetch_add(read(connection, id), Relaxed);
+                                    }
                                     while let Some(datagram) = connection.datagrams().recv() {
                                         self.received.fetch_add(datagram.len() as u64, Relaxed);
                                     }
@@ -211,7 +243,16 @@ impl End {
     fn drain(&mut self, now: Instant) -> bool {
         for _ in 0..TRANSMITS_PER_TURN {
             let Some((_, connection)) = &mut self.connection else { return true };
-            if !self.server && !connection.is_handshaking() {
+            if !self.server && !connection.is_handshaking() && self.carrier == Carrier::Stream {
+                if self.stream.is_none() {
+                    self.stream = connection.streams().open(Dir::Uni);
+                }
+                let payload = self.payload.get_or_insert_with(|| vec![0; STREAM_WRITE].into());
+                if let Some(id) = self.stream {
+                    // Full is full.
+                    let _ = connection.send_stream(id).write_chunks(&mut &mut [payload.clone()][..]);
+                }
+            } else if !self.server && !connection.is_handshaking() {
                 let size = connection.datagrams().max_size().expect("datagrams were negotiated");
                 if self.payload.as_ref().is_none_or(|payload| payload.len() != size) {
                     self.payload = Some(vec![0; size].into());
@@ -231,6 +272,19 @@ impl End {
         }
         false
     }
+}
+
+/// Reads what a stream has, and counts it.
+fn read(connection: &mut Connection, id: StreamId) -> u64 {
+    let mut stream = connection.recv_stream(id);
+    let Ok(mut chunks) = stream.read(true) else { return 0 };
+    let mut bytes = 0;
+    while let Ok(Some(chunk)) = chunks.next(usize::MAX) {
+        bytes += chunk.bytes.len() as u64;
+    }
+    // What it asks for, further credit, leaves with the next turn.
+    let _ = chunks.finalize();
+    bytes
 }
 
 /// Carries what connection and endpoint have to tell each other.

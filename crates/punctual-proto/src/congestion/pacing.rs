@@ -6,7 +6,7 @@ use crate::rate::Rate;
 
 /// What may leave at once, as time at the pace: about what drivers' timers are late by. Packets that leave together also tell, by how they
 /// arrive, how fast the path is.
-const QUANTUM: Duration = Duration::from_millis(3);
+pub(super) const QUANTUM: Duration = Duration::from_millis(3);
 /// At least so many packets may leave at once after a pause, so that their distance tells something.
 const PAIR: u64 = 2;
 /// The most that may leave at once, packets: about what a core encrypts in a millisecond.

@@ -14,6 +14,7 @@ use super::{
     Driver, PathState as Path, Report,
     contest::{self, Contest},
     losses::Losses,
+    pacing::QUANTUM,
     standing::{Queue, Seen, Standing},
 };
 use crate::{path::Least, rate::Rate};
@@ -57,7 +58,9 @@ const DRAIN_GAIN: f64 = 0.9;
 const DRAIN_ROUNDS: u32 = 8;
 /// Beside others that fill the queue the window says what we send, and the pace only spreads it: by so much it is faster.
 const SHARED_GAIN: f64 = 1.1;
-/// The window, in bandwidth-delay products: the pace is what limits; the window is for paths that stand still.
+/// The window, in bandwidth-delay products: the pace is what limits; the window is for paths that stand still. On a path that is shorter than
+/// pacing is fine, it has room for what pacing lets go at once: hosts answer by turns, and a window of a few packets would make of each turn
+/// one of a few packets, which costs a fast host most of what it could carry.
 const WINDOW_GAIN: f64 = 2.0;
 /// Packets more than the empty path holds that may be under way while we make room.
 const ROOM_PACKETS: u64 = 4;
@@ -402,7 +405,8 @@ impl Driver for Steady {
             Queue::Stands => rate.bytes_in(path.base) as u64 + ROOM_PACKETS / 2 * packet,
             Queue::Shared(_) => self.contest.as_ref().map_or(0, Contest::window) + LEAST_WINDOW * packet,
             Queue::Empty => {
-                let window = (rate.bytes_in(path.base) * WINDOW_GAIN) as u64 + LEAST_WINDOW * packet;
+                let burst = rate.bytes_in(QUANTUM);
+                let window = (rate.bytes_in(path.base) * WINDOW_GAIN).max(burst) as u64 + LEAST_WINDOW * packet;
                 // Who has little to send is not to be held up by how little it is.
                 if self.startup || self.round.dry { window.max(self.initial_window) } else { window }
             }

@@ -262,7 +262,7 @@ impl Bottleneck {
             Happening::ReportDue => {
                 if flow.receiver.due(self.link.rtt).is_some_and(|due| due <= now) {
                     let mut list = flow.receiver.arrivals().to_vec();
-                    flow.receiver.on_reported(now, list.len());
+                    flow.receiver.on_reported(now, list.len(), 0);
                     if let Some(lie) = self.lie {
                         lie(&mut list);
                     }

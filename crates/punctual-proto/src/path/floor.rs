@@ -62,8 +62,8 @@ impl Default for Floor {
         Self {
             least: std::array::from_fn(|_| Least::over(MEMORY)),
             clean: None,
-            excess: Law::default(),
-            excess_before: Law::default(),
+            excess: Law::of(JITTER_SHARE),
+            excess_before: Law::of(JITTER_SHARE),
             excess_since: None,
             recent: [Duration::MAX; NEIGHBOURS],
             lately: Least::over(LATELY),
@@ -81,7 +81,7 @@ impl Floor {
         let excess = Duration::from_micros(excess.max(0).cast_unsigned());
         self.lately.add(excess, now);
         if now.saturating_duration_since(*self.excess_since.get_or_insert(now)) > JITTER_MEMORY {
-            self.excess_before = std::mem::take(&mut self.excess);
+            self.excess_before = std::mem::replace(&mut self.excess, Law::of(JITTER_SHARE));
             self.excess_since = Some(now);
         }
         if clean {
@@ -120,7 +120,7 @@ impl Floor {
         }
         self.clean = None;
         // What exceeded the floor until now did so by this much too much.
-        (self.excess, self.excess_before) = (Law::default(), Law::default());
+        (self.excess, self.excess_before) = (Law::of(JITTER_SHARE), Law::of(JITTER_SHARE));
         self.forget_neighbours();
     }
 
@@ -145,11 +145,7 @@ impl Floor {
 
     /// What clean packets vary by above the floor.
     pub(crate) fn jitter(&self) -> Duration {
-        [&self.excess, &self.excess_before]
-            .into_iter()
-            .filter_map(|law| law.quantile(JITTER_SHARE))
-            .max()
-            .unwrap_or_default()
+        [&self.excess, &self.excess_before].into_iter().filter_map(Law::quantile).max().unwrap_or_default()
     }
 }
 

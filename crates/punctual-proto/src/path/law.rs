@@ -1,6 +1,6 @@
 //! How a time that is not known before is distributed, as learnt from what it was.
 
-use std::time::Duration;
+use std::{cell::Cell, time::Duration};
 
 /// The first bin ends here, and each of the others half an octave further.
 const FIRST: Duration = Duration::from_micros(250);
@@ -11,9 +11,12 @@ const MEMORY: f64 = 256.0;
 /// Weights are brought back to this scale before they overflow.
 const LARGE: f64 = 1e12;
 
-/// A distribution of durations in bins whose width grows with them. The past fades.
+/// A distribution of durations in bins whose width grows with them, of which one quantile is asked for. The past fades.
 #[derive(Debug, Clone)]
 pub(crate) struct Law {
+    share: f64,
+    /// The answer since the last sample: it is asked for several times for each packet.
+    quantile: Cell<Option<Option<Duration>>>,
     weights: [f64; BINS],
     total: f64,
     /// What the next sample weighs: as old ones are to fade, new ones weigh more.
@@ -22,14 +25,14 @@ pub(crate) struct Law {
     count: u64,
 }
 
-impl Default for Law {
-    fn default() -> Self {
-        Self { weights: [0.0; BINS], total: 0.0, next: 1.0, count: 0 }
-    }
-}
-
 impl Law {
+    /// One that is asked which time this `share` of the samples does not exceed.
+    pub(crate) fn of(share: f64) -> Self {
+        Self { share, quantile: Cell::default(), weights: [0.0; BINS], total: 0.0, next: 1.0, count: 0 }
+    }
+
     pub(crate) fn add(&mut self, time: Duration) {
+        self.quantile.set(None);
         self.weights[bin(time)] += self.next;
         self.total += self.next;
         self.next *= 1.0 + 1.0 / MEMORY;
@@ -46,8 +49,14 @@ impl Law {
         self.count
     }
 
-    /// A time that at least this share of the samples does not exceed: the end of a bin. `None` without samples.
-    pub(crate) fn quantile(&self, share: f64) -> Option<Duration> {
+    /// A time that at least the share of the samples does not exceed: the end of a bin. `None` without samples.
+    pub(crate) fn quantile(&self) -> Option<Duration> {
+        let quantile = self.quantile.get().unwrap_or_else(|| self.find(self.share));
+        self.quantile.set(Some(quantile));
+        quantile
+    }
+
+    fn find(&self, share: f64) -> Option<Duration> {
         let wanted = share * self.total;
         let mut sum = 0.0;
         let at = self.weights.iter().position(|weight| {
@@ -77,32 +86,34 @@ mod tests {
 
     #[test]
     fn quantiles_are_right_to_half_an_octave() {
-        let mut law = Law::default();
-        assert_eq!(law.quantile(0.5), None);
+        let mut law = Law::of(0.5);
+        assert_eq!(law.find(0.5), None);
         (0..200_u32).for_each(|i| law.add(MS * (i * 7 % 100)));
         for (share, millis) in [(0.5, 50.0), (0.9, 90.0), (0.99, 99.0)] {
-            let seconds = law.quantile(share).unwrap().as_secs_f64();
+            let seconds = law.find(share).unwrap().as_secs_f64();
             assert!((millis..millis * 1.5).contains(&(seconds * 1e3)), "{share}: {seconds}");
         }
-        assert_eq!(law.count(), 200);
+        assert_eq!((law.count(), law.quantile()), (200, law.find(0.5)));
+        (0..200).for_each(|_| law.add(MS * 500));
+        assert_eq!(law.quantile(), law.find(0.5), "it has changed");
     }
 
     #[test]
     fn what_is_next_to_nothing_is_nothing() {
-        let mut law = Law::default();
+        let mut law = Law::of(0.5);
         law.add(Duration::from_micros(200));
-        assert_eq!(law.quantile(1.0), Some(Duration::ZERO));
+        assert_eq!(law.find(1.0), Some(Duration::ZERO));
         law.add(MS * 60_000);
-        assert!(law.quantile(1.0).unwrap() >= Duration::from_secs(2));
+        assert!(law.find(1.0).unwrap() >= Duration::from_secs(2));
     }
 
     #[test]
     fn the_past_fades() {
-        let mut law = Law::default();
+        let mut law = Law::of(0.5);
         (0..10_000).for_each(|_| law.add(MS * 100));
         (0..1_200).for_each(|_| law.add(MS));
-        assert!(law.quantile(0.98).unwrap() < MS * 2);
+        assert!(law.find(0.98).unwrap() < MS * 2);
         (0..100_000).for_each(|_| law.add(MS * 10));
-        assert!(law.total.is_finite() && law.quantile(0.5).unwrap() >= MS * 10);
+        assert!(law.total.is_finite() && law.find(0.5).unwrap() >= MS * 10);
     }
 }

@@ -90,6 +90,8 @@ pub(crate) struct Path {
     pub(crate) id: PathId,
     /// QUIC's name for it.
     pub(crate) quic: noq_proto::PathId,
+    /// The same, as a number on the wire: kept, for QUIC tells it as text only, and each packet needs it.
+    number: u64,
     panel: Arc<Panel>,
     pub(crate) network: NetworkPath,
     trust: Trust,
@@ -145,6 +147,7 @@ impl Path {
         let mut path = Self {
             id,
             quic,
+            number: path_number(quic),
             panel,
             network,
             trust: Trust::new(PathHealth::Opening),
@@ -534,7 +537,7 @@ impl Path {
 
     /// Its number on the wire.
     pub(crate) fn number(&self) -> u64 {
-        path_number(self.quic)
+        self.number
     }
 }
 

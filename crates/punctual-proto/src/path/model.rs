@@ -99,8 +99,8 @@ impl Model {
             service: Service::default(),
             backlog: Backlog::new(now),
             overflow: Overflow::default(),
-            lateness: Law::default(),
-            delays: Law::default(),
+            lateness: Law::of(SPREAD),
+            delays: Law::of(ANSWERED),
             base: Least::over(WAY_BACK_MEMORY),
             initial_rtt,
             rtt: None,
@@ -311,12 +311,12 @@ impl Model {
 
     /// How much later than forecast packets arrive: all but one in twenty no later than that.
     pub(crate) fn spread(&self) -> Duration {
-        self.lateness.quantile(SPREAD).unwrap_or_default()
+        self.lateness.quantile().unwrap_or_default()
     }
 
     /// How long the answer to a packet takes that does not wait: all but one in a hundred come sooner.
     pub(crate) fn answer(&self) -> Duration {
-        let seen = self.delays.quantile(ANSWERED).unwrap_or_default();
+        let seen = self.delays.quantile().unwrap_or_default();
         let guess = if self.delays.count() < FEW { self.base_rtt() / 4 } else { Duration::ZERO };
         self.base_rtt() + seen.max(guess)
     }

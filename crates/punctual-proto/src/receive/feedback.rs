@@ -35,6 +35,8 @@ pub(crate) struct Feedback {
     first: Option<Instant>,
     last_report: Option<Instant>,
     reports: u32,
+    /// Bytes that all reports took.
+    reported_bytes: u64,
 }
 
 impl Feedback {
@@ -73,13 +75,19 @@ impl Feedback {
         self.list.make_contiguous()
     }
 
-    /// So many of them have been reported.
-    pub(crate) fn on_reported(&mut self, now: Instant, count: usize) {
+    /// So many of them have been reported, in a report of `bytes`.
+    pub(crate) fn on_reported(&mut self, now: Instant, count: usize, bytes: usize) {
         self.list.drain(..count);
+        self.reported_bytes += bytes as u64;
         self.reports = self.reports.saturating_add(1);
         self.last_report = Some(now);
         self.bytes = 0;
         self.first = self.first.filter(|_| !self.list.is_empty());
+    }
+
+    /// Bytes that all reports took.
+    pub(crate) fn reported_bytes(&self) -> u64 {
+        self.reported_bytes
     }
 }
 
@@ -100,7 +108,7 @@ mod tests {
         for i in 0..EAGER {
             feedback.on_arrival(now, arrival(i), 1_200, true);
             assert_eq!(feedback.due(RTT), Some(now), "{i}");
-            feedback.on_reported(now, 1);
+            feedback.on_reported(now, 1, 13);
         }
         feedback
     }
@@ -115,9 +123,9 @@ mod tests {
         feedback.on_arrival(now + MS, arrival(10), 1_700, true);
         assert_eq!(feedback.due(RTT), Some(now + MS * 10), "20 bytes for 2,000");
         assert_eq!(feedback.arrivals(), [arrival(9), arrival(10)]);
-        feedback.on_reported(now + MS * 10, 1);
+        feedback.on_reported(now + MS * 10, 1, 13);
         assert!(feedback.due(RTT).is_some(), "one did not fit");
-        feedback.on_reported(now + MS * 10, 1);
+        feedback.on_reported(now + MS * 10, 1, 13);
         assert_eq!(feedback.due(RTT), None);
     }
 

@@ -181,8 +181,9 @@ pub(crate) fn fill(
 
 /// Reports what there is of a path, as far as `most` bytes have room for it.
 pub(crate) fn add_report(writer: &mut DatagramWriter, path: u64, feedback: &mut Feedback, most: usize, now: Instant) {
+    let room = writer.remaining();
     let count = writer.arrivals(path, feedback.arrivals(), most);
-    feedback.on_reported(now, count);
+    feedback.on_reported(now, count, room - writer.remaining());
 }
 
 /// Adds what fits of a block. `false` if the datagram is full.

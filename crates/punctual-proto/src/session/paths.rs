@@ -136,6 +136,7 @@ impl Session {
                 resent_bytes: path.sent.resent,
                 copied_bytes: path.sent.copied,
                 repair_bytes: path.sent.repair,
+                report_bytes: path.feedback.reported_bytes(),
                 bytes_sent: quic.udp_tx.bytes,
                 bytes_received: quic.udp_rx.bytes,
                 packets_sent: quic.sent_packets,
