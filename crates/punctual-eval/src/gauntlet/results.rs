@@ -246,3 +246,23 @@ pub struct Behind {
     /// Where that is.
     pub worst_cell: Option<u64>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_that_died_is_told_and_older_rows_are_read() {
+        let lived = RunRow { contender: "quic".into(), seed: 1, ..RunRow::default() };
+        let ended = Some("31.000 s, sender: the peer fell silent".to_owned());
+        let died = RunRow { contender: "ads".into(), ended, ..lived.clone() };
+        let cell = CellResults { number: 7, runs: vec![lived.clone(), died], ..CellResults::default() };
+        assert_eq!(cell.ended(), ["cell 7, ads, seed 1: 31.000 s, sender: the peer fell silent"]);
+        assert!(cell.has_ended("ads") && !cell.has_ended("quic"));
+
+        let mut json = serde_json::to_value(&lived).unwrap();
+        assert!(json["ended"].is_null(), "it says so");
+        json.as_object_mut().unwrap().remove("ended").unwrap();
+        assert_eq!(serde_json::from_value::<RunRow>(json).unwrap(), lived);
+    }
+}

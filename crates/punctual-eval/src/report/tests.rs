@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use super::page;
 use crate::{
     record::{LostBytes, SentBytes},
-    results::{Cell, Figure, FigureKind, PriorityCell, Results, Stat, Timeline, Verdict},
+    results::{Cell, EndedRun, Figure, FigureKind, PriorityCell, Results, Stat, Timeline, Verdict},
 };
 
 fn stat(mean: f64) -> Stat {
@@ -23,6 +23,7 @@ fn cell(contender: &str, best: f64, x: f64) -> Cell {
         contender: contender.into(),
         seeds: 10,
         stats: stats.map(|(key, value)| (key.to_owned(), stat(value))).into(),
+        ended: Vec::new(),
         priorities: (0..2)
             .map(|priority| PriorityCell {
                 priority,
@@ -145,6 +146,16 @@ fn one_cell_is_enough() {
     check(&page(&results(vec![cell("ads", 0.9, 2.0)])));
     let no_axes = Cell { params: Vec::new(), numbers: Vec::new(), ..cell("ads", 0.9, 2.0) };
     check(&page(&Results { axes: Vec::new(), ..results(vec![no_axes]) }));
+}
+
+#[test]
+fn sessions_that_died_are_marked() {
+    let mut results = results(vec![cell("ads", 1.0, 1.0), cell("quic", 0.5, 1.0)]);
+    results.cells[0].ended = vec![EndedRun { seed: 3, ended: "31.000 s, sender: <silent>".into() }];
+    let page = page(&results);
+    check(&page);
+    assert!(page.contains("In one run a session ended before its time"));
+    assert!(page.contains("seed 3: 31.000 s, sender: &lt;silent&gt;\">†</abbr>"));
 }
 
 #[test]
