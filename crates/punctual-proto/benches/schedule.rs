@@ -102,6 +102,7 @@ impl Sender {
             },
             priority,
             followers: 0,
+            beyond_means: false,
         };
         self.scheduler.insert(&view);
         self.blocks.push_back(Some(view));

@@ -78,6 +78,13 @@ const MOST_MADE_UP_FOR: f64 = 0.4;
 const LOSS_BACKOFF: f64 = 0.85;
 /// How much a round's share of marked packets counts in that over rounds, half of which is taken off the rate in each round with marks (RFC 8257).
 const MARKED_GAIN: f64 = 1.0 / 16.0;
+/// What a queue of a packet or two overflows with, or a policer that others use, is lost as by chance, but only where we go too fast: so many rounds on end,
+/// with so many packets in all, that lose this share of what the path does not lose by itself, and find no queue.
+const DROPPING: (u32, u64, f64) = (4, 100, 0.23);
+/// Then no burst is believed, and nothing faster tried, for so many rounds.
+const CAREFUL_ROUNDS: u32 = 128;
+/// And no more than this is made up for.
+const CAREFUL_MADE_UP_FOR: f64 = 0.05;
 /// The share of what a policer lets pass that we use, so that its bucket fills up and bursts may pass.
 const POLICED_GAIN: f64 = 0.97;
 /// The smallest window, packets.
@@ -130,6 +137,9 @@ pub(crate) struct Steady {
     held: u64,
     /// The share of packets that are marked, over rounds.
     marked: f64,
+    /// Rounds on end that lose much without a queue, and their packets; and for how many rounds we are careful for that.
+    dropping: (u32, u64),
+    careful: u32,
 }
 
 impl Steady {
@@ -153,6 +163,8 @@ impl Steady {
             last_report: None,
             held: 0,
             marked: 0.0,
+            dropping: (0, 0),
+            careful: 0,
         }
     }
 
@@ -186,7 +198,7 @@ impl Steady {
         let slower = self.rate.is_some_and(|rate| service < rate);
         // While all make room, each has more than its share.
         let room = self.is_wary() && self.standing.queue() == Queue::Stands;
-        if slower && !certain || !slower && (path.policed.is_some() || room) {
+        if slower && !certain || !slower && (self.is_held(path) || room) {
             return;
         }
         let known = self.began_at.max(self.delivered.unwrap_or_default());
@@ -246,11 +258,12 @@ impl Steady {
             self.startup = empty && self.flat < FLAT_ROUNDS;
         }
         self.climb = match self.climb {
-            _ if full || path.policed.is_some() => None,
+            _ if full || self.is_held(path) => None,
             Some(rounds) if !self.is_wary() => Some(rounds + 1),
             None if !self.is_wary() && was_faster => Some(CLIMB_BACK),
             _ => Some(0),
         };
+        self.judge_drops(&round, delivered);
         if let Some(policed) = path.policed {
             self.rate = self.rate.map(|rate| rate.min(policed));
             self.startup = false;
@@ -266,6 +279,32 @@ impl Steady {
             self.startup = false;
         }
         longer
+    }
+
+    /// Whether what is lost is lost because we go too fast, though no queue tells: then what passes is all there is.
+    fn judge_drops(&mut self, round: &Round, delivered: Rate) {
+        self.careful = self.careful.saturating_sub(1);
+        let (packets, own) = (round.packets + round.lost, self.losses.by_itself());
+        let much = round.lost as f64 > (own + DROPPING.2 * (1.0 - own)) * packets as f64;
+        // Who has nothing more to send is not held back, whatever is lost.
+        if packets == 0 || !much || round.dry || self.standing.queue() != Queue::Empty {
+            self.dropping = (0, 0);
+            return;
+        }
+        self.dropping = (self.dropping.0 + 1, self.dropping.1 + packets);
+        if self.dropping.0 >= DROPPING.0 && self.dropping.1 >= DROPPING.1 {
+            self.dropping = (0, 0);
+            self.careful = CAREFUL_ROUNDS;
+            self.rate = Some(delivered);
+            // These losses, made up for, would bring more.
+            self.losses = Losses::default();
+            self.startup = false;
+        }
+    }
+
+    /// Nothing faster is to be tried.
+    fn is_held(&self, path: &Path) -> bool {
+        self.careful > 0 || path.policed.is_some()
     }
 
     /// Before anything is known: a window each round trip.
@@ -390,7 +429,8 @@ impl Driver for Steady {
                 _ => rate,
             },
         };
-        let pace = pace * (1.0 / (1.0 - self.losses.by_itself().min(MOST_MADE_UP_FOR)));
+        let most = if self.careful > 0 { CAREFUL_MADE_UP_FOR } else { MOST_MADE_UP_FOR };
+        let pace = pace * (1.0 / (1.0 - self.losses.by_itself().min(most)));
         path.policed.map_or(pace, |policed| pace.min(policed * POLICED_GAIN))
     }
 

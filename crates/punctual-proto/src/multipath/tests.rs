@@ -34,8 +34,16 @@ pub(crate) fn path(id: u32) -> PathView {
 /// A fragment of a kilobyte.
 pub(super) fn fragment() -> FragmentView {
     let begin = Instant::now();
-    let block =
-        BlockView { id: BlockId(0), size: 1000, unsent: 1000, begin, deadline: None, priority: 0, followers: 0 };
+    let block = BlockView {
+        id: BlockId(0),
+        size: 1000,
+        unsent: 1000,
+        begin,
+        deadline: None,
+        priority: 0,
+        followers: 0,
+        beyond_means: false,
+    };
     FragmentView { block, len: 1000, lost_on: None, ahead: 0, behind: 0 }
 }
 

@@ -392,7 +392,7 @@ impl Admission {
 
     /// Admits a block if it fits, if need be in place of weaker ones.
     fn try_to_admit(&mut self, id: BlockId) {
-        let Some(block) = self.blocks.get(&id) else { return };
+        let Some(block) = self.blocks.get(&id).filter(|block| !block.view.beyond_means) else { return };
         let priority = block.view.priority;
         let reserve = self.reserve(block);
         if self.try_with(id, reserve) || reserve == 0.0 {

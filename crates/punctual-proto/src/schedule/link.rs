@@ -69,6 +69,7 @@ pub(super) fn drive(
                 deadline: offer.deadline,
                 priority: offer.priority,
                 followers: 0,
+                beyond_means: false,
             };
             live.insert(view.id, view);
             if let Some(due) = view.due() {

@@ -36,6 +36,9 @@ pub struct BlockView {
     /// How many blocks come to nothing without it: those that depend on it, over any number of steps, or more if blocks of its kind usually
     /// have more.
     pub followers: u32,
+    /// More is handed over than can be carried for long, and of what depends on each other this is among what is best left out: it costs the most bytes for
+    /// each block that is of use with it.
+    pub beyond_means: bool,
 }
 
 impl BlockView {

@@ -27,6 +27,7 @@ pub(super) fn block(id: u64) -> BlockView {
         deadline: Some(Duration::from_millis(100)),
         priority: 128,
         followers: 0,
+        beyond_means: false,
     }
 }
 
@@ -105,6 +106,7 @@ pub(super) fn steps(deadlines: &'static [u64], rates: impl Strategy<Value = f64>
                 deadline: block.1.map(Duration::from_micros),
                 priority: block.2,
                 followers: 0,
+                beyond_means: false,
             }),
             4..6 => Step::Progress(which.index(150), share),
             6 => Step::Remove(which.index(150)),

@@ -1,6 +1,6 @@
 //! What the application says: it hands blocks over, changes what it said of them, and takes them back.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{
     live::LiveBlock,
@@ -29,11 +29,9 @@ impl Store {
         let redundancy = redundancy.or_else(of_channel).unwrap_or(self.redundancy);
         let place = channel.map(|channel| self.channels.next(channel));
         let live = LiveBlock::new(id, data, begin, deadline, priority, redundancy, place);
-        self.bytes += live.size();
+        let size = live.size();
+        self.bytes += size;
         self.watch(id, live.due());
-        if deadline.is_some() {
-            self.load.add(now, priority, live.size());
-        }
         if let Some(place) = place {
             self.opening.insert(place, id);
         }
@@ -42,13 +40,25 @@ impl Store {
         self.forget_old();
         let needs = self.kin.with_open(&dependencies);
         if self.is_orphan(&needs) {
-            self.kin.insert(id, None, Vec::new(), now);
+            self.kin.insert(id, None, size, Vec::new(), now);
             self.drop_block(id, DropReason::DependencyDropped);
         } else {
             let kind = (channel, priority, !dependencies.is_empty());
-            let leaders = self.kin.insert(id, Some(kind), dependencies, now);
+            let leaders = self.kin.insert(id, Some(kind), size, dependencies, now);
+            if let Some(deadline) = deadline {
+                self.load.add(now, priority, self.kin.price(id), size);
+                if self.kin.is_of_family(id) {
+                    self.judge_load(now, deadline);
+                }
+            }
             self.set_needs(id, needs);
             leaders.into_iter().for_each(|leader| self.on_followed(now, leader, priority));
+            // They are worth less than was thought.
+            for member in self.kin.take_ended() {
+                if self.blocks.get(&member).is_some_and(|block| block.unsent() > 0) {
+                    self.refresh_cluster(member);
+                }
+            }
         }
         Ok(id)
     }
@@ -166,6 +176,14 @@ impl Store {
     fn watch(&mut self, id: BlockId, due: Option<Instant>) {
         if let Some(due) = due.filter(|_| self.drops_stale) {
             self.due.insert((due, id));
+        }
+    }
+
+    /// Judges now and then what of all that is handed over is too much, for the paths that bring anything within this deadline.
+    fn judge_load(&mut self, now: Instant, deadline: Duration) {
+        if self.forecast.is_known() && self.load.is_to_be_judged(now) {
+            let waiting = self.claims(u8::MAX, |_| true).map(|(_, bytes)| bytes).sum();
+            self.load.judge(now, waiting, self.forecast.rate(deadline));
         }
     }
 

@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use super::families::{Families, Outlook};
 use crate::block::{BlockId, Channel};
 
 /// How many of the latest blocks are remembered: some seconds of video with all that goes beside it, and about 100 bytes each.
@@ -36,12 +37,18 @@ pub(super) struct Kin {
     first: u64,
     recent: VecDeque<Member>,
     kinds: BTreeMap<Kind, Habit>,
+    families: Families,
+    /// Members of families that have ended, of whose followers there will be no more.
+    ended: Vec<BlockId>,
 }
 
 /// A block that was handed over lately, live or not.
 #[derive(Debug)]
 struct Member {
     kind: Option<Kind>,
+    size: u64,
+    /// The first of its family, and its place there.
+    family: Option<(u64, u32)>,
     needs: Vec<BlockId>,
     /// What it depends on, over steps of delivered blocks, that had not been delivered when it was.
     open: Vec<BlockId>,
@@ -69,6 +76,7 @@ impl Kin {
         &mut self,
         id: BlockId,
         kind: Option<Kind>,
+        size: u64,
         needs: Vec<BlockId>,
         now: Instant,
     ) -> Vec<BlockId> {
@@ -76,6 +84,7 @@ impl Kin {
             // What came before was never told.
             self.recent.clear();
             self.kinds.clear();
+            self.families.clear();
             self.first = id.0;
         }
         for need in &needs {
@@ -102,7 +111,17 @@ impl Kin {
         if let Some(kind) = kind {
             self.kinds.entry(kind).or_default().blocks += 1;
         }
-        self.recent.push_back(Member { kind, needs, open: Vec::new(), followers: 0, last: now, wait: None });
+        let family = self.find_family(id, kind, &needs);
+        self.recent.push_back(Member {
+            kind,
+            size,
+            family,
+            needs,
+            open: Vec::new(),
+            followers: 0,
+            last: now,
+            wait: None,
+        });
         if self.recent.len() > RECENT {
             self.forget_first();
         }
@@ -137,10 +156,69 @@ impl Kin {
         all.into_iter().collect()
     }
 
-    /// How many blocks depend on this one or, if that is more, usually do so on one of its kind.
+    /// To which family a block comes that depends on `needs`.
+    fn find_family(&mut self, id: BlockId, kind: Option<Kind>, needs: &[BlockId]) -> Option<(u64, u32)> {
+        let Some(&need) = needs.first() else {
+            if let Some(before) = self.families.begin(kind?, id.0) {
+                self.end_family(kind?, before);
+            }
+            return Some((id.0, 0));
+        };
+        let (first, _) = self.get(need)?.family?;
+        let place = self.families.join(self.get(BlockId(first))?.kind?, first)?;
+        Some((first, place))
+    }
+
+    /// Learns from a family that has ended.
+    fn end_family(&mut self, kind: Kind, first: u64) {
+        self.ended.clear();
+        let Some(from) = first.checked_sub(self.first) else { return };
+        let mut bytes = 0;
+        for (member, id) in self.recent.range(from as usize..).zip(first..) {
+            if let Some((_, place)) = member.family.filter(|(of, _)| *of == first) {
+                self.families.learn(kind, place, member.followers);
+                self.ended.push(BlockId(id));
+                bytes += member.size;
+            }
+        }
+        self.families.learn_size(kind, bytes as f64 / self.ended.len().max(1) as f64);
+    }
+
+    /// The members of the families that ended since this was asked last.
+    pub(super) fn take_ended(&mut self) -> Vec<BlockId> {
+        std::mem::take(&mut self.ended)
+    }
+
+    fn outlook(&self, member: &Member) -> Option<Outlook> {
+        let (first, place) = member.family?;
+        self.families.outlook(self.get(BlockId(first))?.kind?, first, place)
+    }
+
+    /// How many blocks depend on this one or, if that is more, will as far as can be told.
     pub(super) fn followers(&self, id: BlockId) -> u32 {
         let Some(member) = self.get(id) else { return 0 };
-        member.followers.max(self.habit(member).map_or(0.0, Habit::usual) as u32)
+        let expected = match self.outlook(member) {
+            Some(Outlook::Usual(usual)) => usual,
+            Some(Outlook::Ended) => 0.0,
+            None => self.habit(member).map_or(0.0, Habit::usual),
+        };
+        member.followers.max(expected as u32)
+    }
+
+    /// Whether its place in a family tells what it is worth.
+    pub(super) fn is_of_family(&self, id: BlockId) -> bool {
+        let Some(member) = self.get(id) else { return false };
+        let alone = member.needs.is_empty() && self.followers(id) == 0;
+        !alone && self.outlook(member).is_some()
+    }
+
+    /// What a member of its family costs on average, in bytes, for each block that is of use with this one. So each costs less than those that depend
+    /// on it, whatever their sizes.
+    pub(super) fn price(&self, id: BlockId) -> f64 {
+        let Some(member) = self.get(id) else { return 0.0 };
+        let family = member.family.and_then(|(first, _)| self.get(BlockId(first))?.kind);
+        let size = family.map(|kind| self.families.size(kind)).filter(|size| *size > 0.0);
+        size.unwrap_or(member.size as f64) / f64::from(self.followers(id) + 1)
     }
 
     /// For how long yet blocks are likely to come that depend on this one, if any are at `now`.
@@ -148,8 +226,13 @@ impl Kin {
         let member = self.get(id)?;
         let habit = self.habit(member)?;
         let wait = habit.wait.checked_div(habit.waits)?;
-        let likely = habit.usual() >= LIKELY && now <= member.last + wait * PATIENCE;
-        likely.then(|| wait.mul_f64(habit.usual().max(f64::from(member.followers))))
+        let had = f64::from(member.followers);
+        let (likely, more) = match self.outlook(member) {
+            Some(Outlook::Usual(usual)) => (usual - had >= LIKELY, usual - had),
+            Some(Outlook::Ended) => (false, 0.0),
+            None => (habit.usual() >= LIKELY, habit.usual().max(had)),
+        };
+        (likely && now <= member.last + wait * PATIENCE).then(|| wait.mul_f64(more))
     }
 
     fn habit(&self, member: &Member) -> Option<&Habit> {
@@ -188,6 +271,7 @@ impl Kin {
         }
         if habit.blocks == 0 {
             self.kinds.remove(&kind);
+            self.families.forget(kind);
         }
     }
 }
@@ -229,8 +313,8 @@ mod tests {
         for frame in 0..frames {
             let now = start + FRAME * frame as u32;
             let (kind, needs) = if frame % gop == 0 { (FIRST, vec![]) } else { (VIDEO, ids(&[2 * frame - 2])) };
-            kin.insert(BlockId(2 * frame), Some(kind), needs, now);
-            kin.insert(BlockId(2 * frame + 1), Some(AUDIO), vec![], now);
+            kin.insert(BlockId(2 * frame), Some(kind), 1, needs, now);
+            kin.insert(BlockId(2 * frame + 1), Some(AUDIO), 1, vec![], now);
         }
     }
 
@@ -238,19 +322,57 @@ mod tests {
     fn what_is_usual_is_learnt_by_kind() {
         let mut kin = Kin::default();
         let start = Instant::now();
-        stream(&mut kin, start, 41, 10);
+        // The first family has not ended, so of its places nothing is known.
+        stream(&mut kin, start, 10, 10);
         assert_eq!(kin.followers(BlockId(0)), 9, "it has them");
-        assert_eq!(kin.followers(BlockId(80)), 7, "the four before it had nine, and it none so far");
-        assert_eq!(kin.followers(BlockId(78)), 4, "the others have eight to none");
-        assert_eq!(kin.followers(BlockId(81)), 0);
+        assert_eq!(kin.followers(BlockId(18)), 4, "the others have eight to none");
+        assert_eq!(kin.followers(BlockId(19)), 0);
         // Those behind it are likely to come, for as long as they usually do; and they would have begun to soon.
-        let last = start + FRAME * 40;
-        let to_come = kin.to_come(BlockId(80), last).expect("likely");
-        assert!(FRAME * 7 <= to_come && to_come < FRAME * 8, "{to_come:?}");
-        assert!(kin.to_come(BlockId(80), last + FRAME * PATIENCE).is_some());
-        assert_eq!(kin.to_come(BlockId(80), last + FRAME * (PATIENCE + 1)), None);
-        assert_eq!(kin.to_come(BlockId(78), last + FRAME * (PATIENCE + 1)), None, "its time is over");
-        assert_eq!(kin.to_come(BlockId(81), last), None);
+        let last = start + FRAME * 9;
+        let to_come = kin.to_come(BlockId(18), last).expect("likely");
+        assert!(FRAME * 4 <= to_come && to_come < FRAME * 5, "{to_come:?}");
+        assert!(kin.to_come(BlockId(18), last + FRAME * PATIENCE).is_some());
+        assert_eq!(kin.to_come(BlockId(18), last + FRAME * (PATIENCE + 1)), None, "its time is over");
+        assert_eq!(kin.to_come(BlockId(19), last), None);
+    }
+
+    #[test]
+    fn a_place_in_a_family_tells_how_many_are_to_come() {
+        let mut kin = Kin::default();
+        let start = Instant::now();
+        stream(&mut kin, start, 44, 10);
+        let at = |frame: u64| BlockId(2 * frame);
+        assert_eq!([40, 41, 43].map(|frame| kin.followers(at(frame))), [9, 8, 6]);
+        assert_eq!([30, 38, 39].map(|frame| kin.followers(at(frame))), [9, 1, 0], "the next family has begun");
+        let now = start + FRAME * 43;
+        assert_eq!(kin.to_come(at(43), now), Some(FRAME * 6));
+        assert_eq!(kin.to_come(at(40), now), Some(FRAME * 6), "three have come");
+        assert_eq!(kin.to_come(at(39), now), None);
+        let price = |frame| kin.price(at(frame));
+        assert!((31..40).all(|frame| price(frame) > price(frame - 1)), "the last are the dearest");
+        assert!(kin.is_of_family(at(30)) && kin.is_of_family(at(39)) && !kin.is_of_family(BlockId(81)));
+        // What ends is told once.
+        kin.take_ended();
+        kin.insert(BlockId(88), Some(FIRST), 1, vec![], now);
+        assert_eq!(kin.take_ended(), [40, 41, 42, 43].map(at));
+        assert!(kin.take_ended().is_empty());
+    }
+
+    #[test]
+    fn of_families_that_go_on_side_by_side_nothing_is_concluded() {
+        let mut kin = Kin::default();
+        let start = Instant::now();
+        // Two streams that cannot be told apart, each with a family of ten, half a family apart.
+        let mut last: [Option<u64>; 2] = [None; 2];
+        for n in 0..400 {
+            let (which, frame) = ((n % 2) as usize, n / 2 + 5 * (n % 2));
+            let needs = last[which].filter(|_| frame % 10 > 0).map(BlockId);
+            let kind = (None, 1, needs.is_some());
+            kin.insert(BlockId(n), Some(kind), 1, needs.into_iter().collect(), start + FRAME * n as u32 / 2);
+            last[which] = Some(n);
+        }
+        assert!((380..400).all(|n| !kin.is_of_family(BlockId(n))));
+        assert!(kin.followers(BlockId(399)) > 0, "some usually come");
     }
 
     #[test]
@@ -259,7 +381,7 @@ mod tests {
         let now = Instant::now();
         for id in 0..5 {
             let needs = if id == 0 { vec![] } else { ids(&[id - 1]) };
-            kin.insert(BlockId(id), Some(VIDEO), needs, now);
+            kin.insert(BlockId(id), Some(VIDEO), 1, needs, now);
         }
         assert_eq!(kin.with_open(&ids(&[4])), ids(&[4]));
         kin.on_delivered(BlockId(2), ids(&[1]));
@@ -275,7 +397,7 @@ mod tests {
         let start = Instant::now();
         stream(&mut kin, start, 20, 10);
         let before = kin.to_come(BlockId(38), start + FRAME * 19);
-        kin.insert(BlockId(40), None, vec![], start + FRAME * 20);
+        kin.insert(BlockId(40), None, 1, vec![], start + FRAME * 20);
         assert_eq!(kin.to_come(BlockId(38), start + FRAME * 19), before);
         assert_eq!(kin.followers(BlockId(40)), 0);
     }
@@ -287,7 +409,7 @@ mod tests {
             let start = Instant::now();
             for ((kind, back, depends), n) in steps.into_iter().zip(0u64..) {
                 let needs = n.checked_sub(back).filter(|_| depends).map(BlockId).into_iter().collect();
-                let above = kin.insert(BlockId(n), Some((None, kind, depends)), needs, start + FRAME * n as u32);
+                let above = kin.insert(BlockId(n), Some((None, kind, depends)), 1, needs, start + FRAME * n as u32);
                 prop_assert!(above.len() <= REACH);
             }
             prop_assert!(kin.recent.len() <= RECENT);

@@ -70,11 +70,11 @@ impl Forecast {
     }
 
     /// Bytes per second of the paths that bring anything within a deadline.
-    fn rate(&self, deadline: Duration) -> f64 {
+    pub(super) fn rate(&self, deadline: Duration) -> f64 {
         self.0.iter().take_while(|&&(delay, _)| delay < deadline).map(|&(_, rate)| rate).sum()
     }
 
-    fn is_known(&self) -> bool {
+    pub(super) fn is_known(&self) -> bool {
         !self.0.is_empty()
     }
 }
@@ -186,7 +186,7 @@ impl Store {
     }
 
     /// The blocks that others have to send, by deadline, of those at least as important.
-    fn claims(&self, priority: u8, which: impl Fn(BlockId) -> bool) -> impl Iterator<Item = (Instant, u64)> {
+    pub(super) fn claims(&self, priority: u8, which: impl Fn(BlockId) -> bool) -> impl Iterator<Item = (Instant, u64)> {
         self.due.iter().take(CLAIMS).filter_map(move |&(due, id)| {
             let block =
                 self.blocks.get(&id).filter(|block| which(id) && !block.hopeless && block.priority <= priority)?;

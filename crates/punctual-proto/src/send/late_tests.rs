@@ -230,8 +230,8 @@ fn lost_bytes_go_again_for_the_sake_of_others() {
     sender.leave(second, 1_000);
     sender.lose(120, first, 5_000);
     assert_eq!((sender.dropped(), sender.next(120)), (vec![], Some(first)));
-    // Without them they do not.
-    let alone = sender.send(200, 10_000, &[]);
+    // Without them they do not: this is of a kind on which none has depended.
+    let alone = sender.send_with(200, Block::new(vec![0; 10_000]).deadline(100 * MS).priority(1), &[]);
     sender.leave(alone, 10_000);
     sender.lose(320, alone, 5_000);
     assert_eq!(sender.store.get(BlockId(alone)).unwrap().dying, Some(EXPIRED));

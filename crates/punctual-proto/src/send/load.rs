@@ -1,25 +1,44 @@
-//! How much is handed over.
+//! How much is handed over, and what of it is best left out if that is more than can be carried.
+//!
+//! A scheduler that looks at what is there sees that not all of it can be in time when that is so, which is too late for what depends on each
+//! other: the end of one family of frames has been sent by then, and the next one loses its beginning and with it all that follows. In lasting overload
+//! somebody has to go without anyway; it had best be those of least use for their bytes, which for families are their last members.
 
-use std::{collections::BTreeMap, time::Instant};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 /// Seconds over which it is averaged: longer than the rhythm of most sources, with large blocks among the small, and short enough to follow
 /// one that begins or ends.
 const SPAN: f64 = 2.0;
-
-/// What was handed over lately that has a deadline, by priority.
-#[derive(Debug, Default)]
-pub(super) struct Load(BTreeMap<u8, Offered>);
-
 /// How long it is taken to have been observed at least: what comes at once is no rate.
 const LEAST_SPAN: f64 = 0.5;
+/// Prices that differ by less than this factor's root are not told apart: a quarter of an octave.
+const STEPS_PER_OCTAVE: f64 = 4.0;
+
+/// How often it is judged what is too much.
+const JUDGED_EVERY: Duration = Duration::from_millis(20);
+
+/// Blocks that are as important and cost about as much: the priority, and the price in steps.
+type Class = (u8, i16);
+
+/// What was handed over lately that has a deadline.
+#[derive(Debug, Default)]
+pub(super) struct Load {
+    offered: BTreeMap<Class, Offered>,
+    /// When the first block of each priority came.
+    since: BTreeMap<u8, Instant>,
+    /// Those beyond this class are more than can be carried.
+    limit: Option<Class>,
+    judged: Option<Instant>,
+}
 
 /// Bytes, each of which counts less with time, as of a moment.
 #[derive(Debug, Clone, Copy)]
 struct Offered {
     bytes: f64,
     at: Instant,
-    /// When the first of them came.
-    since: Instant,
 }
 
 impl Offered {
@@ -27,29 +46,67 @@ impl Offered {
         self.bytes * (-now.saturating_duration_since(self.at).as_secs_f64() / SPAN).exp()
     }
 
-    fn rate(&self, now: Instant) -> f64 {
-        let observed = now.saturating_duration_since(self.since).as_secs_f64().max(LEAST_SPAN);
+    fn rate(&self, now: Instant, since: Instant) -> f64 {
+        let observed = now.saturating_duration_since(since).as_secs_f64().max(LEAST_SPAN);
         self.bytes_at(now) / (SPAN * (1.0 - (-observed / SPAN).exp()))
     }
 }
 
+fn class(priority: u8, price: f64) -> Class {
+    (priority, (price.max(1.0).log2() * STEPS_PER_OCTAVE) as i16)
+}
+
 impl Load {
-    pub(super) fn add(&mut self, now: Instant, priority: u8, bytes: u64) {
-        let offered = self.0.entry(priority).or_insert(Offered { bytes: 0.0, at: now, since: now });
-        *offered = Offered { bytes: offered.bytes_at(now) + bytes as f64, at: now, ..*offered };
+    /// A block was handed over that costs `price` bytes for each that is of use with it.
+    pub(super) fn add(&mut self, now: Instant, priority: u8, price: f64, bytes: u64) {
+        self.since.entry(priority).or_insert(now);
+        let offered = self.offered.entry(class(priority, price)).or_insert(Offered { bytes: 0.0, at: now });
+        *offered = Offered { bytes: offered.bytes_at(now) + bytes as f64, at: now };
+    }
+
+    /// Whether it is time to [judge](Self::judge).
+    pub(super) fn is_to_be_judged(&self, now: Instant) -> bool {
+        self.judged.is_none_or(|judged| now >= judged + JUDGED_EVERY)
+    }
+
+    /// So many bytes are `waiting`, for paths that carry `rate` bytes per second: what is too much for them?
+    pub(super) fn judge(&mut self, now: Instant, waiting: u64, rate: f64) {
+        self.judged = Some(now);
+        self.offered.retain(|_, offered| offered.bytes_at(now) >= 1.0);
+        let mut excess = self.rate(now, u8::MAX) + waiting as f64 / SPAN - rate;
+        self.limit = None;
+        if excess <= 0.0 {
+            return;
+        }
+        for (class, offered) in self.offered.iter().rev() {
+            excess -= offered.rate(now, self.since[&class.0]);
+            if excess <= 0.0 {
+                // What is beyond it does not suffice, and it is not all too much.
+                self.limit = Some(*class);
+                return;
+            }
+        }
     }
 
     /// Bytes per second of blocks that are as important as this, or more.
     pub(super) fn rate(&self, now: Instant, priority: u8) -> f64 {
-        self.0.range(..=priority).map(|(_, offered)| offered.rate(now)).sum()
+        let offered = self.offered.range(..=(priority, i16::MAX));
+        offered.map(|(class, offered)| offered.rate(now, self.since[&class.0])).sum()
+    }
+
+    /// Whether such a block is among those best left out.
+    pub(super) fn is_beyond(&self, priority: u8, price: f64) -> bool {
+        self.limit.is_some_and(|limit| class(priority, price) > limit)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
+
+    fn near(a: f64, b: f64) -> bool {
+        (a - b).abs() < 0.05 * b
+    }
 
     #[test]
     fn it_follows_what_is_offered_by_priority() {
@@ -57,24 +114,45 @@ mod tests {
         let start = Instant::now();
         let at = |millis: u64| start + Duration::from_millis(millis);
         for n in 0..1_000 {
-            load.add(at(10 * n), 1, 1_000);
-            load.add(at(10 * n), 5, 500);
+            load.add(at(10 * n), 1, 1e3, 1_000);
+            load.add(at(10 * n), 5, 1e3, 500);
         }
         assert_eq!(load.rate(at(10_000), 0), 0.0);
-        let near = |rate: f64, aim: f64| (rate / aim - 1.0).abs() < 0.02;
+        // A block every 10 ms.
         assert!(near(load.rate(at(10_000), 1), 100_000.0), "{}", load.rate(at(10_000), 1));
         assert!(near(load.rate(at(10_000), 255), 150_000.0));
         assert!(load.rate(at(20_000), 255) < 1_500.0);
     }
 
     #[test]
-    fn it_is_right_from_the_first_second_on() {
+    fn what_has_just_begun_is_known_at_once() {
         let mut load = Load::default();
         let start = Instant::now();
         for n in 0..100 {
-            load.add(start + Duration::from_millis(10 * n), 1, 1_000);
+            load.add(start + Duration::from_millis(10 * n), 1, 1e3, 1_000);
         }
         let rate = load.rate(start + Duration::from_millis(1_000), 1);
-        assert!((rate / 100_000.0 - 1.0).abs() < 0.05, "{rate}");
+        assert!(near(rate, 100_000.0), "{rate}");
+    }
+
+    #[test]
+    fn what_is_too_much_is_the_least_important_and_of_that_the_dearest() {
+        let start = Instant::now();
+        let beyond = |rate: f64| {
+            let mut load = Load::default();
+            for n in 0..2_000 {
+                // 100 KB/s each: important ones, cheap ones, dear ones.
+                let now = start + Duration::from_millis(10 * n);
+                load.add(now, 0, 50e3, 1_000);
+                load.add(now, 1, 1e3, 1_000);
+                load.add(now, 1, 10e3, 1_000);
+            }
+            load.judge(start + Duration::from_secs(20), 0, rate);
+            [(0, 50e3), (1, 1e3), (1, 10e3), (1, 20e3)].map(|(priority, price)| load.is_beyond(priority, price))
+        };
+        assert_eq!(beyond(310e3), [false; 4], "there is room for all");
+        assert_eq!(beyond(250e3), [false, false, false, true], "what is not all too much is not left out");
+        assert_eq!(beyond(190e3), [false, false, true, true]);
+        assert_eq!(beyond(90e3), [false, true, true, true]);
     }
 }

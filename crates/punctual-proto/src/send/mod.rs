@@ -4,6 +4,7 @@
 
 mod answers;
 mod channels;
+mod families;
 mod filling;
 pub(crate) mod graph;
 pub(crate) mod group;

@@ -186,6 +186,7 @@ impl Store {
             deadline: block.serving_deadline(),
             priority: self.serving_priority(block),
             followers: self.kin.followers(block.id),
+            beyond_means: self.is_beyond_means(block),
         };
         let mut view = view_of(self.blocks.get(&id)?);
         if self.graph.is_clustered(id) {
@@ -201,6 +202,13 @@ impl Store {
             }
         }
         Some(view)
+    }
+
+    /// Whether it is one of a family that is best left out, as more is handed over than can be carried.
+    fn is_beyond_means(&self, block: &LiveBlock) -> bool {
+        block.deadline.is_some()
+            && self.kin.is_of_family(block.id)
+            && self.load.is_beyond(self.serving_priority(block), self.kin.price(block.id))
     }
 
     /// How important a block is to the scheduler: to itself or, if that counts, to those that depend on it.
