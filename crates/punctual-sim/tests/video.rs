@@ -67,3 +67,37 @@ fn a_dip_costs_frames_only_while_it_lasts() {
     assert!(all.iter().sum::<u64>() * 100 >= 40 * FRAMES * 85, "{all:?} of {FRAMES}");
     assert!(all.iter().filter(|on_time| **on_time < 240).count() <= 4, "{all:?} of {FRAMES}");
 }
+
+/// A second of video in 25 frames takes 1.12 seconds of the link: eighty of its hundred and four frames' worth are what it carries on time at best.
+///
+/// Sizes are all alike in a group, so that nothing is left to chance.
+#[test]
+fn of_too_much_video_the_ends_of_groups_go_without() {
+    const FRAMES: u64 = 500;
+    let interval = ms(40);
+    let frame = |template: Block, number: u64, last: Option<BlockId>| {
+        let intra = number.is_multiple_of(50);
+        let block = Block { data: vec![1; if intra { 160_000 } else { 42_000 }].into(), ..template };
+        last.filter(|_| !intra).into_iter().fold(block, Block::depends_on)
+    };
+    let path = LinkSpec::new(8.0, ms(30)).queue(100_000);
+    let source = Source::new(Block::new(vec![1]).deadline(ms(500)), interval, FRAMES).vary(frame);
+    let mut pair = Setup { seed: 1, ..Setup::new(vec![path]) }.connect(source);
+    pair.world.run_for(ms(22_000));
+    let late: Vec<u64> = pair.late().iter().map(|(_, at, _)| at.as_millis() as u64 / 40 % 50).collect();
+    // The first group is not yet known for what it is.
+    assert!(late.len() as u64 * 4 <= FRAMES, "{} of {FRAMES} late", late.len());
+    let first = late.iter().filter(|place| **place < 20).count();
+    assert!(first <= 20, "the beginnings of groups are late: {late:?}");
+}
+
+/// What a policer drops looks like chance, and asks for repairs, which it drops in their turn.
+#[test]
+fn a_policer_is_kept_to() {
+    let path = LinkSpec::new(30.0, ms(15)).queue(500_000).policer(10_000_000, 30_000);
+    let source = Source::new(Block::new(vec![1; 14_000]).deadline(ms(100)), Duration::from_micros(16_667), 900);
+    let mut pair = Setup { seed: 1, ..Setup::new(vec![path]) }.connect(source);
+    pair.world.run_for(ms(17_000));
+    let late: Vec<_> = pair.late().into_iter().filter(|(_, at, _)| *at > ms(2_000)).collect();
+    assert!(late.len() <= 8, "{late:?}");
+}

@@ -77,8 +77,8 @@ pub struct PathState {
     pub mtu: u16,
     /// Bytes of a full packet of ours, UDP payload: fewer than fit on a path so slow that what is urgent would wait long for one.
     pub packet: u16,
-    /// What a policer on the path lets pass, if its losses tell of one.
-    pub policed: Option<Rate>,
+    /// A policer on the path drops what is too much. How fast packets leave because of that is not for the controller to see to.
+    pub policed: bool,
 }
 
 /// Drives a path by what its receiver reports.

@@ -32,6 +32,20 @@ impl Pacer {
         Self { due: now.checked_sub(full).unwrap_or(now), depth, pace: Rate::LEAST }
     }
 
+    /// The same, but empty.
+    pub(crate) fn empty(now: Instant) -> Self {
+        Self { due: now, ..Self::new(now, 0) }
+    }
+
+    pub(crate) fn pace(&self) -> Rate {
+        self.pace
+    }
+
+    /// Bytes that may leave at once now.
+    pub(crate) fn tokens(&self, now: Instant) -> f64 {
+        self.pace.bytes_in(now.saturating_duration_since(self.due)).min(self.depth as f64)
+    }
+
     /// Follows the controller. `depth` replaces the usual depth of the bucket.
     pub(crate) fn set(&mut self, now: Instant, pace: Rate, mtu: u16, depth: Option<u64>) {
         let mtu = u64::from(mtu);

@@ -85,8 +85,6 @@ const DROPPING: (u32, u64, f64) = (4, 100, 0.23);
 const CAREFUL_ROUNDS: u32 = 128;
 /// And no more than this is made up for.
 const CAREFUL_MADE_UP_FOR: f64 = 0.05;
-/// The share of what a policer lets pass that we use, so that its bucket fills up and bursts may pass.
-const POLICED_GAIN: f64 = 0.97;
 /// The smallest window, packets.
 const LEAST_WINDOW: u64 = 4;
 
@@ -264,10 +262,7 @@ impl Steady {
             _ => Some(0),
         };
         self.judge_drops(&round, delivered);
-        if let Some(policed) = path.policed {
-            self.rate = self.rate.map(|rate| rate.min(policed));
-            self.startup = false;
-        }
+        self.startup &= !path.policed;
         self.losses.end_round(round.packets, round.lost);
         if self.losses.judge() {
             self.rate = self.rate.map(|rate| rate * LOSS_BACKOFF);
@@ -304,7 +299,7 @@ impl Steady {
 
     /// Nothing faster is to be tried.
     fn is_held(&self, path: &Path) -> bool {
-        self.careful > 0 || path.policed.is_some()
+        self.careful > 0 || path.policed
     }
 
     /// Before anything is known: a window each round trip.
@@ -430,8 +425,7 @@ impl Driver for Steady {
             },
         };
         let most = if self.careful > 0 { CAREFUL_MADE_UP_FOR } else { MOST_MADE_UP_FOR };
-        let pace = pace * (1.0 / (1.0 - self.losses.by_itself().min(most)));
-        path.policed.map_or(pace, |policed| pace.min(policed * POLICED_GAIN))
+        pace * (1.0 / (1.0 - self.losses.by_itself().min(most)))
     }
 
     fn burst(&self, _: &Path) -> Option<u64> {

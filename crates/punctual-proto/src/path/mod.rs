@@ -75,6 +75,10 @@ const FORGOTTEN_RTTS: u32 = 8;
 const LATE_ANSWER: Duration = Duration::from_secs(10);
 /// A packet takes no longer than this on its path, unless it is small.
 const GRAIN: Duration = Duration::from_millis(12);
+/// The share of what a policer lets pass that we use, so that its bucket fills up and bursts may pass.
+const POLICED_GAIN: f64 = 0.99;
+/// What a policer's bucket holds is taken to leave within this time, as far as forecasts go: that of a frame or two.
+const BURST_TIME: Duration = Duration::from_millis(50);
 /// Smaller packets would be heads for the most part.
 const LEAST_PACKET: u16 = 500;
 /// What is lost at least on a path whose answer is overdue, as far as its share of losses goes: it may be dead, or an answer was lost.
@@ -121,6 +125,8 @@ pub(crate) struct Path {
     /// Ours, or if none, QUIC's own drives the path.
     driver: Option<Box<dyn Driver>>,
     pacer: Pacer,
+    /// Keeps to what a policer lets pass, if there is one.
+    shaper: Option<Pacer>,
     /// What the path is taken to carry, and before long.
     rate: Rate,
     forecast: Rate,
@@ -167,6 +173,7 @@ impl Path {
             first_window: window,
             driver,
             pacer: Pacer::new(now, window),
+            shaper: None,
             rate: Rate::LEAST,
             forecast: Rate::LEAST,
             patient: 0,
@@ -196,7 +203,7 @@ impl Path {
             in_flight: reading.in_flight,
             mtu: reading.mtu,
             packet: self.packet(reading.mtu),
-            policed: self.in_flight.policed(),
+            policed: self.shaper.is_some(),
         }
     }
 
@@ -245,7 +252,7 @@ impl Path {
             health: self.trust.health(),
             ready: trusted && room && paced_until.is_none(),
             ready_at: paced_until.filter(|_| trusted && room),
-            rate: self.forecast.bytes_per_second(),
+            rate: self.forecast_at(now).bytes_per_second(),
             rtt: self.model.rtt(),
             min_rtt,
             rtt_var: self.model.rtt_var(),
@@ -262,6 +269,12 @@ impl Path {
         }
     }
 
+    /// What the path will carry in the near future; under a policer what that lets pass, and what its bucket holds.
+    fn forecast_at(&self, now: Instant) -> Rate {
+        let Some(shaper) = &self.shaper else { return self.forecast };
+        self.forecast.min(shaper.pace() + Rate::of(shaper.tokens(now) as u64, BURST_TIME))
+    }
+
     fn backlog(&self, now: Instant) -> Duration {
         let known = self.driver.as_ref().and_then(|driver| driver.backlog(now));
         known.unwrap_or_else(|| self.model.backlog(now))
@@ -270,7 +283,8 @@ impl Path {
     /// Until when pacing holds the next packet back, if it does.
     pub(crate) fn paced_until(&self, now: Instant) -> Option<Instant> {
         let driven = self.driver.as_ref().and_then(|driver| driver.ready_at(now));
-        self.pacer.ready_at(now).max(driven)
+        let shaped = self.shaper.as_ref().and_then(|shaper| shaper.ready_at(now));
+        self.pacer.ready_at(now).max(driven).max(shaped)
     }
 
     pub(crate) fn health(&self) -> PathHealth {
@@ -296,6 +310,9 @@ impl Path {
     /// A packet left on the path.
     pub(crate) fn on_sent(&mut self, pn: u64, bytes: u16, at: Instant, probe: bool) {
         self.pacer.on_sent(at, u64::from(bytes));
+        if let Some(shaper) = &mut self.shaper {
+            shaper.on_sent(at, u64::from(bytes));
+        }
         let wait = self.model.on_sent(pn, bytes, at, self.rate);
         if let Some(driver) = &mut self.driver {
             driver.on_sent(at, bytes.into(), self.panel.reading().in_flight);
@@ -362,6 +379,7 @@ impl Path {
     /// All that is to be said of packets at this moment has been said: goes as fast as the controller says from now on.
     pub(crate) fn follow(&mut self, now: Instant) {
         self.model.end_acks(now);
+        self.shape(now);
         let reading = self.reading();
         let state = self.state(&reading);
         match &self.driver {
@@ -378,6 +396,14 @@ impl Path {
                 self.pacer.set(now, pace.unwrap_or(by_window * PACING_GAIN), reading.mtu, None);
             }
         }
+    }
+
+    /// Keeps to what a policer lets pass.
+    fn shape(&mut self, now: Instant) {
+        let limit = self.in_flight.policed().filter(|_| self.driver.is_some());
+        let Some(limit) = limit else { return self.shaper = None };
+        let shaper = self.shaper.get_or_insert_with(|| Pacer::empty(now));
+        shaper.set(now, limit.rate * POLICED_GAIN, 0, Some(limit.burst));
     }
 
     /// The peer reports when datagrams of ours came.

@@ -24,6 +24,12 @@ const SLACK: f64 = 1.25;
 const RUN: usize = 7;
 /// What two looks on end find must not differ by more than this factor: a rhythm of our own may look like a line for once.
 const AGREEMENT: f64 = 1.05;
+/// How much more than the bucket has been seen to hold is tried: this share of it, and at least so many bytes.
+const PROBE: (f64, f64) = (0.25, 3_000.0);
+/// After a drop nothing more is tried for so long at first, and for up to so long where one try after the other fails.
+const PROBED_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(32));
+/// How much of what the bucket was thought to hold is not believed any more after a drop: it may have been by chance.
+const DISBELIEF: f64 = 0.25;
 /// What was found out holds for so long.
 const MEMORY: Duration = Duration::from_secs(10);
 
@@ -33,6 +39,65 @@ struct Drop {
     at: Instant,
     bytes: u16,
     passed: u64,
+}
+
+/// What a policer lets pass.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Limit {
+    /// In the long run.
+    pub(crate) rate: Rate,
+    /// Bytes that may pass at once after a pause.
+    pub(crate) burst: u64,
+}
+
+/// What the policer's bucket holds, as far as it has shown.
+#[derive(Debug, Clone, Copy)]
+struct Bucket {
+    /// Bytes when it is full.
+    depth: f64,
+    /// Bytes now. What has passed beyond that shows that it is deeper.
+    level: f64,
+    at: Instant,
+    /// When more may be tried, and how long to wait after the next drop.
+    probed_after: Option<Instant>,
+    patience: Duration,
+}
+
+impl Bucket {
+    fn empty(at: Instant) -> Self {
+        Self { depth: 0.0, level: 0.0, at, probed_after: None, patience: PROBED_AFTER.0 }
+    }
+
+    fn fill(&mut self, at: Instant, rate: Rate) {
+        let filled = rate.bytes_in(at.saturating_duration_since(self.at));
+        self.level = (self.level + filled).min(self.depth);
+        self.at = at;
+    }
+
+    fn on_passed(&mut self, bytes: u16) {
+        self.level -= f64::from(bytes);
+        if self.level < 0.0 {
+            self.depth -= self.level;
+            self.level = 0.0;
+            self.patience = PROBED_AFTER.0;
+        }
+    }
+
+    fn on_dropped(&mut self) {
+        self.depth -= self.level * DISBELIEF;
+        self.level = self.level.min(self.depth);
+        if self.probed_after.is_none_or(|after| self.at >= after) {
+            self.probed_after = Some(self.at + self.patience);
+            self.patience = (self.patience * 2).min(PROBED_AFTER.1);
+        }
+    }
+
+    /// How much may be sent at once.
+    fn burst(&self, now: Instant) -> u64 {
+        let probe =
+            if self.probed_after.is_some_and(|after| now < after) { 0.0 } else { PROBE.1.max(self.depth * PROBE.0) };
+        (self.depth + probe) as u64
+    }
 }
 
 /// Finds out whether a policer drops what is lost, and how much it lets pass.
@@ -46,6 +111,7 @@ pub(crate) struct Policer {
     seen: Option<Rate>,
     /// What it lets pass, and when the last packet left that tells of it.
     found: Option<(Rate, Instant)>,
+    bucket: Option<Bucket>,
     /// When the latest packet left.
     now: Option<Instant>,
 }
@@ -55,6 +121,17 @@ impl Policer {
     pub(crate) fn on_passed(&mut self, at: Instant, bytes: u16) {
         self.now = Some(at);
         self.passed += u64::from(bytes);
+        if let Some(bucket) = self.filled(at) {
+            bucket.on_passed(bytes);
+        }
+    }
+
+    /// The bucket at that time.
+    fn filled(&mut self, at: Instant) -> Option<&mut Bucket> {
+        let rate = self.rate()?;
+        let bucket = self.bucket.as_mut()?;
+        bucket.fill(at, rate);
+        Some(bucket)
     }
 
     /// The next packet, in the order of sending, was lost, and there was no queue to blame. How many losses are a policer's by what this one tells: this
@@ -62,6 +139,9 @@ impl Policer {
     pub(crate) fn on_dropped(&mut self, at: Instant, bytes: u16) -> u32 {
         self.now = Some(at);
         let known = self.rate().is_some();
+        if let Some(bucket) = self.filled(at) {
+            bucket.on_dropped();
+        }
         if self.drops.back().is_some_and(|last| last.passed == self.passed) {
             // The bucket was empty, as it was just before.
             return known.into();
@@ -79,6 +159,11 @@ impl Policer {
         let before = std::mem::replace(&mut self.seen, seen);
         let agree = |rate: Rate| before.is_some_and(|before| before <= rate * AGREEMENT && rate <= before * AGREEMENT);
         self.found = seen.filter(|rate| agree(*rate)).map(|rate| (rate, at));
+        if self.found.is_some() && !known {
+            // What it was seen to hold before, it may hold again.
+            let bucket = self.bucket.get_or_insert(Bucket::empty(at));
+            (bucket.level, bucket.at) = (0.0, at);
+        }
         match self.found {
             None => 0,
             Some(_) if known => 1,
@@ -87,7 +172,11 @@ impl Policer {
     }
 
     /// What a policer lets pass, if there is one.
-    pub(crate) fn rate(&self) -> Option<Rate> {
+    pub(crate) fn limit(&self) -> Option<Limit> {
+        Some(Limit { rate: self.rate()?, burst: self.bucket?.burst(self.now?) })
+    }
+
+    fn rate(&self) -> Option<Rate> {
         let (rate, at) = self.found?;
         (self.now?.saturating_duration_since(at) < MEMORY).then_some(rate)
     }
@@ -216,5 +305,40 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn how_much_a_bucket_holds_is_found_out() {
+        // Ten times a second as much is sent at once as the bucket is thought to hold, between packets at its rate.
+        let (rate, depth) = (1e6, 50e3);
+        let (start, mut policer, mut passes) = (Instant::now(), Policer::default(), bucket(rate, depth));
+        let mut send = |policer: &mut Policer, t: Duration, bytes: u64| {
+            (0..bytes / 1_200)
+                .filter(|_| {
+                    let passed = passes(t, 1_200.0);
+                    if passed {
+                        policer.on_passed(start + t, 1_200);
+                    } else {
+                        policer.on_dropped(start + t, 1_200);
+                    }
+                    !passed
+                })
+                .count()
+        };
+        let mut t = Duration::ZERO;
+        while policer.limit().is_none() {
+            send(&mut policer, t, 2_400);
+            t += MS;
+        }
+        let (found, mut dropped, mut sent) = (t, 0, 0);
+        while t < found + MS * 8_000 {
+            let burst = policer.limit().map_or(0, |limit| limit.burst);
+            dropped += send(&mut policer, t, burst);
+            sent += burst / 1_200;
+            t += MS * 100;
+        }
+        let burst = policer.limit().expect("it was seen lately").burst as f64;
+        assert!((0.8..1.3).contains(&(burst / depth)), "{burst} of {depth}");
+        assert!((dropped as u64) < sent / 20, "{dropped} of {sent}");
     }
 }

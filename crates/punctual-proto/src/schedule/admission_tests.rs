@@ -161,6 +161,19 @@ fn what_many_depend_on_is_cheap() {
 }
 
 #[test]
+fn what_is_beyond_means_goes_only_if_nothing_else_does() {
+    let mut admission = exact();
+    let beyond = BlockView { beyond_means: true, ..long(0, 1, 20, 100) };
+    assert_eq!(
+        settle(&mut admission, &[beyond, long(1, 1, 60, 200)], &context(0)),
+        [1],
+        "though there is time for both"
+    );
+    admission.remove(BlockId(1));
+    assert_eq!(admission.next(&context(0)), Some(BlockId(0)));
+}
+
+#[test]
 fn only_what_is_due_before_can_make_room() {
     let mut admission = exact();
     let views = [long(0, 1, 20, 50), long(1, 9, 80, 300), long(2, 0, 25, 50)];

@@ -9,8 +9,11 @@ use super::{packetize::Contents, store::Store};
 use crate::{
     block::BlockId,
     multipath::PathId,
-    path::{Losses, health::Awaited, policer::Policer},
-    rate::Rate,
+    path::{
+        Losses,
+        health::Awaited,
+        policer::{Limit, Policer},
+    },
     schedule::SendContext,
 };
 
@@ -279,8 +282,8 @@ impl InFlight {
     }
 
     /// What a policer lets pass, if there is one on the path.
-    pub(crate) fn policed(&self) -> Option<Rate> {
-        self.policer.rate()
+    pub(crate) fn policed(&self) -> Option<Limit> {
+        self.policer.limit()
     }
 
     /// The share of packets that were lost lately, for whatever reason.
