@@ -95,9 +95,9 @@ fn of_too_much_video_the_ends_of_groups_go_without() {
 #[test]
 fn a_policer_is_kept_to() {
     let path = LinkSpec::new(30.0, ms(15)).queue(500_000).policer(10_000_000, 30_000);
-    let source = Source::new(Block::new(vec![1; 14_000]).deadline(ms(100)), Duration::from_micros(16_667), 900);
+    let source = Source::new(Block::new(vec![1; 31_000]).deadline(ms(45)), Duration::from_micros(33_333), 450);
     let mut pair = Setup { seed: 1, ..Setup::new(vec![path]) }.connect(source);
     pair.world.run_for(ms(17_000));
     let late: Vec<_> = pair.late().into_iter().filter(|(_, at, _)| *at > ms(2_000)).collect();
-    assert!(late.len() <= 8, "{late:?}");
+    assert!(late.len() <= 8, "{} late: {late:?}", late.len());
 }
