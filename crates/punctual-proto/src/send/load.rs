@@ -94,6 +94,11 @@ impl Load {
         offered.map(|(class, offered)| offered.rate(now, self.since[&class.0])).sum()
     }
 
+    /// Whether some is best left out.
+    pub(super) fn is_too_much(&self) -> bool {
+        self.limit.is_some()
+    }
+
     /// Whether such a block is among those best left out.
     pub(super) fn is_beyond(&self, priority: u8, price: f64) -> bool {
         self.limit.is_some_and(|limit| class(priority, price) > limit)

@@ -206,7 +206,8 @@ impl Store {
 
     /// Whether it is one of a family that is best left out, as more is handed over than can be carried.
     fn is_beyond_means(&self, block: &LiveBlock) -> bool {
-        block.deadline.is_some()
+        self.load.is_too_much()
+            && block.deadline.is_some()
             && self.kin.is_of_family(block.id)
             && self.load.is_beyond(self.serving_priority(block), self.kin.price(block.id))
     }

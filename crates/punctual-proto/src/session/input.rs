@@ -80,8 +80,8 @@ impl Session {
                 // What becomes of the paths of a session that is over is of no interest.
                 QuicEvent::Path(_) if matches!(self.phase, Phase::Closed(_)) => {}
                 QuicEvent::Path(event) => self.take_path_event(now, event),
+                QuicEvent::HandshakeConfirmed => self.renew_keys(),
                 QuicEvent::HandshakeDataReady
-                | QuicEvent::HandshakeConfirmed
                 | QuicEvent::DatagramReceived
                 | QuicEvent::DatagramsUnblocked
                 | QuicEvent::NatTraversal(_) => {}
