@@ -16,7 +16,7 @@ const MIXED: u32 = 16;
 
 /// What is known of the families of one kind, which is that of their first.
 #[derive(Debug, Default)]
-struct Rhythm {
+struct Pattern {
     /// The first of the latest family, and how many it has by now.
     latest: (u64, u32),
     /// How many followers the member at each place usually has.
@@ -29,7 +29,7 @@ struct Rhythm {
 
 /// What is known of families.
 #[derive(Debug, Default)]
-pub(super) struct Families(BTreeMap<Kind, Rhythm>);
+pub(super) struct Families(BTreeMap<Kind, Pattern>);
 
 /// What a member's family tells of it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -43,10 +43,10 @@ pub(super) enum Outlook {
 impl Families {
     /// `first` begins a family of this kind. Returns the first of the family that has ended by that, if it was one of several.
     pub(super) fn begin(&mut self, kind: Kind, first: u64) -> Option<u64> {
-        let rhythm = self.0.entry(kind).or_default();
-        let (before, members) = std::mem::replace(&mut rhythm.latest, (first, 1));
+        let pattern = self.0.entry(kind).or_default();
+        let (before, members) = std::mem::replace(&mut pattern.latest, (first, 1));
         if members > 1 {
-            rhythm.mixed = rhythm.mixed.saturating_sub(1);
+            pattern.mixed = pattern.mixed.saturating_sub(1);
             return Some(before);
         }
         if members == 1 {
@@ -57,45 +57,45 @@ impl Families {
 
     /// A block has come to the family of `first`, which is of this kind. Returns its place there, if that tells anything.
     pub(super) fn join(&mut self, kind: Kind, first: u64) -> Option<u32> {
-        let rhythm = self.0.get_mut(&kind)?;
-        if rhythm.latest.0 != first {
-            rhythm.mixed = MIXED;
+        let pattern = self.0.get_mut(&kind)?;
+        if pattern.latest.0 != first {
+            pattern.mixed = MIXED;
             return None;
         }
-        rhythm.latest.1 += 1;
-        Some(rhythm.latest.1 - 1)
+        pattern.latest.1 += 1;
+        Some(pattern.latest.1 - 1)
     }
 
     /// A member of a family that has ended had so many followers.
     pub(super) fn learn(&mut self, kind: Kind, place: u32, followers: u32) {
-        let Some(rhythm) = self.0.get_mut(&kind) else { return };
+        let Some(pattern) = self.0.get_mut(&kind) else { return };
         let (place, followers) = (place as usize, f64::from(followers));
-        let known = rhythm.usual.len();
-        match rhythm.usual.get_mut(place) {
+        let known = pattern.usual.len();
+        match pattern.usual.get_mut(place) {
             Some(usual) => *usual += (followers - *usual) * GAIN,
-            None if place == known && place < PLACES => rhythm.usual.push(followers),
+            None if place == known && place < PLACES => pattern.usual.push(followers),
             None => {}
         }
     }
 
     /// The members of a family that has ended had so many bytes on average.
     pub(super) fn learn_size(&mut self, kind: Kind, size: f64) {
-        let Some(rhythm) = self.0.get_mut(&kind) else { return };
-        rhythm.size = if rhythm.size == 0.0 { size } else { rhythm.size + (size - rhythm.size) * GAIN };
+        let Some(pattern) = self.0.get_mut(&kind) else { return };
+        pattern.size = if pattern.size == 0.0 { size } else { pattern.size + (size - pattern.size) * GAIN };
     }
 
     /// Bytes of a member of such families on average; 0 if there was none.
     pub(super) fn size(&self, kind: Kind) -> f64 {
-        self.0.get(&kind).map_or(0.0, |rhythm| rhythm.size)
+        self.0.get(&kind).map_or(0.0, |pattern| pattern.size)
     }
 
     /// What is to be expected of the member at that place in the family of `first`, if anything is known.
     pub(super) fn outlook(&self, kind: Kind, first: u64, place: u32) -> Option<Outlook> {
-        let rhythm = self.0.get(&kind).filter(|rhythm| rhythm.mixed == 0)?;
-        if rhythm.latest.0 != first {
+        let pattern = self.0.get(&kind).filter(|pattern| pattern.mixed == 0)?;
+        if pattern.latest.0 != first {
             return Some(Outlook::Ended);
         }
-        rhythm.usual.get(place as usize).copied().map(Outlook::Usual)
+        pattern.usual.get(place as usize).copied().map(Outlook::Usual)
     }
 
     /// Nothing is remembered of that kind.

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{
+    kin::Concerned,
     live::LiveBlock,
     store::{Notice, Store},
 };
@@ -44,7 +45,7 @@ impl Store {
             self.drop_block(id, DropReason::DependencyDropped);
         } else {
             let kind = (channel, priority, !dependencies.is_empty());
-            let leaders = self.kin.insert(id, Some(kind), size, dependencies, now);
+            let Concerned { leaders, ended } = self.kin.insert(id, Some(kind), size, dependencies, now);
             if let Some(deadline) = deadline {
                 self.load.add(now, priority, self.kin.price(id), size);
                 if self.kin.is_of_family(id) {
@@ -54,7 +55,7 @@ impl Store {
             self.set_needs(id, needs);
             leaders.into_iter().for_each(|leader| self.on_followed(now, leader, priority));
             // They are worth less than was thought.
-            for member in self.kin.take_ended() {
+            for member in ended {
                 if self.blocks.get(&member).is_some_and(|block| block.unsent() > 0) {
                     self.refresh_cluster(member);
                 }

@@ -38,8 +38,15 @@ pub(super) struct Kin {
     recent: VecDeque<Member>,
     kinds: BTreeMap<Kind, Habit>,
     families: Families,
-    /// Members of families that have ended, of whose followers there will be no more.
-    ended: Vec<BlockId>,
+}
+
+/// Whom a block concerns that was handed over.
+#[derive(Debug, Default)]
+pub(super) struct Concerned {
+    /// Those it depends on, over any number of steps.
+    pub(super) leaders: Vec<BlockId>,
+    /// The members of a family that has ended by it: there will be no more who depend on them.
+    pub(super) ended: Vec<BlockId>,
 }
 
 /// A block that was handed over lately, live or not.
@@ -79,7 +86,7 @@ impl Kin {
         size: u64,
         needs: Vec<BlockId>,
         now: Instant,
-    ) -> Vec<BlockId> {
+    ) -> Concerned {
         if self.first + self.recent.len() as u64 != id.0 {
             // What came before was never told.
             self.recent.clear();
@@ -99,8 +106,8 @@ impl Kin {
                 habit.waits += 1;
             }
         }
-        let above = self.above(&needs);
-        for &leader in &above {
+        let leaders = self.above(&needs);
+        for &leader in &leaders {
             let Some(member) = at(&mut self.recent, self.first, leader) else { continue };
             member.followers += 1;
             member.last = now;
@@ -111,7 +118,7 @@ impl Kin {
         if let Some(kind) = kind {
             self.kinds.entry(kind).or_default().blocks += 1;
         }
-        let family = self.find_family(id, kind, &needs);
+        let (family, ended) = self.find_family(id, kind, &needs);
         self.recent.push_back(Member {
             kind,
             size,
@@ -125,7 +132,7 @@ impl Kin {
         if self.recent.len() > RECENT {
             self.forget_first();
         }
-        above
+        Concerned { leaders, ended }
     }
 
     /// It depends on something else now.
@@ -156,37 +163,43 @@ impl Kin {
         all.into_iter().collect()
     }
 
-    /// To which family a block comes that depends on `needs`.
-    fn find_family(&mut self, id: BlockId, kind: Option<Kind>, needs: &[BlockId]) -> Option<(u64, u32)> {
+    /// To which family a block comes that depends on `needs`, and at which place; and who belongs to the family that has ended by that.
+    fn find_family(
+        &mut self,
+        id: BlockId,
+        kind: Option<Kind>,
+        needs: &[BlockId],
+    ) -> (Option<(u64, u32)>, Vec<BlockId>) {
         let Some(&need) = needs.first() else {
-            if let Some(before) = self.families.begin(kind?, id.0) {
-                self.end_family(kind?, before);
-            }
-            return Some((id.0, 0));
+            let before = kind.and_then(|kind| Some((kind, self.families.begin(kind, id.0)?)));
+            let ended = before.map_or_else(Vec::new, |(kind, before)| self.end_family(kind, before));
+            return (kind.map(|_| (id.0, 0)), ended);
         };
+        (self.join_family(need), Vec::new())
+    }
+
+    /// The place of a block that depends on `need`, with the first of its family.
+    fn join_family(&mut self, need: BlockId) -> Option<(u64, u32)> {
         let (first, _) = self.get(need)?.family?;
         let place = self.families.join(self.get(BlockId(first))?.kind?, first)?;
         Some((first, place))
     }
 
-    /// Learns from a family that has ended.
-    fn end_family(&mut self, kind: Kind, first: u64) {
-        self.ended.clear();
-        let Some(from) = first.checked_sub(self.first) else { return };
-        let mut bytes = 0;
-        for (member, id) in self.recent.range(from as usize..).zip(first..) {
+    /// Learns from a family that has ended, and returns its members.
+    fn end_family(&mut self, kind: Kind, first: u64) -> Vec<BlockId> {
+        let (mut members, mut bytes) = (Vec::new(), 0);
+        let from = usize::try_from(first.saturating_sub(self.first)).unwrap_or(usize::MAX).min(self.recent.len());
+        for (member, id) in self.recent.range(from..).zip(self.first + from as u64..) {
             if let Some((_, place)) = member.family.filter(|(of, _)| *of == first) {
                 self.families.learn(kind, place, member.followers);
-                self.ended.push(BlockId(id));
+                members.push(BlockId(id));
                 bytes += member.size;
             }
         }
-        self.families.learn_size(kind, bytes as f64 / self.ended.len().max(1) as f64);
-    }
-
-    /// The members of the families that ended since this was asked last.
-    pub(super) fn take_ended(&mut self) -> Vec<BlockId> {
-        std::mem::take(&mut self.ended)
+        if !members.is_empty() {
+            self.families.learn_size(kind, bytes as f64 / members.len() as f64);
+        }
+        members
     }
 
     fn outlook(&self, member: &Member) -> Option<Outlook> {
@@ -351,11 +364,9 @@ mod tests {
         let price = |frame| kin.price(at(frame));
         assert!((31..40).all(|frame| price(frame) > price(frame - 1)), "the last are the dearest");
         assert!(kin.is_of_family(at(30)) && kin.is_of_family(at(39)) && !kin.is_of_family(BlockId(81)));
-        // What ends is told once.
-        kin.take_ended();
-        kin.insert(BlockId(88), Some(FIRST), 1, vec![], now);
-        assert_eq!(kin.take_ended(), [40, 41, 42, 43].map(at));
-        assert!(kin.take_ended().is_empty());
+        let ended = |kin: &mut Kin, id| kin.insert(BlockId(id), Some(FIRST), 1, vec![], now).ended;
+        assert_eq!(ended(&mut kin, 88), [40, 41, 42, 43].map(at));
+        assert!(ended(&mut kin, 89).is_empty(), "it was alone");
     }
 
     #[test]
@@ -409,8 +420,8 @@ mod tests {
             let start = Instant::now();
             for ((kind, back, depends), n) in steps.into_iter().zip(0u64..) {
                 let needs = n.checked_sub(back).filter(|_| depends).map(BlockId).into_iter().collect();
-                let above = kin.insert(BlockId(n), Some((None, kind, depends)), 1, needs, start + FRAME * n as u32);
-                prop_assert!(above.len() <= REACH);
+                let leaders = kin.insert(BlockId(n), Some((None, kind, depends)), 1, needs, start + FRAME * n as u32).leaders;
+                prop_assert!(leaders.len() <= REACH);
             }
             prop_assert!(kin.recent.len() <= RECENT);
             for (kind, habit) in &kin.kinds {

@@ -14,9 +14,8 @@ use std::{
 const SPAN: f64 = 2.0;
 /// How long it is taken to have been observed at least: what comes at once is no rate.
 const LEAST_SPAN: f64 = 0.5;
-/// Prices that differ by less than this factor's root are not told apart: a quarter of an octave.
+/// So fine prices are told apart: to a quarter of an octave.
 const STEPS_PER_OCTAVE: f64 = 4.0;
-
 /// How often it is judged what is too much.
 const JUDGED_EVERY: Duration = Duration::from_millis(20);
 
@@ -60,7 +59,12 @@ impl Load {
     /// A block was handed over that costs `price` bytes for each that is of use with it.
     pub(super) fn add(&mut self, now: Instant, priority: u8, price: f64, bytes: u64) {
         self.since.entry(priority).or_insert(now);
-        let offered = self.offered.entry(class(priority, price)).or_insert(Offered { bytes: 0.0, at: now });
+        let class = class(priority, price);
+        if !self.offered.contains_key(&class) {
+            // New ones are few; those that nobody hands over any more make room.
+            self.offered.retain(|_, offered| offered.bytes_at(now) >= 1.0);
+        }
+        let offered = self.offered.entry(class).or_insert(Offered { bytes: 0.0, at: now });
         *offered = Offered { bytes: offered.bytes_at(now) + bytes as f64, at: now };
     }
 
@@ -72,7 +76,6 @@ impl Load {
     /// So many bytes are `waiting`, for paths that carry `rate` bytes per second: what is too much for them?
     pub(super) fn judge(&mut self, now: Instant, waiting: u64, rate: f64) {
         self.judged = Some(now);
-        self.offered.retain(|_, offered| offered.bytes_at(now) >= 1.0);
         let mut excess = self.rate(now, u8::MAX) + waiting as f64 / SPAN - rate;
         self.limit = None;
         if excess <= 0.0 {

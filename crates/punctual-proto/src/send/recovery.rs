@@ -33,31 +33,31 @@ pub(crate) struct Packet {
 #[derive(Debug)]
 enum Place {
     Open(Packet),
-    Gone(Fate),
+    Gone { sent: Instant, bytes: u16, fate: Fate },
 }
 
-/// A packet that has gone.
-#[derive(Debug, Clone, Copy)]
-struct Fate {
-    sent: Instant,
-    bytes: u16,
-    lost: bool,
+/// What became of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Acked,
     /// In a queue that overflows, as far as one can tell.
-    congestion: bool,
+    Overflowed,
+    /// In any other way.
+    Lost,
 }
 
 impl Place {
     fn packet(&self) -> Option<&Packet> {
         match self {
             Self::Open(packet) => Some(packet),
-            Self::Gone(_) => None,
+            Self::Gone { .. } => None,
         }
     }
 
     fn packet_mut(&mut self) -> Option<&mut Packet> {
         match self {
             Self::Open(packet) => Some(packet),
-            Self::Gone(_) => None,
+            Self::Gone { .. } => None,
         }
     }
 }
@@ -105,7 +105,7 @@ impl InFlight {
     /// The peer has the packet. Returns its bytes, if it was one of ours.
     pub(crate) fn on_acked(&mut self, pn: u64, sent: Instant, now: Instant, store: &mut Store) -> Option<u16> {
         // Packet numbers of different QUIC spaces may coincide during the handshake; the time tells them apart.
-        let packet = self.remove(pn, None, |packet| packet.sent == sent)?;
+        let packet = self.remove(pn, Fate::Acked, |packet| packet.sent == sent)?;
         store.on_packet_acked(now, &packet.contents);
         self.largest_acked = self.largest_acked.max(Some(pn));
         Some(packet.bytes)
@@ -113,7 +113,8 @@ impl InFlight {
 
     /// QUIC gave the packet up. `congestion`: it found a long queue.
     pub(crate) fn on_lost(&mut self, pn: u64, congestion: bool, path: PathId, now: Instant, store: &mut Store) {
-        if let Some(packet) = self.remove(pn, Some(congestion), |_| true).filter(|packet| !packet.given_up) {
+        let fate = if congestion { Fate::Overflowed } else { Fate::Lost };
+        if let Some(packet) = self.remove(pn, fate, |_| true).filter(|packet| !packet.given_up) {
             lose(&packet.contents, path, now, store);
         }
     }
@@ -238,46 +239,40 @@ impl InFlight {
         self.packets.binary_search_by_key(&pn, |&(pn, _)| pn)
     }
 
-    /// A packet has gone; if it was `lost`, whether to congestion.
-    fn remove(&mut self, pn: u64, lost: Option<bool>, is_it: impl FnOnce(&Packet) -> bool) -> Option<Packet> {
+    fn remove(&mut self, pn: u64, fate: Fate, is_it: impl FnOnce(&Packet) -> bool) -> Option<Packet> {
         let at = self.place(pn).ok()?;
         let place = &mut self.packets[at].1;
         let packet = place.packet().filter(|packet| is_it(packet))?;
-        let (sent, bytes, congestion) = (packet.sent, packet.bytes, lost == Some(true));
-        let fate = Fate { sent, bytes, lost: lost.is_some(), congestion };
-        let before = std::mem::replace(place, Place::Gone(fate));
+        let gone = Place::Gone { sent: packet.sent, bytes: packet.bytes, fate };
+        let before = std::mem::replace(place, gone);
         self.trim();
         match before {
             Place::Open(packet) => Some(packet),
-            Place::Gone(_) => None,
+            Place::Gone { .. } => None,
         }
     }
 
     /// The first place is never that of a packet that has gone.
     fn trim(&mut self) {
-        while let Some((_, Place::Gone(fate))) = self.packets.front() {
-            let fate = *fate;
-            self.learn(fate);
+        while let Some(&(_, Place::Gone { sent, bytes, fate })) = self.packets.front() {
+            self.learn(sent, bytes, fate);
             self.packets.pop_front();
         }
     }
 
-    /// The fate of the next packet, in the order of sending.
-    fn learn(&mut self, Fate { sent, bytes, lost, congestion }: Fate) {
-        self.fates.note(lost);
-        // Against what we do to the path ourselves, doing more of it is no help.
-        let policed = match (lost, congestion) {
-            (false, _) => {
+    /// What became of the next packet, in the order of sending. Against what we do to the path ourselves, doing more of it is no help.
+    fn learn(&mut self, sent: Instant, bytes: u16, fate: Fate) {
+        self.fates.note(fate != Fate::Acked);
+        match fate {
+            Fate::Acked => {
                 self.policer.on_passed(sent, bytes);
-                0
+                self.losses.note(false);
             }
-            (true, true) => return,
-            (true, false) => self.policer.on_dropped(sent, bytes),
-        };
-        if policed == 0 {
-            self.losses.note(lost);
-        } else {
-            self.pardon(policed - 1);
+            Fate::Overflowed => {}
+            Fate::Lost => match self.policer.on_dropped(sent, bytes) {
+                0 => self.losses.note(true),
+                policed => self.pardon(policed - 1),
+            },
         }
     }
 

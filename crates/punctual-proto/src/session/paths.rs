@@ -175,9 +175,10 @@ impl Session {
 
     /// Renews QUIC's keys before there are several paths.
     ///
-    /// noq does so by itself after 10 to 1,000 packets, and tells by packet numbers which are from before. But those of different paths do not compare: what is under way
-    /// on a longer path, with the old keys, is taken to be from after the renewal, and lost. The next time is after millions of packets. What little has left by now may be lost in the same way, if the next path is shorter; to open it a round trip
-    /// later would cost more.
+    /// noq does so by itself after 10 to 1,000 packets, and tells by packet numbers which are from before. But those of different paths do not
+    /// compare: what is under way on a longer path, with the old keys, is taken to be from after the renewal, and lost. The next time is after
+    /// millions of packets. What little has left by now may be lost in the same way, if the next path is shorter; to open it a round trip later
+    /// would cost more.
     pub(super) fn renew_keys(&mut self) {
         if self.conn.side().is_client() && self.punctual == Some(true) && self.conn.is_multipath_negotiated() {
             self.conn.force_key_update();
