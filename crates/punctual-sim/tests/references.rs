@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use common::{Setup, Source, ms};
 use punctual_proto::{Block, BlockId, DropReason, Outcome, SessionConfig, schedule};
-use punctual_sim::{LinkSpec, Loss, tls};
+use punctual_sim::{Jitter, LinkSpec, Loss, tls};
 
 /// 60 frames a second.
 const INTERVAL: Duration = Duration::from_micros(16_667);
@@ -93,5 +93,41 @@ fn little_is_sent_in_vain_where_much_is_lost() {
     for scheduler in ["ads", "admission"] {
         let count = run(scheduler, 8.0, 0.05, ms(80));
         assert!(count.in_vain * 10 <= GROUPS * GROUP, "{scheduler}: {count:?}");
+    }
+}
+
+/// A first frame of 600 KB is much too large for what a new path is known to carry, and so are those behind it: nothing was sent of the whole
+/// group, so that the path never showed what it carries.
+#[test]
+fn a_new_path_gets_the_chance_to_show_what_it_carries() {
+    for scheduler in ["ads", "admission"] {
+        let link = LinkSpec::new(400.0, ms(75)).queue(4_000_000);
+        let config = tls::client_config();
+        let session = SessionConfig { scheduler: schedule::by_name(scheduler).expect("known"), ..config.session.clone() };
+        let block = Block::new(vec![1; 150_000]).deadline(ms(220));
+        let setup = Setup { seed: 7, config: config.session(session), ..Setup::new(vec![link]) };
+        let mut pair = setup.connect(Source::new(block, INTERVAL, 240).vary(|template, number, last| match last {
+            Some(last) => template.depends_on(last),
+            None if number == 0 => Block { data: vec![1; 600_000].into(), ..template },
+            None => template,
+        }));
+        pair.world.run_for(ms(6_000));
+        let late = pair.source().not_on_time().len();
+        assert!(late <= 90, "{scheduler}: {late} of 240, 90 are handed over in 1.5 s");
+    }
+}
+
+/// Where nothing is lost nothing is sent again, however unevenly packets arrive.
+#[test]
+fn jitter_is_not_taken_for_loss() {
+    for seed in 1..=5 {
+        let link = LinkSpec::new(1.5, ms(50)).queue(20_000).jitter(Jitter::Uniform(ms(18)));
+        let block = Block::new(vec![1; 2_800]).deadline(ms(300));
+        let mut pair = Setup { seed, ..Setup::new(vec![link]) }.connect(Source::new(block, ms(20), 750));
+        pair.world.run_for(ms(16_000));
+        let (client, id) = pair.world.client(pair.connection);
+        let stats = pair.world.enter(client, |cx| cx.session(id).expect("it is open").stats());
+        let (sent, again) = (stats.source_bytes, stats.resent_bytes);
+        assert!(again * 100 <= sent, "seed {seed}: {again} bytes again, of {sent}");
     }
 }

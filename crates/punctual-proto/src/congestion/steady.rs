@@ -405,6 +405,10 @@ impl Driver for Steady {
         }
     }
 
+    fn grows(&self) -> bool {
+        self.startup || self.climb.is_some_and(|rounds| rounds >= CLIMB_BACK)
+    }
+
     fn pace(&self, _: Instant, path: &Path) -> Rate {
         let Some(rate) = self.rate else { return self.start(path) };
         let pace = match (self.standing.queue(), self.startup, self.climb) {

@@ -18,7 +18,7 @@ use super::{FragmentView, PathChoice, PathHealth, PathScheduler, PathSet, PathVi
 /// is the best, of several the one with the earliest arrival. If it is ready, the fragment takes it.
 ///
 /// Otherwise it could wait for the better path. But its block is of use only when the last of it is there, and all that it has to
-/// send would have to go through the better path, behind what waits for it already, and what depends on it behind that. A fragment that arrives on another path no later
+/// send would have to go through the better path, behind what waits for it already. A fragment that arrives on another path no later
 /// than that, and risks no more, costs its block nothing, so it goes now. The last fragments of a block wait, rather than take a slow path
 /// and be what their block is late for. (The comparison is that of ECF: Lim et al., CoNEXT 2017.)
 pub(super) struct Earliest;
@@ -47,7 +47,7 @@ impl PathScheduler for Earliest {
         match best(false) {
             Some((_, path)) if path.ready => PathChoice::Send(PathSet::one(path.id)),
             Some(((risk, _), path)) => {
-                match (best(true), promise(path, fragment.ahead + fragment.block.unsent + fragment.behind)) {
+                match (best(true), promise(path, fragment.ahead + fragment.block.unsent)) {
                     // In vain, while it need not be.
                     (Some(((IN_VAIN, _), _)), _) if risk != IN_VAIN => PathChoice::Wait,
                     (Some((other, stopgap)), Some(whole)) if other <= whole => {

@@ -34,6 +34,8 @@ pub struct PathView {
     pub ready_at: Option<Instant>,
     /// What the congestion controller would let it carry, bytes per second. Never 0.
     pub rate: f64,
+    /// Nothing has shown so far that it carries no more than that: if more is sent, `rate` grows from round trip to round trip.
+    pub grows: bool,
     /// Smoothed round-trip time.
     pub rtt: Duration,
     /// Smallest round-trip time seen.
@@ -101,8 +103,6 @@ pub struct FragmentView {
     pub lost_on: Option<PathId>,
     /// Bytes of more urgent blocks that the path scheduler made wait for a path.
     pub ahead: u64,
-    /// Bytes that wait for this block to be sent, as they depend on it.
-    pub behind: u64,
 }
 
 /// The most paths a session can have open.

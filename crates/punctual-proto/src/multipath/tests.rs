@@ -15,6 +15,7 @@ pub(crate) fn path(id: u32) -> PathView {
         ready: true,
         ready_at: None,
         rate: 1e6,
+        grows: false,
         rtt: Duration::from_millis(50),
         min_rtt: Duration::from_millis(50),
         rtt_var: Duration::from_millis(5),
@@ -44,7 +45,7 @@ pub(super) fn fragment() -> FragmentView {
         followers: 0,
         beyond_means: false,
     };
-    FragmentView { block, len: 1000, lost_on: None, ahead: 0, behind: 0 }
+    FragmentView { block, len: 1000, lost_on: None, ahead: 0 }
 }
 
 /// The path a fragment takes.

@@ -124,7 +124,7 @@ impl Trust {
     /// of which nothing has been heard, it may be that nothing is to be heard just now.
     pub(super) fn overdue_at(&self, packet: &Awaited, model: &Model) -> Instant {
         let quiet = self.pause.max(MIN_QUIET);
-        let answer = packet.sent + packet.wait + model.answer() + GRANULARITY;
+        let answer = packet.sent + packet.wait + model.overdue() + GRANULARITY;
         self.heard.filter(|_| packet.tail).map_or(answer, |heard| answer.max(heard + quiet))
     }
 
@@ -145,7 +145,7 @@ impl Trust {
 
     /// How long an answer is waited for at all.
     pub(super) fn patience(&self, model: &Model, max_ack_delay: Duration) -> Duration {
-        model.answer() + model.base_rtt() / 2 + max_ack_delay + GRANULARITY
+        model.overdue() + model.base_rtt() / 2 + max_ack_delay + GRANULARITY
     }
 
     /// When the path is to be probed.

@@ -314,11 +314,19 @@ impl Model {
         self.lateness.quantile().unwrap_or_default()
     }
 
-    /// How long the answer to a packet takes that does not wait: all but one in a hundred come sooner.
+    /// How long the answer to a packet takes that does not wait, nor is late on its way there: all but one in a hundred come sooner.
     pub(crate) fn answer(&self) -> Duration {
         let seen = self.delays.quantile().unwrap_or_default();
         let guess = if self.delays.count() < FEW { self.base_rtt() / 4 } else { Duration::ZERO };
         self.base_rtt() + seen.max(guess)
+    }
+
+    /// How long after a packet has left, and waited as long as was expected, its answer is overdue.
+    ///
+    /// Of what the way there adds to the forecast, all but one in twenty are allowed for. Without that, the jitter of a path without losses
+    /// had one byte in 25 sent again (gauntlet 8041: 49 % of the bound; 79 with it).
+    pub(crate) fn overdue(&self) -> Duration {
+        self.answer() + self.spread()
     }
 
     /// What clean packets vary by.

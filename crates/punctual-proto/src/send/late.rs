@@ -4,7 +4,7 @@
 //!
 //! - one of those that depend on it can still be in time, behind all that goes first; or
 //! - more of them are likely to come, and sending goes faster than blocks are handed over, so that what is late is caught up with while
-//!   they still come.
+//!   they still come: or a path is known to carry more before long than it does now, as at its start.
 //!
 //! In overload neither holds for long: then each block that depends on it would be later than the one before. What can help nobody is
 //! dropped, and with it all that depends on it.
@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use super::{last_chance::trusted, store::Store};
 use crate::{
     block::{BlockId, DropReason},
+    multipath::PathView,
     schedule::SendContext,
 };
 
@@ -41,20 +42,25 @@ pub(crate) enum Use {
 /// What the paths were like when a block was sent last, those with the least delay first: the delay of each, and its bytes of blocks
 /// per second.
 #[derive(Debug, Default)]
-pub(super) struct Forecast(Vec<(Duration, f64)>);
+pub(super) struct Forecast {
+    paths: Vec<(Duration, f64)>,
+    /// The least delay of those on which that is more from one round trip to the next.
+    grows: Option<Duration>,
+}
 
 impl Forecast {
     pub(super) fn follow(&mut self, cx: &SendContext<'_>) {
-        self.0.clear();
-        self.0.extend(trusted(cx.paths).map(|path| (path.delay(), path.rate / WIRE_BYTES)));
-        self.0.sort_unstable_by_key(|&(delay, _)| delay);
+        self.paths.clear();
+        self.paths.extend(trusted(cx.paths).map(|path| (path.delay(), path.rate / WIRE_BYTES)));
+        self.paths.sort_unstable_by_key(|&(delay, _)| delay);
+        self.grows = trusted(cx.paths).filter(|path| path.grows).map(PathView::delay).min();
     }
 
     /// How long it takes until so many bytes that leave from now on have arrived.
     fn time(&self, bytes: u64) -> Option<Duration> {
         // Of what has a slower path carried, when the next one's first byte arrives?
         let (mut rate, mut carried, mut at) = (0.0, 0.0, Duration::ZERO);
-        for &(delay, more) in &self.0 {
+        for &(delay, more) in &self.paths {
             let meanwhile = rate * (delay - at).as_secs_f64();
             if carried + meanwhile >= bytes as f64 {
                 break;
@@ -71,11 +77,16 @@ impl Forecast {
 
     /// Bytes per second of the paths that bring anything within a deadline.
     pub(super) fn rate(&self, deadline: Duration) -> f64 {
-        self.0.iter().take_while(|&&(delay, _)| delay < deadline).map(|&(_, rate)| rate).sum()
+        self.paths.iter().take_while(|&&(delay, _)| delay < deadline).map(|&(_, rate)| rate).sum()
+    }
+
+    /// Whether more will be brought within a deadline before long than can be foreseen.
+    fn grows(&self, deadline: Duration) -> bool {
+        self.grows.is_some_and(|delay| delay < deadline)
     }
 
     pub(super) fn is_known(&self) -> bool {
-        !self.0.is_empty()
+        !self.paths.is_empty()
     }
 }
 
@@ -179,6 +190,9 @@ impl Store {
         let to_come = self.kin.to_come(id, now)?;
         let last = followers.last().and_then(|last| self.blocks.get(last)).unwrap_or(block);
         let deadline = last.deadline?;
+        if forecast.grows(deadline) {
+            return Some(Use::Until(now + to_come.max(deadline)));
+        }
         let late = forecast.arrival(now, ahead + family)?.saturating_duration_since(last.due()?);
         let room = 1.0 - self.load.rate(now, priority) / forecast.rate(deadline);
         let caught_up = Duration::try_from_secs_f64(late.as_secs_f64() / room).ok()?;

@@ -35,8 +35,6 @@ use crate::{
 
 /// How many of the latest block ids the store remembers the fate of, for dependencies on blocks that have ended.
 const MEMORY: u64 = 65_536;
-/// Of the blocks that wait for another, so many are looked at when a path is sought for that.
-const FOLLOWERS_COUNTED: usize = 8;
 
 /// Something the store has to say.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -153,15 +151,18 @@ impl Store {
         self.scheduler.remove(id);
     }
 
-    /// Lets a held block compete again.
-    pub(crate) fn unhold(&mut self, id: BlockId) {
-        self.refresh(id);
+    /// The same for a block that waits for a certain path: what it has to send counts as sent for those that depend on it, which may go by
+    /// another path meanwhile.
+    pub(crate) fn pass_over(&mut self, id: BlockId) {
+        self.hold(id);
+        for touched in self.graph.set_unsent(id, false) {
+            self.refresh(touched);
+        }
     }
 
-    /// Bytes that cannot be sent before this block is: those of blocks that depend on it. Of many not all are counted.
-    pub(crate) fn bytes_behind(&self, id: BlockId) -> u64 {
-        let behind = self.graph.followers(id, FOLLOWERS_COUNTED);
-        behind.into_iter().filter_map(|id| self.view(id)).map(|view| view.unsent).sum()
+    /// Lets a held block compete again.
+    pub(crate) fn unhold(&mut self, id: BlockId) {
+        self.after_change(id);
     }
 
     /// What was lost of the block cannot arrive in time any more: no more is sent of it.

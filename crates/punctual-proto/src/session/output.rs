@@ -449,14 +449,13 @@ impl Session {
             len: usize::try_from(range.end - range.start).unwrap_or(usize::MAX),
             lost_on: block.lost_on.filter(|_| again),
             ahead: self.output.held_bytes,
-            behind: self.store.bytes_behind(id),
         })
     }
 
     /// Takes a block out of the competition for this round.
     pub(super) fn hold(&mut self, id: BlockId) {
         self.output.held_bytes += self.store.view(id).map_or(0, |view| view.unsent);
-        self.store.hold(id);
+        self.store.pass_over(id);
         self.output.held.push(id);
     }
 
