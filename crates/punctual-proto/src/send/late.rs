@@ -3,13 +3,19 @@
 //! Whoever depends on a block needs it by its own deadline, not by that of the block. So a late block stays worth sending as long as
 //!
 //! - one of those that depend on it can still be in time, behind all that goes first; or
-//! - more of them are likely to come, and sending goes faster than blocks are handed over, so that what is late is caught up with while
-//!   they still come: or a path is known to carry more before long than it does now, as at its start.
+//! - more of them are likely to come, and
+//!   - sending goes faster than blocks are handed over, so that what is late is caught up with while they still come; or
+//!   - a path is known to carry more before long than it does now, as at its start; or
+//!   - nothing else is there to be sent in its place. That the paths carry too little is an estimate, and one that nothing mends if nothing is
+//!     sent.
 //!
-//! In overload neither holds for long: then each block that depends on it would be later than the one before. What can help nobody is
-//! dropped, and with it all that depends on it.
+//! In overload none of these holds for long where there are others; each block that depends on it would be later than the one before. What
+//! can help nobody is dropped, and with it all that depends on it.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 use super::{last_chance::trusted, store::Store};
 use crate::{
@@ -195,8 +201,21 @@ impl Store {
         }
         let late = forecast.arrival(now, ahead + family)?.saturating_duration_since(last.due()?);
         let room = 1.0 - self.load.rate(now, priority) / forecast.rate(deadline);
-        let caught_up = Duration::try_from_secs_f64(late.as_secs_f64() / room).ok()?;
-        (caught_up <= to_come).then(|| Use::Until(now + caught_up.max(deadline)))
+        let caught_up = Duration::try_from_secs_f64(late.as_secs_f64() / room).ok();
+        if let Some(caught_up) = caught_up.filter(|caught_up| *caught_up <= to_come) {
+            return Some(Use::Until(now + caught_up.max(deadline)));
+        }
+        (!self.is_in_the_way(id, &followers)).then(|| Use::Until(now + to_come.max(deadline)))
+    }
+
+    /// Whether there are other blocks to be sent in its place, which are no more important: those go before it anyway.
+    fn is_in_the_way(&self, id: BlockId, followers: &BTreeSet<BlockId>) -> bool {
+        let Some(priority) = self.blocks.get(&id).map(|block| block.priority) else { return false };
+        let is_other = |other: BlockId| {
+            let no_more = self.blocks.get(&other).is_some_and(|block| block.priority >= priority);
+            other != id && no_more && !followers.contains(&other)
+        };
+        self.claims(u8::MAX, is_other).next().is_some()
     }
 
     /// The blocks that others have to send, by deadline, of those at least as important.

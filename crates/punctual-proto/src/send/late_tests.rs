@@ -117,7 +117,8 @@ fn a_late_block_lives_while_another_can_be_in_time_with_it() {
         sender.wait_until(115);
         assert_eq!(sender.dropped(), []);
         sender.wait_until(211);
-        assert_eq!(sender.dropped(), [(first, EXPIRED), (second, ORPHAN)]);
+        // Nobody has ever depended on one like the second.
+        assert_eq!(sender.dropped(), [(second, EXPIRED), (first, EXPIRED)]);
         assert!(sender.store.is_clean());
     }
 }
@@ -196,8 +197,8 @@ fn deliver_all(sender: &mut Sender, at: u64) {
 
 #[test]
 fn those_to_come_count_if_there_is_room_to_catch_up() {
-    // 10 kB every 20 ms leave half of the rate free, 18 kB hardly any.
-    for (size, lives) in [(10_000, true), (18_000, false)] {
+    // 10 kB every 20 ms leave half of the rate free, 18 kB hardly any: then they do as long as they are in nobody's way.
+    for (size, other, lives) in [(10_000, Some(255), true), (18_000, Some(255), false), (18_000, None, true)] {
         let mut sender = Sender::new();
         for round in 0..3 {
             for id in stream(&mut sender, 1_000 * round, 50, 20_000, size) {
@@ -208,10 +209,13 @@ fn those_to_come_count_if_there_is_room_to_catch_up() {
         }
         let due = 3_000 + 100;
         let late = stream(&mut sender, 3_000, 6, 100_000, size);
+        if let Some(priority) = other {
+            sender.send_with(3_050, Block::new(vec![0; 1_000]).deadline(200 * MS).priority(priority), &[]);
+        }
         sender.next(3_000);
         // None of these can be in time: 100 ms of work, and then five frames.
         sender.wait_until(due + 1);
-        assert_eq!(sender.store.get(BlockId(late[0])).is_some(), lives, "{size}");
+        assert_eq!(sender.store.get(BlockId(late[0])).is_some(), lives, "{size} {other:?}");
         // They do not come.
         sender.wait_until(due + 200);
         assert_eq!(sender.dropped().first(), Some(&(late[0], EXPIRED)));
@@ -247,8 +251,24 @@ fn a_path_that_is_too_slow_is_no_help() {
     let first = sender.send(0, 10_000, &[]);
     sender.next(0);
     let second = sender.send(90, 1_000, &[first]);
+    let other = sender.send_with(95, Block::new(vec![0; 1_000]).deadline(100 * MS).priority(255), &[]);
     sender.wait_until(101);
     assert_eq!(sender.dropped(), [(first, EXPIRED), (second, ORPHAN)]);
+    assert!(sender.store.get(BlockId(other)).is_some());
+}
+
+#[test]
+fn on_a_path_that_grows_those_to_come_count() {
+    for (grows, lives) in [(true, true), (false, false)] {
+        let mut sender = Sender::new();
+        sender.paths = vec![PathView { rate: 1e4, grows, ..path(0) }];
+        let first = sender.send(0, 10_000, &[]);
+        sender.next(0);
+        sender.send(90, 1_000, &[first]);
+        sender.send_with(95, Block::new(vec![0; 1_000]).deadline(100 * MS).priority(255), &[]);
+        sender.wait_until(101);
+        assert_eq!(sender.store.get(BlockId(first)).is_some(), lives);
+    }
 }
 
 #[test]
