@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use punctual_eval::bound::{Job, bound};
+use punctual_eval::bound::{Job, Ties, bound, bound_of_dependent};
 use punctual_sim::LinkSpec;
 
 /// Sensors, video and files, each with a priority, for so long.
@@ -25,7 +25,31 @@ fn jobs(seconds: u64) -> Vec<Job> {
 /// One-way delays of the paths, milliseconds.
 const DELAYS: [&[u64]; 4] = [&[20], &[20, 20], &[10, 60], &[5, 25, 60, 110]];
 
+/// A video of 60 frames per second for so long, in groups of 50, each frame of which needs the one before.
+fn video(seconds: u64) -> (Vec<Job>, Vec<Vec<u32>>) {
+    let frame = |i: u64| Job {
+        handed_over: Duration::from_micros(i * 16_667),
+        deadline: Some(Duration::from_millis(400)),
+        size: if i.is_multiple_of(50) { 80_000 } else { 15_000 + (i as u32).wrapping_mul(2_654_435_761) % 10_000 },
+        priority: u8::from(!i.is_multiple_of(50)),
+        weight: 1.0,
+    };
+    let needs = |i: u64| if i.is_multiple_of(50) { Vec::new() } else { vec![i as u32 - 1] };
+    ((0..seconds * 60).map(frame).collect(), (0..seconds * 60).map(needs).collect())
+}
+
 fn main() {
+    for seconds in [35, 100, 1_700] {
+        let (jobs, needs) = video(seconds);
+        let ties: Vec<_> = needs.iter().map(|needs| Ties { source: 0, needs }).collect();
+        for mbps in [6.0, 9.0, 10.0] {
+            let links = [20, 60].map(|delay| LinkSpec::new(mbps / 2.0, Duration::from_millis(delay)));
+            let start = Instant::now();
+            let bound = bound_of_dependent(&links, &[], &jobs, &ties, Duration::from_secs(seconds + 1));
+            let (took, n) = (start.elapsed(), jobs.len());
+            println!("{n:6} frames, {mbps:3.1} Mbit/s: {took:.1?}, {} on time, {:?}", bound.on_time, bound.origin);
+        }
+    }
     for seconds in [15, 45, 750] {
         let jobs = jobs(seconds);
         for mbps in [4.0, 6.0, 8.0, 9.5] {

@@ -55,8 +55,8 @@ fn a_machine_for_each_path_bounds_no_worse_than_one_for_all() {
         let paths = seed as usize % 4 + 1;
         let (links, jobs) = instance(seed, paths);
         let usable: Vec<Path> = links.iter().filter_map(Path::new).collect();
-        let bound = over(&usable, &jobs, END);
-        let pooled = Instance::new(&usable, &jobs, END).pooled(&usable, &jobs, END);
+        let bound = over(&usable, &jobs, None, END);
+        let pooled = Instance::new(&usable, &jobs, END, 0..jobs.len()).pooled(&usable, &jobs, END);
         let counts = count::prefixes(&pooled, &jobs).most;
         assert!(bound.up_to_priority.iter().zip(&counts).all(|(own, pooled)| own.1 <= pooled.1), "seed {seed}");
         let weight = fractional(&pooled.windows, &pooled.tasks, |task| jobs[task.job].weight);

@@ -39,22 +39,28 @@ impl Counts {
     }
 }
 
+/// The priorities that occur, the highest first.
+pub(super) fn priorities(jobs: &[Job]) -> impl Iterator<Item = u8> + use<> {
+    let mut present = [false; 256];
+    jobs.iter().for_each(|job| present[usize::from(job.priority)] = true);
+    (0..=u8::MAX).filter(move |priority| present[usize::from(*priority)])
+}
+
 /// Most blocks on time of each priority that occurs and those above it.
 pub(super) fn prefixes(instance: &Instance, jobs: &[Job]) -> Counts {
-    let (mut present, mut possible) = ([false; 256], [0u64; 256]);
-    jobs.iter().for_each(|job| present[usize::from(job.priority)] = true);
+    let mut possible = [0u64; 256];
     let feasible = instance.free.iter().copied().chain(instance.tasks.iter().map(|task| task.job));
     feasible.for_each(|job| possible[usize::from(jobs[job].priority)] += 1);
 
-    let priorities = present.iter().filter(|present| **present).count() as u64;
+    let steps = STEPS / priorities(jobs).count().max(1) as u64;
     let mut counts = Counts { most: Vec::new(), origin: Origin::default(), exact: true };
     let most = &mut counts.most;
-    for priority in (0..=u8::MAX).filter(|priority| present[usize::from(*priority)]) {
+    for priority in priorities(jobs) {
         let within = |job: usize| jobs[job].priority <= priority;
         let tasks: Vec<_> = instance.tasks.iter().filter(|task| within(task.job)).copied().collect();
         let free = instance.free.iter().filter(|job| within(**job)).count() as u64;
         let mut origin = Origin { unhindered: free, ..Origin::default() };
-        let count = free + count(&instance.windows, &tasks, STEPS / priorities, &mut origin);
+        let count = free + count(&instance.windows, &tasks, steps, &mut origin);
         let before = most.last().map_or(0, |(_, most)| *most);
         most.push((priority, count.min(before + possible[usize::from(priority)])));
         counts.exact &= origin.swept + origin.fractional == 0;
@@ -110,6 +116,6 @@ fn hindered(windows: &Windows, part: &[Task], steps: u64, origin: &mut Origin) -
 }
 
 /// The greatest whole number not above `value`, whatever a sum of fractions has lost on the way.
-fn whole(value: f64) -> u64 {
+pub(super) fn whole(value: f64) -> u64 {
     (value + 1e-6).floor() as u64
 }

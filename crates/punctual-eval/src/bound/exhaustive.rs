@@ -45,7 +45,7 @@ fn matched(windows: &Windows, tasks: &[Task]) -> i64 {
 }
 
 /// Whether all of `tasks` (by release) can be on time.
-fn feasible(windows: &Windows, tasks: &[Task]) -> bool {
+pub(super) fn feasible(windows: &Windows, tasks: &[Task]) -> bool {
     most_work(windows, tasks.iter().copied()) == tasks.iter().map(|task| task.work).sum::<i64>()
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{
     Job,
+    amortised::Share,
     capacity::{MOST, Path, UNITS_PER_BYTE, nanos},
     windows::{Moments, Task, Windows},
 };
@@ -23,23 +24,35 @@ struct Candidate {
     job: usize,
     release: u64,
     due: u64,
+    work: i64,
 }
 
 /// A moment by which packets must have come, nanoseconds, and the last departure on each machine for that.
 type Due = (u64, Vec<Option<u64>>);
 
 impl Instance {
-    /// A machine for each path, but one for all paths that are equally long. Leaves out the jobs that would not make it even alone.
-    pub(super) fn new(paths: &[Path], jobs: &[Job], end: Duration) -> Self {
-        let (free, candidates) = candidates(paths, jobs, end, 0..jobs.len());
-        Self::separate(paths, jobs, free, &candidates, true)
+    /// A machine for each path, but one for all paths that are equally long. Of `which` jobs, leaves out those that would not make it
+    /// even alone.
+    pub(super) fn new(paths: &[Path], jobs: &[Job], end: Duration, which: impl Iterator<Item = usize>) -> Self {
+        let (free, candidates) = candidates(paths, jobs, end, which);
+        Self::separate(paths, free, &candidates, true)
+    }
+
+    /// The same for jobs that bear other work than their own, over paths none of which is without limit; whether or not they would make
+    /// it alone.
+    pub(super) fn of_shares(paths: &[Path], jobs: &[Job], end: Duration, shares: &[Share]) -> Self {
+        let candidate = |share: &Share| {
+            let Share { job, release, work } = *share;
+            Candidate { job, release, due: due(&jobs[job], nanos(end)), work }
+        };
+        Self::separate(paths, Vec::new(), &shares.iter().map(candidate).collect::<Vec<_>>(), false)
     }
 
     /// The same jobs over other paths, whether or not they would make it there alone.
     pub(super) fn over(&self, paths: &[Path], jobs: &[Job], end: Duration) -> Self {
         let feasible = self.free.iter().copied().chain(self.tasks.iter().map(|task| task.job));
         let (free, candidates) = candidates(paths, jobs, end, feasible);
-        Self::separate(paths, jobs, free, &candidates, false)
+        Self::separate(paths, free, &candidates, false)
     }
 
     /// The same jobs on one machine, with the capacity of all paths on a common clock: a departure counts as the arrival it would
@@ -73,7 +86,7 @@ impl Instance {
         Self { free: self.free.clone(), tasks: in_order(all.iter().map(task)), windows: Windows { releases, dues } }
     }
 
-    fn separate(paths: &[Path], jobs: &[Job], free: Vec<usize>, candidates: &[Candidate], alone_only: bool) -> Self {
+    fn separate(paths: &[Path], free: Vec<usize>, candidates: &[Candidate], alone_only: bool) -> Self {
         let machines = machines(paths);
         let sum = |machine: usize, of: &dyn Fn(&Path) -> i64| {
             machines[machine].iter().fold(0, |sum, path| (sum + of(path)).min(MOST))
@@ -97,7 +110,7 @@ impl Instance {
                 let first = paths[0].first_departure(one.release);
                 latest.is_some_and(|latest| latest >= first)
             });
-            let task = Task { release, due: due_of[due], work: work(&jobs[one.job]), job: one.job };
+            let task = Task { release, due: due_of[due], work: one.work, job: one.job };
             let stretches = windows.releases.at(task.release).iter().zip(windows.dues.at(task.due));
             let usable = usable.zip(stretches).filter(|(usable, _)| *usable);
             let mut stretches = usable.map(|(_, (release, due))| due - release).peekable();
@@ -121,14 +134,14 @@ fn candidates(
     let (mut free, mut candidates) = (Vec::new(), Vec::new());
     for job in which {
         let release = nanos(jobs[job].handed_over);
-        let due = jobs[job].deadline.map_or(end, |deadline| release.saturating_add(nanos(deadline)).min(end));
+        let due = due(&jobs[job], end);
         let mut unlimited = paths.iter().filter(|path| path.is_unlimited());
         let in_time =
             |path: &Path| path.latest_departure(due).is_some_and(|latest| latest >= path.first_departure(release));
         if unlimited.any(in_time) {
             free.push(job);
         } else {
-            candidates.push(Candidate { job, release, due });
+            candidates.push(Candidate { job, release, due, work: work(&jobs[job]) });
         }
     }
     (free, candidates)
@@ -144,6 +157,11 @@ fn machines(paths: &[Path]) -> Vec<Vec<&Path>> {
         }
     }
     machines
+}
+
+/// When a job is due, nanoseconds.
+pub(super) fn due(job: &Job, end: u64) -> u64 {
+    job.deadline.map_or(end, |deadline| nanos(job.handed_over).saturating_add(nanos(deadline)).min(end))
 }
 
 pub(super) fn work(job: &Job) -> i64 {
@@ -206,22 +224,22 @@ mod tests {
             job(90, None, 1_444),
             job(99, None, 1),
         ];
-        let instance = Instance::new(&[path(20)], &jobs, ms(111));
+        let instance = Instance::new(&[path(20)], &jobs, ms(111), 0..5);
         // What is ready at 10 ms may begin in the nanosecond before.
         assert_eq!(windows(&instance), [(0, &[at(10) - 2][..], &[at(20)][..]), (3, &[at(90) - 2], &[at(91)])]);
         assert_eq!(windows(&instance), windows(&instance.pooled(&[path(20)], &jobs, ms(111))));
         // A second path of the same length doubles it, and one without limit takes all.
-        let twice = Instance::new(&[path(20), path(20)], &jobs, ms(111));
+        let twice = Instance::new(&[path(20), path(20)], &jobs, ms(111), 0..5);
         assert_eq!(windows(&twice)[0], (0, &[2 * at(10) - 4][..], &[2 * at(20)][..]));
         let unlimited = Path::new(&LinkSpec::unlimited(ms(19))).unwrap();
-        assert_eq!(Instance::new(&[path(20), unlimited], &jobs, ms(111)).free, [0, 1, 2, 3]);
+        assert_eq!(Instance::new(&[path(20), unlimited], &jobs, ms(111), 0..5).free, [0, 1, 2, 3]);
     }
 
     #[test]
     fn paths_of_different_length_have_windows_of_their_own() {
         let jobs = [job(10, Some(30), 1), job(10, Some(50), 1)];
         let paths = [path(20), path(45), path(20)];
-        let instance = Instance::new(&paths, &jobs, ms(111));
+        let instance = Instance::new(&paths, &jobs, ms(111), 0..2);
         let release = &[2 * at(10) - 4, at(10) - 2][..];
         // The first is to be there when nothing is, that left the second machine after it was handed over.
         let dues = [&[2 * at(20), 0][..], &[2 * at(40), at(15)]];

@@ -3,16 +3,21 @@
 //! Statement, relaxations and proof are in `docs/design.md`, "The clairvoyant bound". In short: links and blocks become tasks on
 //! preemptive machines, one for each path (`capacity`, `shared`, `instance`, `windows`); that falls into parts that do not touch
 //! (`serve`); and of each part the lowest of several upper bounds counts (`agreeable`, `sweep`, `fractional`, put together by
-//! `count`).
+//! `count`). Where blocks are of no use without others (`depends`), two more are found: of each source alone, block by block
+//! (`chains`), and of all by fractions of what each block and those that it needs cost together (`amortised`).
 
 #[cfg(test)]
 mod against_pooled;
 mod agreeable;
+mod amortised;
 mod capacity;
+mod chains;
 mod count;
 mod depends;
 #[cfg(test)]
 mod exhaustive;
+#[cfg(test)]
+mod exhaustive_ties;
 mod fractional;
 mod instance;
 mod serve;
@@ -26,12 +31,13 @@ use punctual_sim::LinkSpec;
 
 use self::{
     capacity::{Path, UNITS_PER_BYTE},
+    depends::Tied,
     fractional::fractional,
     instance::Instance,
     serve::most_work,
 };
 pub use self::{
-    depends::decodable,
+    depends::Ties,
     shared::{Place, SharedLink},
 };
 
@@ -94,6 +100,8 @@ pub struct Origin {
     pub swept: u64,
     /// The fractional relaxation was lowest.
     pub fractional: u64,
+    /// What blocks need of each other was lowest.
+    pub dependent: u64,
 }
 
 /// An upper bound on what any sender can bring over `paths` in time, even one that knows the future.
@@ -126,17 +134,52 @@ pub fn bound(paths: &[LinkSpec], jobs: &[Job], end: Duration) -> Bound {
 /// assert_eq!((on_time(19_000), on_time(20_000)), (1, 0));
 /// ```
 pub fn bound_over_shared(paths: &[LinkSpec], shared: &[SharedLink], jobs: &[Job], end: Duration) -> Bound {
-    let bounds = shared::cuts(paths, shared).into_iter().map(|cut| over(&cut, jobs, end));
-    bounds.reduce(Bound::lower).unwrap_or_else(|| over(&[], jobs, end))
+    bound_of_dependent(paths, shared, jobs, &[], end)
+}
+
+/// The same as [`bound_over_shared`] for jobs that are of no use without others: one is on time if all that it needs, over any number of
+/// steps, has come by its own due date as well. `ties` says of each job what it needs; those without need nothing.
+///
+/// It is tight for chains in order, such as the frames of a video each of which needs the one before it, up to the next that needs none;
+/// of one such source. It takes twice as long, and for some thousands of jobs that need each other some tens of milliseconds more.
+///
+/// ```
+/// use std::time::Duration;
+/// use punctual_eval::bound::{Job, Ties, bound_of_dependent};
+/// use punctual_sim::LinkSpec;
+///
+/// let ms = Duration::from_millis;
+/// let job = |at, size| Job { handed_over: ms(at), deadline: Some(ms(50)), size, priority: 0, weight: 1.0 };
+/// // A large frame, and a small one that needs it. The large one takes 80 ms.
+/// let (jobs, needs) = ([job(0, 100_000), job(20, 1_000)], [0]);
+/// let ties = [Ties::default(), Ties { source: 0, needs: &needs }];
+/// let on_time = |ties| bound_of_dependent(&[LinkSpec::new(10.0, ms(5))], &[], &jobs, ties, ms(100)).on_time;
+/// assert_eq!((on_time(&[]), on_time(&ties[..])), (1, 0));
+/// ```
+pub fn bound_of_dependent(
+    paths: &[LinkSpec],
+    shared: &[SharedLink],
+    jobs: &[Job],
+    ties: &[Ties<'_>],
+    end: Duration,
+) -> Bound {
+    let cuts = shared::cuts(paths, shared);
+    let tied = Tied::new(&cuts, jobs, ties, end);
+    let bounds = cuts.iter().map(|cut| over(cut, jobs, tied.as_ref(), end));
+    bounds.reduce(Bound::lower).unwrap_or_else(|| over(&[], jobs, tied.as_ref(), end))
 }
 
 /// The bound for these paths.
-fn over(paths: &[Path], jobs: &[Job], end: Duration) -> Bound {
-    let instance = Instance::new(paths, jobs, end);
+fn over(paths: &[Path], jobs: &[Job], tied: Option<&Tied<'_>>, end: Duration) -> Bound {
+    let can = |job: &usize| tied.is_none_or(|tied| tied.can(*job));
+    let instance = Instance::new(paths, jobs, end, (0..jobs.len()).filter(can));
     let mut counts = count::prefixes(&instance, jobs);
     // What was found exactly is never above the other, which has more capacity for everything.
     if !counts.exact && instance.windows.machines() > 1 {
         counts = counts.lower(count::prefixes(&instance.pooled(paths, jobs, end), jobs));
+    }
+    if let Some(dependent) = tied.and_then(|tied| tied.counts(paths, jobs, end)) {
+        counts = counts.lower(dependent);
     }
     let up_to_priority: Vec<_> = counts.most.iter().map(|(priority, most)| (*priority, *most as f64)).collect();
     let ceiling = Average {
@@ -150,7 +193,7 @@ fn over(paths: &[Path], jobs: &[Job], end: Duration) -> Bound {
         up_to_priority: counts.most,
         weighted: ceiling.weighted,
         bytes_on_time: ceiling.bytes_on_time as u64,
-        average: average(paths, &instance, jobs, end, ceiling),
+        average: average(paths, &instance, jobs, tied, end, ceiling),
         origin: counts.origin,
     }
 }
@@ -184,7 +227,14 @@ impl Average {
 }
 
 /// Lowers `ceiling` to what links carry that lose packets.
-fn average(paths: &[Path], instance: &Instance, jobs: &[Job], end: Duration, ceiling: Average) -> Average {
+fn average(
+    paths: &[Path],
+    instance: &Instance,
+    jobs: &[Job],
+    tied: Option<&Tied<'_>>,
+    end: Duration,
+    ceiling: Average,
+) -> Average {
     if !paths.iter().any(Path::is_lossy) {
         return ceiling;
     }
@@ -194,7 +244,8 @@ fn average(paths: &[Path], instance: &Instance, jobs: &[Job], end: Duration, cei
         let within = |job: usize| f64::from(u8::from(jobs[job].priority <= *priority));
         let free: f64 = instance.free.iter().map(|job| within(*job)).sum();
         let limited = fractional(&instance.windows, &instance.tasks, |task| within(task.job));
-        (*priority, most.min(free + limited))
+        let dependent = tied.map_or(f64::INFINITY, |tied| tied.fractional(&thinned, jobs, end, *priority));
+        (*priority, most.min(free + limited).min(dependent))
     });
     let up_to_priority: Vec<_> = up_to.collect();
     let average = Average {

@@ -30,7 +30,7 @@ impl Tally {
     }
 }
 
-/// What nobody can exceed with a cell's blocks under a seed, in blocks on time.
+/// What nobody can exceed with a cell's blocks under a seed, in blocks on time with all that they need.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Limit {
     pub(super) blocks: u64,
@@ -68,7 +68,11 @@ pub(super) fn limit(stage: &Stage, setup: &Setup) -> (Limit, BoundFigures) {
     };
     let jobs = jobs_of(&planned, &setup.measure);
     let start: Vec<Job> = jobs.iter().copied().filter(|job| job.handed_over < START).collect();
-    let (whole, first) = (limits::bound(stage, &jobs), limits::bound(stage, &start));
+    let apart = limits::bound(stage, &jobs);
+    let dependent = limits::dependent(stage, &jobs);
+    let figures = BoundFigures { decodable: dependent.as_ref().map(|bound| bound.on_time), ..figures(&apart) };
+    let whole = dependent.unwrap_or(apart);
+    let first = limits::dependent(stage, &start).unwrap_or_else(|| limits::bound(stage, &start));
     let limit = Limit {
         blocks: jobs.len() as u64,
         bound: whole.on_time as f64,
@@ -78,7 +82,7 @@ pub(super) fn limit(stage: &Stage, setup: &Setup) -> (Limit, BoundFigures) {
         start_average: first.average.on_time,
         up_to_priority: whole.average.up_to_priority.clone(),
     };
-    (limit, figures(&whole))
+    (limit, figures)
 }
 
 fn row(at: Duration, block: &crate::plan::PlannedBlock) -> BlockRow {

@@ -125,7 +125,7 @@ fn one(job: &Job<'_>, network: &mut LastNetwork, files: &Files) -> Result<Kept, 
     let stage = Stage::over(network.of(setup, files)?, setup, files, job.key.seed.into())?;
     let record = carry::attempt(&stage, &job.plan.contender, job.key.seed.into());
     let jobs = jobs_of(&record, &setup.measure);
-    let decodable = limits::decodable(&stage, &jobs);
+    let decodable = limits::dependent(&stage, &jobs).map(|bound| bound.on_time);
     Ok((record, BoundFigures { decodable, ..figures(&limits::bound(&stage, &jobs)) }))
 }
 
