@@ -103,7 +103,8 @@ fn a_new_path_gets_the_chance_to_show_what_it_carries() {
     for scheduler in ["ads", "admission"] {
         let link = LinkSpec::new(400.0, ms(75)).queue(4_000_000);
         let config = tls::client_config();
-        let session = SessionConfig { scheduler: schedule::by_name(scheduler).expect("known"), ..config.session.clone() };
+        let session =
+            SessionConfig { scheduler: schedule::by_name(scheduler).expect("known"), ..config.session.clone() };
         let block = Block::new(vec![1; 150_000]).deadline(ms(220));
         let setup = Setup { seed: 7, config: config.session(session), ..Setup::new(vec![link]) };
         let mut pair = setup.connect(Source::new(block, INTERVAL, 240).vary(|template, number, last| match last {
