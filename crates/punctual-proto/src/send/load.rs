@@ -89,6 +89,8 @@ impl Load {
                 return;
             }
         }
+        // More waits than could go in that time, whatever is left out: then all but the first is.
+        self.limit = self.offered.keys().next().copied();
     }
 
     /// Bytes per second of blocks that are as important as this, or more.
@@ -162,5 +164,20 @@ mod tests {
         assert_eq!(beyond(250e3), [false, false, false, true], "what is not all too much is not left out");
         assert_eq!(beyond(190e3), [false, false, true, true]);
         assert_eq!(beyond(90e3), [false, true, true, true]);
+        assert_eq!(beyond(10e3), [false, true, true, true]);
+    }
+
+    #[test]
+    fn the_more_waits_the_more_is_left_out() {
+        let (start, mut load) = (Instant::now(), Load::default());
+        let at = |n: u32| start + Duration::from_millis(10) * n;
+        for n in 0..1_000 {
+            load.add(at(n), 0, 1e3, 1_000);
+            load.add(at(n), 1, 1e3, 1_000);
+        }
+        for (waiting, beyond) in [(0, false), (300_000, true), (600_000, true), (60_000_000, true)] {
+            load.judge(at(1_000), waiting, 210e3);
+            assert_eq!((load.is_beyond(0, 1e3), load.is_beyond(1, 1e3)), (false, beyond), "{waiting}");
+        }
     }
 }
