@@ -85,6 +85,8 @@ const DROPPING: (u32, u64, f64) = (4, 100, 0.23);
 const CAREFUL_ROUNDS: u32 = 128;
 /// And no more than this is made up for.
 const CAREFUL_MADE_UP_FOR: f64 = 0.05;
+/// A first window is held open no longer once it is known to last longer than this: at 0.3 Mbit/s it is a queue of 0.4 s.
+const FIRST_WINDOW_LASTS: Duration = Duration::from_millis(100);
 /// The smallest window, packets.
 const LEAST_WINDOW: u64 = 4;
 
@@ -117,6 +119,8 @@ pub(crate) struct Steady {
     startup: bool,
     /// The path's own pace has shown, or there was always something to send.
     seen: bool,
+    /// The pace of a queue has been seen.
+    paced: bool,
     /// Rounds on end in which a busy path has not delivered more.
     flat: u32,
     /// How much is believed: an index of [`BELIEF`].
@@ -149,6 +153,7 @@ impl Steady {
             best: Least::over(BEST_MEMORY),
             startup: true,
             seen: false,
+            paced: false,
             flat: 0,
             doubt: 0,
             began_at: Rate::ZERO,
@@ -373,7 +378,7 @@ impl Driver for Steady {
             contest.on_ack(report.queue, report.bytes);
         }
         if let Some(service) = report.service.filter(|_| report.served) {
-            self.seen = true;
+            (self.seen, self.paced) = (true, true);
             self.follow(service, report.queue, path);
         }
         // Where a queue stands that is longer than the path, what leaves now is not answered soon enough to learn from.
@@ -446,7 +451,14 @@ impl Driver for Steady {
                 let burst = rate.bytes_in(QUANTUM);
                 let window = (rate.bytes_in(path.base) * WINDOW_GAIN).max(burst) as u64 + LEAST_WINDOW * packet;
                 // Who has little to send is not to be held up by how little it is.
-                if self.startup || self.round.dry { window.max(self.initial_window) } else { window }
+                match self.startup || self.round.dry {
+                    true if self.startup && self.paced => {
+                        let soon = rate.bytes_in(FIRST_WINDOW_LASTS) as u64;
+                        window.max(self.initial_window.min(soon))
+                    }
+                    true => window.max(self.initial_window),
+                    false => window,
+                }
             }
         }
     }
