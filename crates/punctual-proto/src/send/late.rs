@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{last_chance::trusted, store::Store};
+use super::{last_chance::trusted, live::LiveBlock, store::Store};
 use crate::{
     block::{BlockId, DropReason},
     multipath::PathView,
@@ -215,7 +215,10 @@ impl Store {
             let no_more = self.blocks.get(&other).is_some_and(|block| block.priority >= priority);
             other != id && no_more && !followers.contains(&other)
         };
-        self.claims(u8::MAX, is_other).next().is_some()
+        let waits = |(&other, block): (&BlockId, &LiveBlock)| {
+            block.due().is_none() && block.dying.is_none() && block.unsent() > 0 && is_other(other)
+        };
+        self.claims(u8::MAX, is_other).next().is_some() || self.blocks.iter().take(CLAIMS).any(waits)
     }
 
     /// The blocks that others have to send, by deadline, of those at least as important.
