@@ -2,7 +2,7 @@
 //!
 //! Two alarms watch for its death.
 //!
-//! - *Overdue*: the answer to a packet is later than all but one in a hundred. If later packets have been answered, it is lost, in
+//! - *Overdue*: the answer to a packet is later than nearly all. If later packets have been answered, it is lost, in
 //!   all likelihood, and fragments whose deadline would not survive more waiting are sent again at once; QUIC gives it up a little later.
 //!   If none have, and the path has been quiet besides, that may be the loss of a last packet, or the beginning of the end:
 //!   then the path gets no new data, either, while another is free of doubt. The next acknowledgement clears it.

@@ -77,7 +77,7 @@ struct Habit {
 }
 
 impl Kin {
-    /// The next block was handed over. Returns those it depends on, over any number of steps. One without a kind is of no use to
+    /// The next block was handed over. Returns whom that concerns. One without a kind is of no use to
     /// begin with, and tells nothing.
     pub(super) fn insert(
         &mut self,

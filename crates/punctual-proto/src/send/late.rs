@@ -218,7 +218,7 @@ impl Store {
         let waits = |(&other, block): (&BlockId, &LiveBlock)| {
             block.due().is_none() && block.dying.is_none() && block.unsent() > 0 && is_other(other)
         };
-        self.claims(u8::MAX, is_other).next().is_some() || self.blocks.iter().take(CLAIMS).any(waits)
+        self.claims(u8::MAX, is_other).any(|(_, bytes)| bytes > 0) || self.blocks.iter().take(CLAIMS).any(waits)
     }
 
     /// The blocks that others have to send, by deadline, of those at least as important.

@@ -265,6 +265,35 @@ fn a_path_that_is_too_slow_is_no_help() {
 }
 
 #[test]
+fn who_depends_on_what_waits_for_a_path_may_go_but_not_out_of_turn() {
+    let mut sender = Sender::new();
+    let in_channel = |size| Block::new(vec![0; size]).deadline(100 * MS).channel(crate::block::Channel(1));
+    let [first, second] = [sender.send(0, 1_000, &[]), 1].map(BlockId);
+    sender.send(0, 1_000, &[first.0]);
+    let third = sender.send_with(0, in_channel(1_000), &[]);
+    let fourth = sender.send_with(0, in_channel(1_000), &[third]);
+    for id in [first, BlockId(third)] {
+        sender.store.hold(id);
+        sender.store.pass_over(id);
+    }
+    // A new one changes nothing about that.
+    let fifth = sender.send(0, 1_000, &[first.0]);
+    assert_eq!(sender.next(0), Some(second.0), "the fourth is in a channel behind the third");
+    sender.leave(second.0, 1_000);
+    let next = sender.next(0);
+    assert!(next.is_none() || next == Some(fifth), "{next:?}");
+    [first, BlockId(third)].into_iter().for_each(|id| sender.store.unhold(id));
+    let mut order = Vec::new();
+    while let Some(id) = sender.next(0) {
+        let left = sender.store.get(BlockId(id)).unwrap().unsent();
+        sender.leave(id, left);
+        order.push(id);
+    }
+    let at = |id| order.iter().position(|&other| other == id);
+    assert!(at(first.0) < at(fifth) && at(third) < at(fourth) && order.len() == 4, "{order:?}");
+}
+
+#[test]
 fn on_a_path_that_grows_those_to_come_count() {
     for (grows, lives) in [(true, true), (false, false)] {
         let mut sender = Sender::new();

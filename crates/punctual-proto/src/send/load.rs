@@ -16,6 +16,8 @@ const SPAN: f64 = 2.0;
 const LEAST_SPAN: f64 = 0.5;
 /// So fine prices are told apart: to a quarter of an octave.
 const STEPS_PER_OCTAVE: f64 = 4.0;
+/// With less than this left of what was offered, nobody hands over any more, bytes.
+const LEAST_BYTES: f64 = 1.0;
 /// How often it is judged what is too much.
 const JUDGED_EVERY: Duration = Duration::from_millis(20);
 
@@ -62,7 +64,7 @@ impl Load {
         let class = class(priority, price);
         if !self.offered.contains_key(&class) {
             // New ones are few; those that nobody hands over any more make room.
-            self.offered.retain(|_, offered| offered.bytes_at(now) >= 1.0);
+            self.offered.retain(|_, offered| offered.bytes_at(now) >= LEAST_BYTES);
         }
         let offered = self.offered.entry(class).or_insert(Offered { bytes: 0.0, at: now });
         *offered = Offered { bytes: offered.bytes_at(now) + bytes as f64, at: now };
@@ -90,7 +92,8 @@ impl Load {
             }
         }
         // More waits than could go in that time, whatever is left out: then all but the first is.
-        self.limit = self.offered.keys().next().copied();
+        let live = self.offered.iter().find(|(_, offered)| offered.bytes_at(now) >= LEAST_BYTES);
+        self.limit = live.map(|(class, _)| *class);
     }
 
     /// Bytes per second of blocks that are as important as this, or more.
@@ -179,5 +182,9 @@ mod tests {
             load.judge(at(1_000), waiting, 210e3);
             assert_eq!((load.is_beyond(0, 1e3), load.is_beyond(1, 1e3)), (false, beyond), "{waiting}");
         }
+        // The important ones come no more.
+        (1_000..10_000).for_each(|n| load.add(at(n), 1, 1e3, 1_000));
+        load.judge(at(10_000), 60_000_000, 210e3);
+        assert!(!load.is_beyond(1, 1e3));
     }
 }

@@ -63,6 +63,9 @@ pub(crate) struct Store {
     pub(super) forecast: Forecast,
     /// Blocks that cannot be in time, and are looked at for the sake of others at `look_at`.
     pub(super) late: BTreeSet<BlockId>,
+    /// Blocks out of the competition for now, and those that were found to have to be opened after one of them.
+    held: BTreeSet<BlockId>,
+    aside: Vec<BlockId>,
     pub(super) look_at: Option<Instant>,
     /// One of them can be sent now.
     pub(super) look_soon: bool,
@@ -103,6 +106,8 @@ impl Store {
             load: Load::default(),
             forecast: Forecast::default(),
             late: BTreeSet::new(),
+            held: BTreeSet::new(),
+            aside: Vec::new(),
             look_at: None,
             look_soon: false,
             drops_stale: scheduler.drops_stale(),
@@ -140,29 +145,46 @@ impl Store {
                 return Some(id);
             }
             match self.opening.choose(block, &self.blocks, &self.graph) {
+                // What has to be opened first is out of the competition for now, and this one with it.
+                Ok(first) if self.held.contains(&first) => {
+                    self.scheduler.remove(id);
+                    self.aside.push(id);
+                }
                 Ok(first) => return Some(first),
                 Err(waiting) => waiting.into_iter().for_each(|id| self.scheduler.remove(id)),
             }
         }
     }
 
-    /// Takes a block out of the competition until [`unhold`](Self::unhold).
-    pub(crate) fn hold(&mut self, id: BlockId) {
+    /// Takes a block out of the competition that has nothing to send, after all.
+    pub(crate) fn withdraw(&mut self, id: BlockId) {
         self.scheduler.remove(id);
     }
 
-    /// The same for a block that waits for a certain path: what it has to send counts as sent for those that depend on it, which may go by
-    /// another path meanwhile.
+    /// Takes a block out of the competition until [`unhold`](Self::unhold).
+    pub(crate) fn hold(&mut self, id: BlockId) {
+        self.scheduler.remove(id);
+        self.held.insert(id);
+    }
+
+    /// A held block waits for a certain path: what it has to send counts as sent for those that depend on it, which may go by another path
+    /// meanwhile.
     pub(crate) fn pass_over(&mut self, id: BlockId) {
-        self.hold(id);
-        for touched in self.graph.set_unsent(id, false) {
+        for touched in self.graph.set_passed_over(id, true) {
             self.refresh(touched);
         }
     }
 
     /// Lets a held block compete again.
     pub(crate) fn unhold(&mut self, id: BlockId) {
-        self.after_change(id);
+        self.held.remove(&id);
+        for touched in self.graph.set_passed_over(id, false) {
+            self.refresh(touched);
+        }
+        self.refresh_cluster(id);
+        for aside in std::mem::take(&mut self.aside) {
+            self.refresh(aside);
+        }
     }
 
     /// What was lost of the block cannot arrive in time any more: no more is sent of it.
@@ -443,6 +465,7 @@ impl Store {
             self.refresh(next);
         }
         self.late.remove(&id);
+        self.held.remove(&id);
         self.scheduler.remove(id);
         let (missed, sent) = (block.missed(), block.sent());
         match outcome {

@@ -406,7 +406,7 @@ impl Session {
                 return Next::Wait;
             }
             let Some(fragment) = self.fragment_view(id) else {
-                self.store.hold(id);
+                self.store.withdraw(id);
                 continue;
             };
             let choice = self.output.choose(&fragment, now);
@@ -416,6 +416,7 @@ impl Session {
                 return Next::Send(id, paths);
             }
             self.hold(id);
+            self.store.pass_over(id);
             if self.output.held.len() >= MAX_HELD || self.output.holds_enough() {
                 self.output.wait(true);
                 self.note_limits(false);
@@ -455,7 +456,7 @@ impl Session {
     /// Takes a block out of the competition for this round.
     pub(super) fn hold(&mut self, id: BlockId) {
         self.output.held_bytes += self.store.view(id).map_or(0, |view| view.unsent);
-        self.store.pass_over(id);
+        self.store.hold(id);
         self.output.held.push(id);
     }
 
