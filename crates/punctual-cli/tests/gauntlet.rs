@@ -91,7 +91,9 @@ fn a_cell_is_an_experiment() {
     let cell: Value = serde_json::from_slice(&run.stdout).expect("one cell");
     let results = place.results("--first 57 --cells 1 --seeds 1 --contenders ads");
     assert_eq!(on_time(&results, 0, "ads", 1), cell["on_time"].as_f64(), "the same run");
-    assert_eq!(results["cells"][0]["limits"][0]["bound"].as_f64(), cell["bound"].as_f64());
+    // Its frames depend on each other: what could be decoded is the limit.
+    assert_eq!(results["cells"][0]["limits"][0]["bound"].as_f64(), cell["bound_decodable"].as_f64());
+    assert!(cell["bound_decodable"].as_f64() <= cell["bound"].as_f64());
 }
 
 #[test]
