@@ -96,28 +96,6 @@ fn little_is_sent_in_vain_where_much_is_lost() {
     }
 }
 
-/// A first frame of 600 KB is much too large for what a new path is known to carry, and so are those behind it: nothing was sent of the whole
-/// group, so that the path never showed what it carries.
-#[test]
-fn a_new_path_gets_the_chance_to_show_what_it_carries() {
-    for scheduler in ["ads", "admission"] {
-        let link = LinkSpec::new(400.0, ms(75)).queue(4_000_000);
-        let config = tls::client_config();
-        let session =
-            SessionConfig { scheduler: schedule::by_name(scheduler).expect("known"), ..config.session.clone() };
-        let block = Block::new(vec![1; 150_000]).deadline(ms(220));
-        let setup = Setup { seed: 7, config: config.session(session), ..Setup::new(vec![link]) };
-        let mut pair = setup.connect(Source::new(block, INTERVAL, 240).vary(|template, number, last| match last {
-            Some(last) => template.depends_on(last),
-            None if number == 0 => Block { data: vec![1; 600_000].into(), ..template },
-            None => template,
-        }));
-        pair.world.run_for(ms(6_000));
-        let late = pair.source().not_on_time().len();
-        assert!(late <= 90, "{scheduler}: {late} of 240, 90 are handed over in 1.5 s");
-    }
-}
-
 /// Where nothing is lost nothing is sent again, however unevenly packets arrive.
 #[test]
 fn jitter_is_not_taken_for_loss() {

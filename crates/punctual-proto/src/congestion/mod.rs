@@ -110,12 +110,6 @@ pub trait Driver: Send + fmt::Debug {
         self.rate(now, path)
     }
 
-    /// Whether nothing has shown so far that the path carries no more than that, so that it is known to carry much more before long, if there
-    /// is more to send.
-    fn grows(&self) -> bool {
-        false
-    }
-
     /// How fast packets may leave.
     fn pace(&self, now: Instant, path: &PathState) -> Rate;
 

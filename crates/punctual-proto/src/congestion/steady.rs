@@ -410,10 +410,6 @@ impl Driver for Steady {
         }
     }
 
-    fn grows(&self) -> bool {
-        self.startup || self.climb.is_some_and(|rounds| rounds >= CLIMB_BACK)
-    }
-
     fn pace(&self, _: Instant, path: &Path) -> Rate {
         let Some(rate) = self.rate else { return self.start(path) };
         let pace = match (self.standing.queue(), self.startup, self.climb) {
@@ -451,14 +447,9 @@ impl Driver for Steady {
                 let burst = rate.bytes_in(QUANTUM);
                 let window = (rate.bytes_in(path.base) * WINDOW_GAIN).max(burst) as u64 + LEAST_WINDOW * packet;
                 // Who has little to send is not to be held up by how little it is.
-                match self.startup || self.round.dry {
-                    true if self.startup && self.paced => {
-                        let soon = rate.bytes_in(FIRST_WINDOW_LASTS) as u64;
-                        window.max(self.initial_window.min(soon))
-                    }
-                    true => window.max(self.initial_window),
-                    false => window,
-                }
+                let most = if self.paced { rate.bytes_in(FIRST_WINDOW_LASTS) as u64 } else { u64::MAX };
+                let first = self.initial_window.min(most);
+                if self.startup || self.round.dry { window.max(first) } else { window }
             }
         }
     }

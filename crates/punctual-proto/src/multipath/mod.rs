@@ -34,8 +34,6 @@ pub struct PathView {
     pub ready_at: Option<Instant>,
     /// What the congestion controller would let it carry, bytes per second. Never 0.
     pub rate: f64,
-    /// Nothing has shown so far that it carries no more than that: if more is sent, `rate` grows from round trip to round trip.
-    pub grows: bool,
     /// Smoothed round-trip time.
     pub rtt: Duration,
     /// Smallest round-trip time seen.

@@ -28,7 +28,7 @@ pub(crate) enum Kind {
 pub(crate) struct Chance {
     pub(crate) now: Instant,
     pub(crate) path: PathView,
-    /// How long its answer may take, were the path empty, before it is overdue.
+    /// How long its answer takes at most, were the path empty.
     answer: Duration,
     /// How long what is sent again takes by the path that is fastest.
     again: Duration,
@@ -56,7 +56,7 @@ impl Chance {
         }
     }
 
-    /// Whether it could not be lost, be found to be lost, and be sent again by `due`: once its answer is overdue, what is sent again
+    /// Whether it could not be lost, be found to be lost, and be sent again by `due`: once its answer is missing, what is sent again
     /// has to get there by the path that is fastest.
     ///
     /// The answer is that of an empty path. If it is only a queue that takes the chance, there is too much on its way

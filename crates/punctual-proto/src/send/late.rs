@@ -20,14 +20,14 @@ use std::{
 use super::{last_chance::trusted, live::LiveBlock, store::Store};
 use crate::{
     block::{BlockId, DropReason},
-    multipath::PathView,
     schedule::SendContext,
 };
 
 /// How often late blocks are looked at.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// How many that depend on a block are looked at, the nearest.
+/// How many that depend on a block are looked at, the nearest. So many frames of video are seconds: a family with more behind it is late for
+/// good, and those beyond count as others.
 const FAMILY: usize = 256;
 
 /// How many blocks are looked at that go first, those due soonest.
@@ -50,8 +50,6 @@ pub(crate) enum Use {
 #[derive(Debug, Default)]
 pub(super) struct Forecast {
     paths: Vec<(Duration, f64)>,
-    /// The least delay of those on which that is more from one round trip to the next.
-    grows: Option<Duration>,
 }
 
 impl Forecast {
@@ -59,7 +57,6 @@ impl Forecast {
         self.paths.clear();
         self.paths.extend(trusted(cx.paths).map(|path| (path.delay(), path.rate / WIRE_BYTES)));
         self.paths.sort_unstable_by_key(|&(delay, _)| delay);
-        self.grows = trusted(cx.paths).filter(|path| path.grows).map(PathView::delay).min();
     }
 
     /// How long it takes until so many bytes that leave from now on have arrived.
@@ -84,11 +81,6 @@ impl Forecast {
     /// Bytes per second of the paths that bring anything within a deadline.
     pub(super) fn rate(&self, deadline: Duration) -> f64 {
         self.paths.iter().take_while(|&&(delay, _)| delay < deadline).map(|&(_, rate)| rate).sum()
-    }
-
-    /// Whether more will be brought within a deadline before long than can be foreseen.
-    fn grows(&self, deadline: Duration) -> bool {
-        self.grows.is_some_and(|delay| delay < deadline)
     }
 
     pub(super) fn is_known(&self) -> bool {
@@ -196,9 +188,6 @@ impl Store {
         let to_come = self.kin.to_come(id, now)?;
         let last = followers.last().and_then(|last| self.blocks.get(last)).unwrap_or(block);
         let deadline = last.deadline?;
-        if forecast.grows(deadline) {
-            return Some(Use::Until(now + to_come.max(deadline)));
-        }
         let late = forecast.arrival(now, ahead + family)?.saturating_duration_since(last.due()?);
         let room = 1.0 - self.load.rate(now, priority) / forecast.rate(deadline);
         let caught_up = Duration::try_from_secs_f64(late.as_secs_f64() / room).ok();
@@ -218,7 +207,8 @@ impl Store {
         let waits = |(&other, block): (&BlockId, &LiveBlock)| {
             block.due().is_none() && block.dying.is_none() && block.unsent() > 0 && is_other(other)
         };
-        self.claims(u8::MAX, is_other).any(|(_, bytes)| bytes > 0) || self.blocks.iter().take(CLAIMS).any(waits)
+        let undated = || self.blocks.len() > self.due.len() && self.blocks.iter().any(waits);
+        self.claims(u8::MAX, is_other).any(|(_, bytes)| bytes > 0) || undated()
     }
 
     /// The blocks that others have to send, by deadline, of those at least as important.

@@ -294,20 +294,6 @@ fn who_depends_on_what_waits_for_a_path_may_go_but_not_out_of_turn() {
 }
 
 #[test]
-fn on_a_path_that_grows_those_to_come_count() {
-    for (grows, lives) in [(true, true), (false, false)] {
-        let mut sender = Sender::new();
-        sender.paths = vec![PathView { rate: 1e4, grows, ..path(0) }];
-        let first = sender.send(0, 10_000, &[]);
-        sender.next(0);
-        sender.send(90, 1_000, &[first]);
-        sender.send_with(95, Block::new(vec![0; 1_000]).deadline(100 * MS).priority(255), &[]);
-        sender.wait_until(101);
-        assert_eq!(sender.store.get(BlockId(first)).is_some(), lives);
-    }
-}
-
-#[test]
 fn a_delivered_block_hands_on_what_it_still_needs() {
     let mut sender = Sender::new();
     let first = sender.send(0, 10_000, &[]);
