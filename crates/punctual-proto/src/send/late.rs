@@ -5,7 +5,6 @@
 //! - one of those that depend on it can still be in time, behind all that goes first; or
 //! - more of them are likely to come, and
 //!   - sending goes faster than blocks are handed over, so that what is late is caught up with while they still come; or
-//!   - a path is known to carry more before long than it does now, as at its start; or
 //!   - nothing else is there to be sent in its place. That the paths carry too little is an estimate, and one that nothing mends if nothing is
 //!     sent.
 //!
