@@ -67,6 +67,8 @@ impl Congestion {
 pub struct PathState {
     /// The round trip when nothing of ours waits.
     pub base: Duration,
+    /// The same on average: answers come back more or less soon.
+    pub usual: Duration,
     /// Smoothed round trip.
     pub rtt: Duration,
     /// What packets vary by when nothing of ours is in their way.
@@ -79,6 +81,15 @@ pub struct PathState {
     pub packet: u16,
     /// A policer on the path drops what is too much. How fast packets leave because of that is not for the controller to see to.
     pub policed: bool,
+}
+
+/// What a controller has found out about its path by making room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finding {
+    /// The path has become so much longer.
+    Longer(Duration),
+    /// Packets are late by up to so much, whatever is sent.
+    Jitter(Duration),
 }
 
 /// Drives a path by what its receiver reports.
@@ -96,8 +107,8 @@ pub trait Driver: Send + fmt::Debug {
         let _ = (now, bytes, queue);
     }
 
-    /// The receiver has reported arrivals. If the path turns out to have become longer, by how much.
-    fn on_report(&mut self, report: &Report, path: &PathState) -> Option<Duration> {
+    /// The receiver has reported arrivals. Returns what that shows of the path besides.
+    fn on_report(&mut self, report: &Report, path: &PathState) -> Option<Finding> {
         let _ = (report, path);
         None
     }

@@ -2,9 +2,13 @@
 //!
 //! The shortest queue that any packet of a round found is one that stood all the time. A queue of our own goes as soon as we send less.
 //! One that stays although we had no more under way than the empty path holds is not ours. If it does not even vary, it is no queue: the
-//! route has become longer. Else somebody fills it, and will take all of the path if we go on making room ([`State::Shared`]).
+//! route has become longer. If packets of one round differ by more than all of them wait, it is no queue either, for that grows and
+//! shrinks from packet to packet by little: it is jitter. Else somebody fills it, and will take all of the path if we go on making room
+//! ([`State::Shared`]).
 
 use std::time::Duration;
+
+use super::Finding;
 
 /// A queue that after this many rounds of making room
 const STUBBORN_ROUNDS: u32 = 5;
@@ -32,6 +36,8 @@ enum State {
         rounds: u32,
         first: Duration,
         range: (Duration, Duration),
+        /// By how much the packets of a round differed, at least.
+        spread: Duration,
     },
     /// Others fill it.
     Shared {
@@ -64,6 +70,8 @@ pub(super) enum Queue {
 pub(super) struct Seen {
     /// The shortest queue that a packet found.
     pub(super) queue: Duration,
+    /// The longest.
+    pub(super) longest: Duration,
     /// One that is not worth speaking of.
     pub(super) short: Duration,
     /// No more was under way than the empty path holds.
@@ -120,27 +128,32 @@ impl Standing {
         self.calm
     }
 
-    /// Ends a round. If the path has become longer, by how much.
-    pub(super) fn end_round(&mut self, seen: &Seen) -> Option<Duration> {
-        let Seen { queue, short, made_room, marked } = *seen;
+    /// Ends a round.
+    pub(super) fn end_round(&mut self, seen: &Seen) -> Option<Finding> {
+        let Seen { queue, longest, short, made_room, marked } = *seen;
         let before = std::mem::replace(&mut self.before, queue);
         let patience = if self.lately_shared() { STUBBORN_AGAIN } else { STUBBORN_ROUNDS };
-        let mut longer = None;
-        let stands = |rounds, first| State::Stands { rounds, first, range: (queue, queue) };
+        let mut finding = None;
+        let spread = longest.saturating_sub(queue);
+        let stands = |rounds, first| State::Stands { rounds, first, range: (queue, queue), spread };
         self.state = match self.state {
             _ if queue <= short => State::Empty,
             State::Empty => stands(0, queue),
             State::Stands { rounds: 0, .. } if made_room => stands(1, queue),
-            State::Stands { rounds, first, range } if made_room => {
+            State::Stands { rounds, first, range, spread: before } if made_room => {
                 let range = (range.0.min(queue), range.1.max(queue));
+                let spread = spread.min(before);
                 let stubborn = rounds >= patience && queue >= first.mul_f64(STUBBORN_SHARE) && !marked;
                 if stubborn && !self.lately_shared() && range.1 - range.0 <= CONSTANT {
-                    longer = Some(range.0);
+                    finding = Some(Finding::Longer(range.0));
+                    State::Empty
+                } else if stubborn && !self.lately_shared() && spread >= range.1 {
+                    finding = Some(Finding::Jitter(range.1 + spread));
                     State::Empty
                 } else if stubborn {
                     State::Shared { without_us: queue, look: Look::Since(0) }
                 } else {
-                    State::Stands { rounds: rounds + 1, first, range }
+                    State::Stands { rounds: rounds + 1, first, range, spread }
                 }
             }
             stands @ State::Stands { .. } => stands,
@@ -163,6 +176,6 @@ impl Standing {
         let shared = matches!(self.state, State::Shared { .. });
         self.calm = if self.state == State::Empty { self.calm.saturating_add(1) } else { 0 };
         self.since_shared = if shared { 0 } else { self.since_shared.saturating_add(1) };
-        longer
+        finding
     }
 }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{
-    Driver, PathState as Path, Report,
+    Driver, Finding, PathState as Path, Report,
     contest::{self, Contest},
     losses::Losses,
     pacing::QUANTUM,
@@ -25,6 +25,8 @@ const STARTUP_GAIN: f64 = 2.0;
 const FORECAST: f64 = 4.0;
 /// So many rounds on end in which a busy path does not deliver a quarter more end start-up.
 const FLAT_ROUNDS: u32 = 2;
+/// In start-up a round is looked at in so many parts.
+const PARTS: u32 = 8;
 /// How far beyond what is known the pace of a queue is believed in a round: at first, and then the less the more often a queue stood
 /// within [`CAUSE`] rounds of having been believed. Alone on a path it is true at once; beside others, a train of packets
 /// tells what the link does and not what is left of it.
@@ -96,6 +98,7 @@ struct Round {
     /// It ends when a packet is reported that left after this.
     began: Option<Instant>,
     queue: Option<Duration>,
+    longest: Duration,
     bytes: u64,
     packets: u64,
     marked: u64,
@@ -108,6 +111,26 @@ struct Round {
     most: u64,
 }
 
+/// A packet after which others count: when it came, by the receiver's clock, and when it had left.
+#[derive(Debug, Clone, Copy)]
+struct Since {
+    arrived: u64,
+    sent: Instant,
+}
+
+impl Since {
+    /// The last packet of a report.
+    fn of(report: &Report) -> Self {
+        Self { arrived: report.arrived.1, sent: report.sent }
+    }
+
+    /// How long it took from there to the last packet of another, to send or to arrive, whatever took longer.
+    fn until(self, report: &Report) -> Duration {
+        let arriving = Duration::from_micros(report.arrived.1.saturating_sub(self.arrived));
+        arriving.max(report.sent.saturating_duration_since(self.sent))
+    }
+}
+
 /// The controller.
 #[derive(Debug, Clone)]
 pub(crate) struct Steady {
@@ -117,6 +140,8 @@ pub(crate) struct Steady {
     delivered: Option<Rate>,
     best: Least<Reverse<Rate>>,
     startup: bool,
+    /// A queue ended start-up, and has stood since.
+    cut_short: bool,
     /// The path's own pace has shown, or there was always something to send.
     seen: bool,
     /// The pace of a queue has been seen.
@@ -133,8 +158,12 @@ pub(crate) struct Steady {
     contest: Option<Contest>,
     losses: Losses,
     round: Round,
-    /// When the last packet reported before this round came, and when it had left.
-    last_report: Option<(u64, Instant)>,
+    /// Since when packets count to this round, and to this part of it.
+    since: Option<Since>,
+    part: Option<Since>,
+    /// What has come in this part, and what was delivered in the last.
+    part_bytes: u64,
+    part_delivered: Rate,
     /// The most that was under way in a round before we last made room.
     held: u64,
     /// The share of packets that are marked, over rounds.
@@ -152,6 +181,7 @@ impl Steady {
             delivered: None,
             best: Least::over(BEST_MEMORY),
             startup: true,
+            cut_short: false,
             seen: false,
             paced: false,
             flat: 0,
@@ -163,7 +193,10 @@ impl Steady {
             contest: None,
             losses: Losses::default(),
             round: Round::default(),
-            last_report: None,
+            since: None,
+            part: None,
+            part_bytes: 0,
+            part_delivered: Rate::ZERO,
             held: 0,
             marked: 0.0,
             dropping: (0, 0),
@@ -196,8 +229,9 @@ impl Steady {
 
     /// The queue is served at this pace, and was at least this long.
     fn follow(&mut self, service: Rate, queue: Duration, path: &Path) {
-        // Jitter makes packets come as from a queue, but none that stands.
-        let certain = path.jitter <= GRAIN || queue > self.short(path);
+        // Packets that come late by chance come as from a queue, but none that stands.
+        let stood = self.round.queue.unwrap_or_default().max(self.standing.last());
+        let certain = queue.min(stood) > self.short(path);
         let slower = self.rate.is_some_and(|rate| service < rate);
         // While all make room, each has more than its share.
         let room = self.is_wary() && self.standing.queue() == Queue::Stands;
@@ -229,13 +263,11 @@ impl Steady {
         }
     }
 
-    fn end_round(&mut self, report: &Report, path: &Path) -> Option<Duration> {
+    fn end_round(&mut self, report: &Report, path: &Path) -> Option<Finding> {
         let round = std::mem::replace(&mut self.round, Round { began: Some(report.now), ..Round::default() });
-        let before = self.last_report.replace((report.arrived.1, report.sent));
-        let (arrived, sent) = before?;
-        let arriving = Duration::from_micros(report.arrived.1.saturating_sub(arrived));
-        let sending = report.sent.saturating_duration_since(sent);
-        let delivered = Rate::of(round.bytes, arriving.max(sending));
+        let since = self.since.replace(Since::of(report))?;
+        // What came in a round that ended unanswered may have come all at once.
+        let delivered = Rate::of(round.bytes, since.until(report).max(path.base));
         self.seen |= !round.dry;
         let grew = self.delivered.is_none_or(|before| delivered >= before * 1.25);
         self.delivered = Some(delivered);
@@ -245,7 +277,7 @@ impl Steady {
         }
         let rises = round.queue.unwrap_or_default().saturating_sub(self.standing.last());
         let stood = self.standing.queue() == Queue::Stands;
-        let longer = self.judge_queue(&round, report.now, path);
+        let finding = self.judge_queue(&round, report.now, path);
         self.judge_belief();
         let empty = self.standing.queue() == Queue::Empty;
         let faster = self.rate.unwrap_or_default() * 2.0;
@@ -259,6 +291,10 @@ impl Steady {
             // What one round delivers is what left in the one before, which may have been as slow as that before it.
             self.flat = if round.dry || grew || !full { 0 } else { self.flat + 1 };
             self.startup = empty && self.flat < FLAT_ROUNDS;
+            self.cut_short = !empty;
+        } else if empty {
+            // What ended it was no queue.
+            self.startup = std::mem::take(&mut self.cut_short) && matches!(finding, Some(Finding::Jitter(_)));
         }
         self.climb = match self.climb {
             _ if full || self.is_held(path) => None,
@@ -278,7 +314,21 @@ impl Steady {
             self.rate = self.rate.map(|rate| rate * (1.0 - self.marked / 2.0));
             self.startup = false;
         }
-        longer
+        finding
+    }
+
+    /// In start-up each part of a round tells what it delivered: at its end that shows only what left in the round before.
+    fn grow(&mut self, report: &Report, path: &Path) {
+        self.part_bytes += report.bytes;
+        let time = self.part.map(|since| since.until(report));
+        if time.is_some_and(|time| time < (path.base / PARTS).max(GRAIN)) {
+            return;
+        }
+        if let Some(time) = time {
+            self.part_delivered = Rate::of(self.part_bytes, time);
+            self.rate = Some(self.rate.unwrap_or_default().max(self.part_delivered));
+        }
+        (self.part, self.part_bytes) = (Some(Since::of(report)), 0);
     }
 
     /// Whether what is lost is lost because we go too fast, though no queue tells: then what passes is all there is.
@@ -318,16 +368,17 @@ impl Steady {
         if self.startup && !self.seen { self.start(path) } else { Rate::ZERO }
     }
 
-    fn judge_queue(&mut self, round: &Round, now: Instant, path: &Path) -> Option<Duration> {
+    fn judge_queue(&mut self, round: &Round, now: Instant, path: &Path) -> Option<Finding> {
         let rate = self.rate?;
         let short = self.short(path);
-        let room = rate.bytes_in(path.base) as u64 + ROOM_PACKETS * u64::from(path.packet);
+        let room = rate.bytes_in(path.usual) as u64 + ROOM_PACKETS * u64::from(path.packet);
         let before = self.standing.queue();
         if before == Queue::Empty {
             self.held = round.most;
         }
-        let longer = self.standing.end_round(&Seen {
+        let finding = self.standing.end_round(&Seen {
             queue: round.queue.unwrap_or_default(),
+            longest: round.longest,
             short,
             made_room: round.most <= room,
             marked: round.marked > 0,
@@ -346,7 +397,7 @@ impl Steady {
             }),
             _ => {}
         }
-        longer
+        finding
     }
 }
 
@@ -367,15 +418,19 @@ impl Driver for Steady {
         }
     }
 
-    fn on_report(&mut self, report: &Report, path: &Path) -> Option<Duration> {
+    fn on_report(&mut self, report: &Report, path: &Path) -> Option<Finding> {
         let round = &mut self.round;
         round.queue = Some(round.queue.map_or(report.queue, |queue| queue.min(report.queue)));
+        round.longest = round.longest.max(report.longest);
         round.bytes += report.bytes;
         round.packets += report.packets;
         round.marked += report.marked;
         round.served |= report.served;
         if let Some(contest) = &mut self.contest {
             contest.on_ack(report.queue, report.bytes);
+        }
+        if self.startup {
+            self.grow(report, path);
         }
         if let Some(service) = report.service.filter(|_| report.served) {
             (self.seen, self.paced) = (true, true);
@@ -388,12 +443,12 @@ impl Driver for Steady {
         if unanswered && !self.round.began.is_some_and(late) {
             return None;
         }
-        let longer = self.end_round(report, path);
+        let finding = self.end_round(report, path);
         if unanswered {
             // What left before this round is still on its way in it.
             self.round.most = path.in_flight;
         }
-        longer
+        finding
     }
 
     fn rate(&self, _: Instant, path: &Path) -> Rate {
@@ -418,9 +473,9 @@ impl Driver for Steady {
                 return rate.max(Rate::of(window, path.rtt)) * SHARED_GAIN;
             }
             (Queue::Stands, ..) => rate * DRAIN_GAIN,
-            (Queue::Empty, true, _) => {
-                rate.max(self.delivered.unwrap_or_default() * STARTUP_GAIN).max(self.start(path))
-            }
+            (Queue::Empty, true, _) => rate
+                .max(self.delivered.unwrap_or_default().max(self.part_delivered) * STARTUP_GAIN)
+                .max(self.start(path)),
             (Queue::Empty, false, Some(_)) if self.is_wary() => rate + Self::added(rate, path),
             (Queue::Empty, false, Some(rounds)) => rate * CLIMB[(rounds / CLIMB_ROUNDS).min(CLIMB.len() - 1)],
             (Queue::Empty, false, None) => match self.drain(path) {
@@ -441,11 +496,12 @@ impl Driver for Steady {
         let Some(rate) = self.rate else { return self.initial_window };
         let packet = u64::from(path.packet);
         match self.standing.queue() {
-            Queue::Stands => rate.bytes_in(path.base) as u64 + ROOM_PACKETS / 2 * packet,
+            Queue::Stands => rate.bytes_in(path.usual) as u64 + ROOM_PACKETS / 2 * packet,
             Queue::Shared(_) => self.contest.as_ref().map_or(0, Contest::window) + LEAST_WINDOW * packet,
             Queue::Empty => {
                 let burst = rate.bytes_in(QUANTUM);
-                let window = (rate.bytes_in(path.base) * WINDOW_GAIN).max(burst) as u64 + LEAST_WINDOW * packet;
+                let window =
+                    (rate.bytes_in(path.usual + path.jitter) * WINDOW_GAIN).max(burst) as u64 + LEAST_WINDOW * packet;
                 // Who has little to send is not to be held up by how little it is.
                 let most = if self.paced { rate.bytes_in(FIRST_WINDOW_LASTS) as u64 } else { u64::MAX };
                 let first = self.initial_window.min(most);

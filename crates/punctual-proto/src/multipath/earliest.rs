@@ -50,7 +50,9 @@ impl PathScheduler for Earliest {
                 match (best(true), promise(path, fragment.ahead + fragment.block.unsent)) {
                     // In vain, while it need not be.
                     (Some(((IN_VAIN, _), _)), _) if risk != IN_VAIN => PathChoice::Wait,
-                    (Some((other, stopgap)), Some(whole)) if other <= whole => {
+                    (Some((other, stopgap)), Some(whole))
+                        if other <= whole || left.is_some() && other <= doubted(path, whole) =>
+                    {
                         PathChoice::Send(PathSet::one(stopgap.id))
                     }
                     _ => PathChoice::Wait,
@@ -76,6 +78,11 @@ fn risk(path: &PathView, arrival: Duration, again: Duration, left: Duration) -> 
     let lost = if found + again <= left { path.loss * path.loss } else { path.loss };
     let risk = 1.0 - in_time * (1.0 - lost);
     BANDS.iter().filter(|&&band| risk > band).count()
+}
+
+/// What the path promises if it carries only half of what it is taken to.
+fn doubted(path: &PathView, (risk, arrival): Promise) -> Promise {
+    (risk, arrival + arrival.saturating_sub(path.min_one_way_delay))
 }
 
 /// How long from now until `bytes` would be across, if pacing is all that can hold them back, or a window that opens at the path's rate.
@@ -166,5 +173,21 @@ mod tests {
         }
         let gone = PathView { ready_at: None, health: PathHealth::Suspect, ..fast };
         assert_eq!(Earliest.choose(&fragment(), &[gone, slow], now), PathChoice::Send(PathSet::one(slow.id)));
+    }
+
+    #[test]
+    fn with_time_to_spare_it_does_not_wait_for_a_path_that_may_be_slower_than_it_seems() {
+        let now = Instant::now();
+        let fast = PathView { ready: false, ready_at: Some(now + MS), min_one_way_delay: MS * 10, ..path(0) };
+        let slow = PathView { min_one_way_delay: MS * 40, ..path(1) };
+        // 20 kB are across after 31 ms on the fast path, or after 52, if it carries half.
+        for (deadline, size, expected) in
+            [(None, 20_000, false), (Some(150), 20_000, true), (Some(150), 10_000, false), (Some(41), 20_000, false)]
+        {
+            let deadline = deadline.map(|deadline| MS * deadline);
+            let block = BlockView { begin: now, deadline, size, unsent: size, ..fragment().block };
+            let choice = Earliest.choose(&FragmentView { block, ..fragment() }, &[fast, slow], now);
+            assert_eq!(choice != PathChoice::Wait, expected, "{deadline:?} {size}");
+        }
     }
 }

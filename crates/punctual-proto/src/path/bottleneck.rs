@@ -41,6 +41,8 @@ pub(super) struct Link {
     pub(super) rtt: Duration,
     /// Bytes.
     pub(super) queue: f64,
+    /// Packets are later by up to so much on their way there, answers on their way back; both stay in order.
+    pub(super) jitter: (Duration, Duration),
     /// Of a hundred packets so many are lost by chance.
     pub(super) loss_percent: u64,
     /// Bytes a second, and at once, that a policer lets through.
@@ -55,6 +57,7 @@ impl Link {
         rate: 2.5e6,
         rtt: Duration::from_millis(40),
         queue: 200e3,
+        jitter: (Duration::ZERO, Duration::ZERO),
         loss_percent: 0,
         policer: None,
         mark_above: None,
@@ -106,6 +109,8 @@ pub(super) struct Bottleneck {
     /// When the link has sent all that it was given.
     free: Duration,
     tokens: (f64, Duration),
+    /// When the last packet came there, and the last answer came back.
+    came: (Duration, Duration),
     chance: u64,
     flows: Vec<Flow>,
     /// What is to come, and in which order of what comes at once.
@@ -127,6 +132,7 @@ impl Bottleneck {
             now: Duration::ZERO,
             free: Duration::ZERO,
             tokens: (f64::MAX, Duration::ZERO),
+            came: (Duration::ZERO, Duration::ZERO),
             chance: 7,
             flows: from.iter().map(|from| Flow::new(start, Duration::from_secs_f64(*from), &link)).collect(),
             coming: BTreeMap::new(),
@@ -219,19 +225,31 @@ impl Bottleneck {
         let (now, bytes) = (self.start + at, f64::from(MTU));
         let (pn, stamp) = self.flows[index].send(now, at);
         let wait = self.free.saturating_sub(at).as_secs_f64();
-        // An LCG: the same every time.
-        self.chance = self.chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let chance = self.chance();
         if !self.passes_policer(at, bytes) || wait * self.link.rate + bytes > self.link.queue {
             return;
         }
         self.waits.push(wait);
         self.free = self.free.max(at) + Duration::from_secs_f64(bytes / self.link.rate);
-        if (self.chance >> 33) % 100 >= self.link.loss_percent {
-            let came = self.free + self.link.rtt / 2;
+        if chance % 100 >= self.link.loss_percent {
+            let late = self.late(self.link.jitter.0);
+            let came = (self.free + self.link.rtt / 2 + late).max(self.came.0);
+            self.came.0 = came;
             let ce = self.link.mark_above.is_some_and(|above| wait > above);
             let arrival = Arrival { stamp, received: wire(came.as_micros() as u64 + AHEAD), ce };
             self.comes(came, index, Happening::Arrival { pn, sent: at, arrival });
         }
+    }
+
+    /// By an LCG: the same every time.
+    fn chance(&mut self) -> u64 {
+        self.chance = self.chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.chance >> 33
+    }
+
+    /// Anything up to so much.
+    fn late(&mut self, most: Duration) -> Duration {
+        if most.is_zero() { most } else { most.mul_f64((self.chance() % 1_000) as f64 / 1e3) }
     }
 
     fn passes_policer(&mut self, at: Duration, bytes: f64) -> bool {
@@ -246,7 +264,9 @@ impl Bottleneck {
     fn happen(&mut self) {
         let Some(((at, _), (index, happening))) = self.coming.pop_first() else { return };
         self.now = at;
-        let (now, back, flow) = (self.start + at, at + self.link.rtt / 2, &mut self.flows[index]);
+        let back = at + self.link.rtt / 2 + self.late(self.link.jitter.1);
+        let back = back.max(self.came.1);
+        let (now, flow) = (self.start + at, &mut self.flows[index]);
         match happening {
             Happening::Supply => {
                 let Some(supply) = flow.supply else { return };
@@ -256,6 +276,7 @@ impl Bottleneck {
             Happening::Arrival { pn, sent, arrival } => {
                 flow.receiver.on_arrival(now, arrival, MTU.into(), true);
                 let due = flow.receiver.due(self.link.rtt).unwrap_or(now);
+                self.came.1 = back;
                 self.comes(back, index, Happening::Acked { pn, sent });
                 self.comes(due.saturating_duration_since(self.start).max(at), index, Happening::ReportDue);
             }
@@ -266,6 +287,7 @@ impl Bottleneck {
                     if let Some(lie) = self.lie {
                         lie(&mut list);
                     }
+                    self.came.1 = back;
                     self.comes(back, index, Happening::Report(list));
                 }
             }

@@ -51,7 +51,7 @@ pub use self::{losses::Losses, model::Report};
 pub(crate) use self::{model::Reported, window::Least};
 use crate::{
     congestion::{
-        Driver, PathState,
+        Driver, Finding, PathState,
         pacing::Pacer,
         steering::{Panel, PathReading, Slot},
     },
@@ -198,6 +198,7 @@ impl Path {
     fn state(&self, reading: &PathReading) -> PathState {
         PathState {
             base: self.model.base_rtt(),
+            usual: self.model.usual_rtt(),
             rtt: self.model.rtt(),
             jitter: self.model.jitter(),
             in_flight: reading.in_flight,
@@ -411,9 +412,12 @@ impl Path {
         let Some(report) = self.model.on_report(now, list) else { return };
         let state = self.state(&self.reading());
         if let Some(driver) = &mut self.driver
-            && let Some(longer) = driver.on_report(&report, &state)
+            && let Some(finding) = driver.on_report(&report, &state)
         {
-            self.model.raise_floor(longer, now);
+            match finding {
+                Finding::Longer(by) => self.model.raise_floor(by, now),
+                Finding::Jitter(by) => self.model.note_jitter(by, now),
+            }
         }
         self.follow(now);
         self.model.correct(self.rate);

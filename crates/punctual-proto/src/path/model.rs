@@ -56,6 +56,8 @@ pub struct Report {
     pub arrived: (u64, u64),
     /// The shortest queue that any of them found.
     pub queue: Duration,
+    /// The longest.
+    pub longest: Duration,
     /// The pace at which the queue is served, if lately there was one.
     pub service: Option<Rate>,
     /// Whether that was so in this report.
@@ -82,6 +84,8 @@ pub(crate) struct Model {
     delays: Law,
     /// The round trip but for the queue on the way there.
     base: Least<Duration>,
+    /// The same on average.
+    usual: Option<Duration>,
     initial_rtt: Duration,
     /// Smoothed round trip, and its mean deviation.
     rtt: Option<(Duration, Duration)>,
@@ -102,6 +106,7 @@ impl Model {
             lateness: Law::of(SPREAD),
             delays: Law::of(ANSWERED),
             base: Least::over(WAY_BACK_MEMORY),
+            usual: None,
             initial_rtt,
             rtt: None,
             answer: None,
@@ -172,6 +177,7 @@ impl Model {
                 sent: sent.at,
                 arrived: (reported.at, reported.at),
                 queue,
+                longest: queue,
                 service: None,
                 served: false,
                 longer: false,
@@ -182,6 +188,7 @@ impl Model {
             report.sent = report.sent.max(sent.at);
             report.arrived = (report.arrived.0.min(reported.at), report.arrived.1.max(reported.at));
             report.queue = report.queue.min(queue);
+            report.longest = report.longest.max(queue);
             report.served |= served;
             report.longer |= longer;
         }
@@ -237,6 +244,7 @@ impl Model {
     /// An answer took so long, but for the queue on the way there.
     fn note_way_back(&mut self, empty: Duration, now: Instant) {
         self.base.add(empty, now);
+        self.usual = Some(self.usual.map_or(empty, |usual| (usual * 7 + empty) / 8));
         self.delays.add(empty.saturating_sub(self.base_rtt()));
     }
 
@@ -263,9 +271,15 @@ impl Model {
         self.lengthen(by, now);
     }
 
+    /// The controller has found out that packets vary by so much, whatever it sends.
+    pub(crate) fn note_jitter(&mut self, jitter: Duration, now: Instant) {
+        self.floor.note_jitter(jitter, now);
+    }
+
     fn lengthen(&mut self, by: Duration, now: Instant) {
         if let Some(base) = self.base.get() {
             self.base.set(base + by, now);
+            self.usual = self.usual.map(|usual| usual + by);
         }
     }
 
@@ -297,6 +311,11 @@ impl Model {
     /// The round trip when nothing of ours waits.
     pub(crate) fn base_rtt(&self) -> Duration {
         self.base.get().unwrap_or(self.initial_rtt)
+    }
+
+    /// The round trip when nothing of ours waits, on average.
+    pub(crate) fn usual_rtt(&self) -> Duration {
+        self.usual.map_or(self.initial_rtt, |usual| usual.max(self.base_rtt()))
     }
 
     /// Smoothed round trip.

@@ -7,6 +7,7 @@ use crate::frame::Arrival;
 
 /// What UDP payload a link of [`Link::PLAIN`]'s rate carries, bytes per second.
 const RATE: f64 = Link::PLAIN.rate;
+const MS: Duration = Duration::from_millis(1);
 
 fn jain(rates: &[f64]) -> f64 {
     let (sum, squares) = rates.iter().fold((0.0, 0.0), |(sum, squares), rate| (sum + rate, squares + rate * rate));
@@ -21,6 +22,55 @@ fn alone_it_has_all_of_the_path_and_hardly_a_queue() {
     assert!(rate > 0.95 * RATE, "{rate}");
     assert!(link.wait_p95() < 0.006, "{}", link.wait_p95());
     assert_eq!(link.lost(), 0.0);
+}
+
+/// What is under way has to last until the answer comes back, not only until it may.
+#[test]
+fn answers_that_come_late_now_and_then_hold_nobody_up() {
+    let mut link = Bottleneck::new(Link { jitter: (Duration::ZERO, MS * 60), ..Link::PLAIN }, &[0.0]);
+    link.run(2.0);
+    let rate = link.run(20.0)[0];
+    assert!(rate > 0.96 * RATE, "{rate}");
+    assert!(link.wait_p95() < 0.025, "{}", link.wait_p95());
+}
+
+/// Packets that are late by chance make no queue, though each seems to be in one behind the one before.
+#[test]
+fn packets_that_come_late_now_and_then_are_no_slow_path() {
+    for (jitter, least) in [(5, 0.95), (14, 0.88)] {
+        let mut link = Bottleneck::new(Link { jitter: (MS * jitter, Duration::ZERO), ..Link::PLAIN }, &[0.0]);
+        link.run(2.0);
+        let rate = link.run(20.0)[0];
+        assert!(rate > least * RATE, "{jitter} ms: {rate}");
+        assert!(link.wait_p95() < 0.03, "{jitter} ms: {}", link.wait_p95());
+    }
+}
+
+/// A gigabit over 0.3 s, and jitter that makes the first packets look slow.
+#[test]
+fn start_up_doubles_what_it_knows_each_round_trip() {
+    let link = Link { rate: 125e6, rtt: MS * 300, queue: 40e6, jitter: (MS * 2, Duration::ZERO), ..Link::PLAIN };
+    let mut link = Bottleneck::new(link, &[0.0]);
+    link.run(0.9);
+    for _ in 0..3 {
+        let before = link.rate();
+        link.run(0.3);
+        assert!(link.rate() > 1.5 * before, "{before} {}", link.rate());
+    }
+    link.run(0.6);
+    assert!(link.rate() > 0.9 * 125e6, "{}", link.rate());
+}
+
+/// From the first packets on some are later than all that is under way could make them: start-up goes on when that has been found out.
+#[test]
+fn jitter_that_ends_start_up_is_found_out() {
+    for (rtt, j) in [(16, 10), (16, 15), (16,20), (30, 15), (30, 20)] {
+    let link = Link { rate: 10e6, rtt: MS * rtt, jitter: (MS * j, Duration::ZERO), ..Link::PLAIN };
+    let mut link = Bottleneck::new(link, &[0.0]);
+    eprint!("rtt {rtt} jit {j}:");
+    for _ in 0..12 { link.run(0.25); eprint!(" {:.1}", link.rate() * 8e-6); }
+    eprintln!();
+    }
 }
 
 fn shared(from: &[f64]) -> f64 {
