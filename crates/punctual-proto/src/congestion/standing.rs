@@ -179,3 +179,31 @@ impl Standing {
         finding
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// What is found, and the state, after rounds in which packets found queues between these, milliseconds, while we made room.
+    fn after(rounds: impl IntoIterator<Item = (u32, u32)>) -> (Option<Finding>, Queue) {
+        let mut standing = Standing::default();
+        let mut round = |(shortest, longest)| {
+            let (queue, longest) = (MS * shortest, MS * longest);
+            standing.end_round(&Seen { queue, longest, short: MS * 2, made_room: true, marked: false })
+        };
+        let found = rounds.into_iter().filter_map(&mut round).last();
+        (found, standing.queue())
+    }
+
+    #[test]
+    fn what_stays_though_we_make_room_is_a_longer_route_jitter_or_others() {
+        assert_eq!(after([(20, 21); 7]), (Some(Finding::Longer(MS * 20)), Queue::Empty));
+        let uneven = |round: u32| (4 + round % 3, 14 + round % 5);
+        assert_eq!(after((0..7).map(uneven)), (Some(Finding::Jitter(MS * 14)), Queue::Empty));
+        let filled = |round: u32| (40 + round % 3 * 5, 60);
+        assert!(matches!(after((0..8).map(filled)), (None, Queue::Shared(_))));
+        assert_eq!(after([(20, 40), (10, 20), (5, 10), (1, 5)]), (None, Queue::Empty));
+    }
+}

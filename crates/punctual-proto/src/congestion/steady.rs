@@ -510,3 +510,49 @@ impl Driver for Steady {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// A radio link hands over at one moment what waited for long, and then nothing until the round is over unanswered.
+    #[test]
+    fn what_comes_at_one_moment_is_no_endless_rate() {
+        let (start, mut steady) = (Instant::now(), Steady::new(12_000));
+        let path = Path {
+            base: MS * 10,
+            usual: MS * 10,
+            rtt: MS * 60,
+            jitter: Duration::ZERO,
+            in_flight: 12_000,
+            mtu: 1_200,
+            packet: 1_200,
+            policed: false,
+        };
+        steady.on_sent(start, 1_200, 12_000);
+        let mut report = |at: u32, sent: u32, arrived: u64| {
+            let (now, sent) = (start + MS * at, start + MS * sent);
+            let report = Report {
+                now,
+                packets: 10,
+                bytes: 12_000,
+                marked: 0,
+                sent,
+                arrived: (arrived, arrived),
+                queue: MS * 50,
+                longest: MS * 50,
+                service: None,
+                served: false,
+                longer: false,
+            };
+            steady.on_report(&report, &path);
+            steady.rate.unwrap_or_default().bytes_per_second()
+        };
+        report(60, 1, 1_000_000);
+        report(120, 2, 1_060_000);
+        // Twelve kilobytes in a round trip at most.
+        assert!(report(160, 2, 1_060_000) <= 1.2e6);
+    }
+}

@@ -20,7 +20,8 @@ use super::{FragmentView, PathChoice, PathHealth, PathScheduler, PathSet, PathVi
 /// Otherwise it could wait for the better path. But its block is of use only when the last of it is there, and all that it has to
 /// send would have to go through the better path, behind what waits for it already. A fragment that arrives on another path no later
 /// than that, and risks no more, costs its block nothing, so it goes now. The last fragments of a block wait, rather than take a slow path
-/// and be what their block is late for. (The comparison is that of ECF: Lim et al., CoNEXT 2017.)
+/// and be what their block is late for. (The comparison is that of ECF: Lim et al., CoNEXT 2017.) With a deadline, which makes all that comes
+/// in time alike, the better path is doubted for that: its rate may be half of what it seems, and once that shows it is too late for another.
 pub(super) struct Earliest;
 
 /// What a path promises: the band of its risk, then the arrival. The less, the better.
@@ -80,7 +81,7 @@ fn risk(path: &PathView, arrival: Duration, again: Duration, left: Duration) -> 
     BANDS.iter().filter(|&&band| risk > band).count()
 }
 
-/// What the path promises if it carries only half of what it is taken to.
+/// What the path promises if all that is before it there takes twice as long.
 fn doubted(path: &PathView, (risk, arrival): Promise) -> Promise {
     (risk, arrival + arrival.saturating_sub(path.min_one_way_delay))
 }
