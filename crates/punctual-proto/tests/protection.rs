@@ -130,3 +130,19 @@ fn without_a_deadline_nothing_waits_for_a_group_before_it_is_sent_again() {
     // Pacing may hold it back, but no verdict comes in less than a round trip.
     assert!(after < ms(30), "{after:?}");
 }
+
+#[test]
+fn what_is_lost_fits_one_datagram_when_it_goes_again_in_a_group() {
+    let (mut world, client, recorder) = connected(ms(60));
+    world.lose_every = Some((client.host, 20));
+    // Time for two tries, so the second goes with repairs, and has a head that the first had not.
+    for _ in 0..100 {
+        world.send(client, Block::new(vec![7; 24_000]).deadline(ms(215)));
+        world.run(ms(20));
+    }
+    let sent = recorder.take_sent();
+    // The first losses are not expected.
+    let again: Vec<u64> = sent.iter().filter(|f| f.kind == FragmentKind::Resent).map(|f| f.len).skip(20).collect();
+    let ends = again.iter().filter(|&&len| len < 100).count();
+    assert!(again.len() > 30 && ends * 4 < again.len(), "{ends} of {} are ends: {again:?}", again.len());
+}

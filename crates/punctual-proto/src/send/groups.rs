@@ -167,6 +167,11 @@ impl Groups {
         self.held + 2 * (size as u64 + SYMBOL_OVERHEAD) <= self.window / WINDOW_SHARE
     }
 
+    /// The number of the next group.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.next
+    }
+
     /// What a group's repair fragments come to, going by the last, bytes.
     pub(crate) fn usual_repairs(&self) -> u64 {
         self.last_repairs

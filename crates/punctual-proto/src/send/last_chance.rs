@@ -12,6 +12,9 @@ use crate::{
 /// A fragment is about this large when the number of a block's is estimated.
 const FRAGMENT: f64 = 1_150.0;
 
+/// A path that loses no more than this is not worth leaving room for what is to be done when it does.
+const LOSSY: f64 = 0.005;
+
 /// How a datagram with bytes of a block is protected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -63,6 +66,12 @@ impl Chance {
     /// already, and more of it would cost more than losses do.
     fn is_last(&self, due: Instant) -> bool {
         self.now + self.answer + self.again + GRANULARITY * 2 > due
+    }
+
+    /// Whether bytes of `block` that are lost now are likely to go again in a group, on their last chance.
+    pub(crate) fn is_last_but_one(&self, block: &LiveBlock) -> bool {
+        let then_last = |due| Self { now: self.now + self.answer, ..*self }.is_last(due);
+        block.redundancy == Redundancy::Auto && self.path.loss >= LOSSY && block.due().is_some_and(then_last)
     }
 
     /// How likely it was that what the block has to send now would have to be sent: all but certain for new bytes, and for lost

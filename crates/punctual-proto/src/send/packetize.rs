@@ -108,6 +108,11 @@ impl Contents {
     }
 }
 
+/// How much of a datagram that has room for `capacity` bytes also has room in one that is in that group.
+pub(crate) fn fits_group(capacity: usize, group: u64) -> usize {
+    max_symbol(capacity, group, LONG_LIFE)
+}
+
 /// A datagram ready to go.
 #[derive(Debug)]
 pub(crate) struct Filled {

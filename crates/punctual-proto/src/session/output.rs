@@ -352,6 +352,13 @@ impl Session {
         let most = self.capacity()?;
         let capacity = self.paths.get(first).map_or(most, |path| path.datagram(most));
         let member = self.join_group(id, &chance, kind, capacity);
+        // If it is lost it is to fit into one datagram again.
+        let capacity = match member {
+            None if self.store.get(id).is_some_and(|block| chance.is_last_but_one(block)) => {
+                packetize::fits_group(capacity, self.store.groups.next_number())
+            }
+            _ => capacity,
+        };
         let stamp = self.stamp(now);
         let micros = stamp.micros(now);
         let path = self.paths.get_mut(first)?;
