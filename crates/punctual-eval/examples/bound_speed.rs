@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use punctual_eval::bound::{Job, Ties, bound, bound_of_dependent};
+use punctual_eval::bound::{Job, Links, Ties, bound, bound_of_dependent};
 use punctual_sim::LinkSpec;
 
 /// Sensors, video and files, each with a priority, for so long.
@@ -44,8 +44,9 @@ fn main() {
         let ties: Vec<_> = needs.iter().map(|needs| Ties { source: 0, needs }).collect();
         for mbps in [6.0, 9.0, 10.0] {
             let links = [20, 60].map(|delay| LinkSpec::new(mbps / 2.0, Duration::from_millis(delay)));
+            let links = Links::from(&links[..]);
             let start = Instant::now();
-            let bound = bound_of_dependent(&links, &[], &jobs, &ties, Duration::from_secs(seconds + 1));
+            let bound = bound_of_dependent(&links, &jobs, &ties, Duration::from_secs(seconds + 1));
             let (took, n) = (start.elapsed(), jobs.len());
             println!("{n:6} frames, {mbps:3.1} Mbit/s: {took:.1?}, {} on time, {:?}", bound.on_time, bound.origin);
         }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use proptest::{prelude::*, strategy::ValueTree, test_runner::TestRunner};
-use punctual_eval::bound::{Bound, Job, Place, SharedLink, bound, bound_over_shared};
+use punctual_eval::bound::{Bound, Job, Links, Place, SharedLink, bound, bound_over};
 use punctual_proto::{Block, BlockId, Event, SessionId, multipath, schedule};
 use punctual_sim::{
     App, AppContext, Datagram, HostConfig, Link, LinkSpec, Loss, Rate, Schedule, World, tls, trace::Opportunities,
@@ -17,44 +17,102 @@ fn job(at: u64, deadline: u64, size: u32, priority: u8) -> Job {
     Job { handed_over: ms(at), deadline: Some(ms(deadline)), size, priority, weight: 1.0 }
 }
 
-/// The most bytes of a block in one packet, and what QUIC needs beside them.
+/// The most bytes of a block in one packet, what QUIC needs beside them, and IP and UDP.
 const PAYLOAD: u32 = 1444;
 const QUIC: u32 = 28;
+const HEADERS: u32 = 28;
 
-/// Links, and which of them each path passes, one after the other.
+/// When a link dies, and lives again.
+type Dies = Vec<(Duration, Duration)>;
+
+/// Links, when they die, and which of them each path passes, one after the other.
 struct Routes {
     links: Vec<LinkSpec>,
+    dies: Vec<Dies>,
     paths: Vec<Vec<usize>>,
+}
+
+/// How much of a policer's bucket is spent, as its sender knows: bits · 10⁹, and when.
+#[derive(Clone, Copy, Default)]
+struct Spent(u128, Duration);
+
+impl Spent {
+    /// Spends what a packet needs, or says when it might pass; `None` if never.
+    fn pass(&mut self, link: &LinkSpec, now: Duration, bytes: u32) -> Result<(), Option<Duration>> {
+        const BYTE: u128 = 8_000_000_000;
+        let Some(policer) = link.policer else { return Ok(()) };
+        let (rate, most) = (u128::from(policer.rate), u128::from(policer.burst) * BYTE);
+        *self = Self(self.0.saturating_sub(rate * (now - self.1).as_nanos()), now);
+        let packet = u128::from(bytes + QUIC + HEADERS) * BYTE;
+        let excess = (self.0 + packet).saturating_sub(most);
+        if excess == 0 {
+            self.0 += packet;
+            return Ok(());
+        }
+        let is_possible = packet <= most && rate > 0;
+        Err(is_possible.then(|| now + Duration::from_nanos(excess.div_ceil(rate) as u64)))
+    }
 }
 
 impl Routes {
     /// A path over each link.
     fn apart(links: &[LinkSpec]) -> Self {
-        Self { links: links.into(), paths: (0..links.len()).map(|link| vec![link]).collect() }
+        Self::over(&links.into())
     }
 
-    /// Paths over links of their own and one that they share.
-    fn together(own: &[LinkSpec], shared: &LinkSpec, place: Place) -> Self {
-        let chain = |path| if place == Place::First { vec![own.len(), path] } else { vec![path, own.len()] };
-        Self { links: own.iter().chain([shared]).cloned().collect(), paths: (0..own.len()).map(chain).collect() }
+    /// Paths over links of their own and one that they may share.
+    fn over(links: &Links) -> Self {
+        let own = links.own.len();
+        let chain = |path| match links.shared.first().map(|shared| shared.place) {
+            None => vec![path],
+            Some(Place::First) => vec![own, path],
+            Some(Place::Last) => vec![path, own],
+        };
+        let shared = links.shared.iter().map(|shared| &shared.link);
+        Self {
+            links: links.own.iter().chain(shared).cloned().collect(),
+            dies: links.dies.iter().cloned().chain(std::iter::repeat(Dies::new())).take(own + 1).collect(),
+            paths: (0..own).map(chain).collect(),
+        }
+    }
+
+    /// When links are killed (`true`) and revived, in order.
+    fn deaths(&self) -> Vec<(Duration, usize, bool)> {
+        let events = self.dies.iter().enumerate().flat_map(|(link, dies)| {
+            dies.iter().flat_map(move |(killed, revived)| [(*killed, link, true), (*revived, link, false)])
+        });
+        let mut events: Vec<_> = events.collect();
+        events.sort_by_key(|(at, ..)| *at);
+        events
     }
 
     /// When a packet would arrive that has a path for itself.
-    fn arrival(&self, path: &[usize], now: Duration, bytes: u32) -> Option<Duration> {
-        path.iter().try_fold(now, |now, link| {
-            let mut link = Link::new(self.links[*link].clone(), 1);
+    fn arrival(
+        &self,
+        path: &[usize],
+        now: Duration,
+        bytes: u32,
+        deaths: &[(Duration, usize, bool)],
+    ) -> Option<Duration> {
+        path.iter().try_fold(now, |now, index| {
+            let mut link = Link::new(self.links[*index].clone(), 1);
             link.offer(now, packet(bytes, 0));
-            loop {
+            let arrival = loop {
                 let next = link.poll_timeout()?;
                 if link.poll(next).is_some() {
-                    return Some(next);
+                    break next;
                 }
-            }
+            };
+            let deaths = || deaths.iter().filter(|(_, link, _)| link == index);
+            let is_dead = deaths().take_while(|(at, ..)| *at <= now).last().is_some_and(|(.., killed)| *killed);
+            let is_lost = deaths().any(|(at, _, killed)| *killed && (now..arrival).contains(at) && *at > now);
+            (!is_dead && !is_lost).then_some(arrival)
         })
     }
 
     /// Which of `jobs` are on time if each path, in this order, takes packets of the one that is due first of those that it can
-    /// still be in time for. What a path's first link loses is known as soon as it has left, and sent again.
+    /// still be in time for. What a path's first link loses is known as soon as it has left, and sent again; nothing is sent that a path
+    /// would lose as it dies, or that its first link's policer would not let through.
     fn send(&self, jobs: &[Job], order: &[usize], seed: u64) -> Vec<Job> {
         let links = self.links.iter().zip(seed..);
         let mut links: Vec<Link> = links.map(|(spec, seed)| Link::new(spec.clone(), seed)).collect();
@@ -64,6 +122,9 @@ impl Routes {
         let mut left: Vec<u32> = jobs.iter().map(|job| job.size).collect();
         let mut arrived = vec![0; jobs.len()];
         let mut on_time = Vec::new();
+        let mut spent = vec![Spent::default(); links.len()];
+        let all_deaths = self.deaths();
+        let mut deaths = &all_deaths[..];
         let mut now = Duration::ZERO;
         loop {
             // A packet that leaves one link may be on the next at once.
@@ -88,26 +149,39 @@ impl Routes {
                     left[*index] += *bytes;
                 }
             }
+            while let Some(((_, link, killed), rest)) = deaths.split_first().filter(|((at, ..), _)| *at <= now) {
+                if *killed {
+                    links[*link].kill(now)
+                } else {
+                    links[*link].revive()
+                }
+                deaths = rest;
+            }
+            let mut again: Option<Duration> = None;
             for path in order {
                 let at = self.paths[*path][0];
-                let first = &mut links[at];
-                if first.queued_bytes() > 0 {
-                    continue;
-                }
-                let in_time = |i: &usize| {
-                    let arrival = self.arrival(&self.paths[*path], now, left[*i].min(PAYLOAD));
-                    arrival.is_some_and(|arrival| arrival <= due(&jobs[*i]))
+                let in_time = |i: usize, bytes: u32| {
+                    let arrival = self.arrival(&self.paths[*path], now, bytes, &all_deaths);
+                    arrival.is_some_and(|arrival| arrival <= due(&jobs[i]))
                 };
-                let ready = (0..jobs.len()).filter(|i| left[*i] > 0 && jobs[*i].handed_over <= now).filter(in_time);
-                if let Some(index) = ready.min_by_key(|i| due(&jobs[*i])) {
+                while links[at].queued_bytes() == 0 {
+                    let ready = (0..jobs.len()).filter(|i| left[*i] > 0 && jobs[*i].handed_over <= now);
+                    let ready = ready.filter(|i| in_time(*i, left[*i].min(PAYLOAD)));
+                    let Some(index) = ready.min_by_key(|i| due(&jobs[*i])) else { break };
                     let bytes = left[index].min(PAYLOAD);
+                    if let Err(later) = spent[at].pass(&self.links[at], now, bytes) {
+                        again = again.into_iter().chain(later).min();
+                        break;
+                    }
                     left[index] -= bytes;
                     (sent[at].1, sent[at].2) = (index, bytes);
-                    first.offer(now, packet(bytes, (path << 16 | index) as u64));
+                    links[at].offer(now, packet(bytes, (path << 16 | index) as u64));
                 }
             }
             let release = jobs.iter().map(|job| job.handed_over).filter(|at| *at > now).min();
-            let Some(next) = links.iter().filter_map(Link::poll_timeout).chain(release).min() else { break };
+            let death = deaths.first().map(|(at, ..)| *at);
+            let events = links.iter().filter_map(Link::poll_timeout).chain(release).chain(again).chain(death);
+            let Some(next) = events.min() else { break };
             now = next;
         }
         on_time
@@ -165,6 +239,30 @@ fn links() -> impl Strategy<Value = LinkSpec> {
     prop_oneof![steps, trace]
 }
 
+/// The same, every other one with a policer.
+fn policed() -> impl Strategy<Value = LinkSpec> {
+    let rate = prop::sample::select(vec![0u64, 1_200_000, 3_700_001, 8_000_000]);
+    let policer = (rate, prop::sample::select(vec![1_500u64, 3_100, 9_000]));
+    (links(), prop::option::of(policer)).prop_map(|(link, policer)| match policer {
+        Some((rate, burst)) => link.policer(rate, burst),
+        None => link,
+    })
+}
+
+/// When a link dies, and lives again: every other one once or twice, for no time at all, too.
+fn dies() -> impl Strategy<Value = Dies> {
+    let once = (0..90u64, 0..40u64).prop_map(|(at, lasts)| (ms(at), ms(at + lasts)));
+    prop_oneof![Just(Dies::new()), prop::collection::vec(once, 1..=2)]
+}
+
+/// So many links of which some die and some are policed.
+fn harsh(paths: std::ops::RangeInclusive<usize>) -> impl Strategy<Value = Links> {
+    prop::collection::vec((policed(), dies()), paths).prop_map(|paths| {
+        let (own, dies) = paths.into_iter().unzip();
+        Links { own, dies, ..Links::default() }
+    })
+}
+
 fn jobs() -> impl Strategy<Value = Vec<Job>> {
     let job = (0..60u64, 1..60u64, 1..12u32, 0..3u32, 0..3u8).prop_map(|(at, deadline, packets, less, priority)| {
         job(at, deadline, packets * PAYLOAD - less * 500, priority)
@@ -172,23 +270,29 @@ fn jobs() -> impl Strategy<Value = Vec<Job>> {
     prop::collection::vec(job, 1..=5)
 }
 
-/// How far it is above what can be sent, in so many cases of up to so many links.
-fn closeness(most_links: usize, cases: usize) -> Vec<i64> {
+/// How far it is above what can be sent, in so many cases.
+fn closeness(links: impl Strategy<Value = Links>, cases: usize) -> Vec<i64> {
     let mut runner = TestRunner::deterministic();
-    let instances = (prop::collection::vec(links(), 1..=most_links), jobs());
+    let instances = (links, jobs());
     let mut instance = || Some(instances.new_tree(&mut runner).ok()?.current());
     let gaps =
-        |(links, jobs): (Vec<LinkSpec>, Vec<Job>)| Routes::apart(&links).gaps(&bound(&links, &jobs, ms(1_000)), &jobs);
+        |(links, jobs): (Links, Vec<Job>)| Routes::over(&links).gaps(&bound_over(&links, &jobs, ms(1_000)), &jobs);
     (0..cases).filter_map(|_| instance()).flat_map(gaps).collect()
 }
 
 /// What can be sent comes in packets, the bound's capacity does not.
 #[test]
 fn links_come_close_to_it() {
-    for (most_links, percent) in [(1, 90), (4, 85)] {
-        let gaps = closeness(most_links, 150);
+    let gentle = |most| prop::collection::vec(links(), 1..=most).prop_map(|own| Links { own, ..Links::default() });
+    for (what, links, percent) in [
+        ("one link", gentle(1).boxed(), 90),
+        ("up to four links", gentle(4).boxed(), 85),
+        ("one that may die or be policed", harsh(1..=1).boxed(), 90),
+        ("up to four that may", harsh(1..=4).boxed(), 80),
+    ] {
+        let gaps = closeness(links, 150);
         let equal = gaps.iter().filter(|gap| **gap == 0).count();
-        assert!(equal * 100 >= gaps.len() * percent, "{most_links} links: equal in {equal} of {}", gaps.len());
+        assert!(equal * 100 >= gaps.len() * percent, "{what}: equal in {equal} of {}", gaps.len());
     }
 }
 
@@ -209,13 +313,32 @@ proptest! {
     }
 
     #[test]
-    fn nor_over_a_shared_link(own in prop::collection::vec(links(), 1..=3), link in links(), first in any::<bool>(), jobs in jobs()) {
+    fn nor_over_links_that_die_or_are_policed(one in harsh(1..=1), several in harsh(2..=4), jobs in jobs()) {
+        for links in [one, several] {
+            let gaps = Routes::over(&links).gaps(&bound_over(&links, &jobs, ms(1_000)), &jobs);
+            prop_assert!(gaps.iter().all(|gap| *gap >= 0), "{:?}", gaps);
+        }
+    }
+
+    #[test]
+    fn nor_over_a_shared_link(links in harsh(1..=3), link in policed(), first in any::<bool>(), jobs in jobs()) {
         let place = if first { Place::First } else { Place::Last };
-        let routes = Routes::together(&own, &link, place);
-        let shared = [SharedLink { link, paths: (0..own.len()).collect(), place }];
-        let bound = bound_over_shared(&own, &shared, &jobs, ms(1_000));
-        let gaps = routes.gaps(&bound, &jobs);
+        let shared = vec![SharedLink { link, paths: (0..links.own.len()).collect(), place }];
+        let links = Links { shared, ..links };
+        let gaps = Routes::over(&links).gaps(&bound_over(&links, &jobs, ms(1_000)), &jobs);
         prop_assert!(gaps.iter().all(|gap| *gap >= 0), "{:?}", gaps);
+    }
+
+    #[test]
+    fn neither_deaths_nor_policers_raise_it(links in harsh(1..=4), jobs in jobs()) {
+        let (own, dies) = (&links.own, &links.dies);
+        let gentle: Vec<_> = own.iter().map(|link| LinkSpec { policer: None, ..link.clone() }).collect();
+        let all = bound(&gentle, &jobs, ms(200));
+        for links in [Links::from(&own[..]), Links { own: gentle, dies: dies.clone(), ..Links::default() }, links.clone()] {
+            let fewer = bound_over(&links, &jobs, ms(200));
+            prop_assert!(fewer.up_to_priority.iter().zip(&all.up_to_priority).all(|(fewer, all)| fewer <= all));
+            prop_assert!(fewer.bytes_on_time <= all.bytes_on_time && fewer.weighted <= all.weighted + 1e-6);
+        }
     }
 
     #[test]
@@ -308,21 +431,65 @@ fn a_shared_link_is_counted_once() {
     let own = [LinkSpec::new(12.0, ms(5)), LinkSpec::new(12.0, ms(20)), LinkSpec::unlimited(ms(40))];
     let jobs = [steady(60, 100_000, 0), steady(80, 200_000, 1)].concat();
     for place in [Place::First, Place::Last] {
-        let shared = |link: LinkSpec, paths: &[usize]| [SharedLink { link, paths: paths.into(), place }];
-        let over = |shared: &[SharedLink]| bound_over_shared(&own, shared, &jobs, end);
+        let shared = |link: LinkSpec, paths: &[usize]| vec![SharedLink { link, paths: paths.into(), place }];
+        let over = |shared| bound_over(&Links { shared, ..own[..].into() }, &jobs, end);
         // One that nobody passes, and one that takes no time, change nothing.
-        assert_eq!(over(&shared(LinkSpec::new(1.0, ms(5)), &[])), bound(&own, &jobs, end));
-        assert_eq!(over(&shared(LinkSpec::unlimited(ms(0)), &[0, 1, 2])), bound(&own, &jobs, end));
+        assert_eq!(over(shared(LinkSpec::new(1.0, ms(5)), &[])), bound(&own, &jobs, end));
+        assert_eq!(over(shared(LinkSpec::unlimited(ms(0)), &[0, 1, 2])), bound(&own, &jobs, end));
         // One that all pass is one path, if it is the narrowest.
         let narrow = LinkSpec::new(10.0, ms(0));
         let alone = bound(&[LinkSpec::new(10.0, ms(5))], &jobs, end);
-        let all = over(&shared(narrow.clone(), &[0, 1, 2]));
+        let all = over(shared(narrow.clone(), &[0, 1, 2]));
         assert_eq!((all.bytes_on_time, all.on_time), (alone.bytes_on_time, alone.on_time));
         // Those that do not pass it are not touched.
-        assert_eq!(over(&shared(narrow, &[0, 1])).on_time, 200);
+        assert_eq!(over(shared(narrow, &[0, 1])).on_time, 200);
         // Its delay is on top.
-        assert_eq!(over(&shared(LinkSpec::unlimited(ms(60)), &[0, 1, 2])).up_to_priority, [(0, 0), (1, 0)]);
+        assert_eq!(over(shared(LinkSpec::unlimited(ms(60)), &[0, 1, 2])).up_to_priority, [(0, 0), (1, 0)]);
     }
+}
+
+#[test]
+fn a_dead_link_carries_nothing() {
+    // A block every 100 ms, which takes 50 ms and then 20 on the wire.
+    let (end, jobs) = (ms(11_000), steady(100, 60_000, 0));
+    let dying = |from, to| Links { dies: vec![vec![(ms(from), ms(to))]], ..[LinkSpec::new(10.0, ms(20))][..].into() };
+    let on_time =
+        |links: &Links| (bound_over(links, &jobs, end).on_time, Routes::over(links).send(&jobs, &[0], 1).len());
+    assert_eq!(on_time(&dying(20_000, 30_000)), (100, 100));
+    assert_eq!(on_time(&dying(4_000, 6_000)), (80, 80));
+    // The blocks at 3.9 s and 5.9 s have 30 ms each, and would need 50.
+    assert_eq!(on_time(&dying(3_950, 5_950)), (79, 79));
+    // Two paths, one of which is dead from the beginning and the other one in between.
+    let own = vec![LinkSpec::new(10.0, ms(20)), LinkSpec::new(10.0, ms(20))];
+    let links = Links { own, dies: vec![vec![(ms(0), ms(3_000))], vec![(ms(2_000), ms(5_000))]], ..Links::default() };
+    assert_eq!(bound_over(&links, &jobs, end).on_time, 90);
+}
+
+#[test]
+fn a_policer_lets_half_of_it_through() {
+    // 9.6 Mbit/s, of which 10 Mbit/s have room for 96 %, and 5 Mbit/s for half.
+    let jobs: Vec<_> = (0..200).map(|i| job(i * 10, 100, 12_000, 0)).collect();
+    let every_other: Vec<_> = jobs.iter().copied().step_by(2).collect();
+    let policed = |mbps| [LinkSpec::new(mbps, ms(20)).policer(5_000_000, 15_000)];
+    for links in [policed(10.0), [LinkSpec { rate: Rate::Unlimited, ..policed(1.0)[0].clone() }]] {
+        let bound = bound(&links, &jobs, ms(3_000));
+        assert_eq!(Routes::apart(&links).send(&every_other, &[0], 1).len(), 100);
+        assert!((100..=105).contains(&bound.on_time), "{}", bound.on_time);
+        assert!((1_200_000..=1_300_000).contains(&bound.bytes_on_time), "{}", bound.bytes_on_time);
+    }
+    // Of a link that is slower than its policer nothing is left out.
+    assert_eq!(bound(&policed(4.0), &jobs, ms(3_000)), bound(&[LinkSpec::new(4.0, ms(20))], &jobs, ms(3_000)));
+}
+
+#[test]
+fn what_a_policer_has_saved_up_comes_at_once() {
+    // 15 kB at once, and 12 kB again once 16 ms have passed; each is due 1 ms after it could be there.
+    let policed = [LinkSpec::new(1_000.0, ms(20)).policer(6_000_000, 15_000)];
+    let on_time = |jobs: &[Job]| (bound(&policed, jobs, ms(1_000)).on_time, Routes::apart(&policed).best(jobs));
+    assert_eq!(on_time(&[job(0, 21, 14_440, 0), job(16, 21, 11_552, 0), job(16, 21, 1_444, 0)]), (2, 2));
+    assert_eq!(on_time(&[job(0, 21, 14_440, 0), job(20, 21, 14_440, 0)]), (2, 2));
+    assert_eq!(on_time(&[job(0, 21, 14_440, 0), job(16, 21, 14_440, 0)]), (1, 1));
+    assert_eq!(on_time(&[job(100, 21, 17_328, 0)]), (0, 0));
 }
 
 #[test]
@@ -353,20 +520,24 @@ fn no_mean_over_the_losses_beats_the_average() {
         vec![lossy(12.0, 5, Loss::Bernoulli(0.3))],
         vec![lossy(8.0, 2, Loss::Bernoulli(0.3)), lossy(4.0, 60, Loss::Bernoulli(0.05))],
         vec![lossy(7.0, 2, Loss::bursts(0.2, 4.0)), lossy(3.0, 110, Loss::None), lossy(2.0, 40, Loss::Bernoulli(0.5))],
+        vec![lossy(20.0, 5, Loss::Bernoulli(0.3)).policer(12_000_000, 9_000)],
     ];
+    let gentle = worlds.iter().map(|own| Links::from(&own[..]));
+    let dies = vec![vec![(ms(200), ms(320))], vec![(ms(500), ms(600))]];
+    let dying = Links { dies, ..worlds[1][..].into() };
     const RUNS: u64 = 20;
     let mut closest: f64 = 0.0;
-    for links in worlds {
-        let bound = bound(&links, &jobs, ms(11_000));
-        let routes = Routes::apart(&links);
-        let order: Vec<usize> = (0..links.len()).collect();
+    for links in gentle.chain([dying]) {
+        let bound = bound_over(&links, &jobs, ms(11_000));
+        let routes = Routes::over(&links);
+        let order: Vec<usize> = (0..links.own.len()).collect();
         // Of the third source, one block in so many.
         for every in [1, 2, 3, 20] {
             let (others, third) = jobs.split_at(20);
             let sent: Vec<_> = others.iter().chain(third.iter().step_by(every)).copied().collect();
             let runs = (0..RUNS).map(|seed| routes.send(&sent, &order, seed * 10).len());
             let mean = runs.sum::<usize>() as f64 / RUNS as f64;
-            assert!(mean <= bound.average.on_time, "{} links: {mean}, {bound:?}", links.len());
+            assert!(mean <= bound.average.on_time, "{links:?}: {mean}, {bound:?}");
             closest = closest.max(mean / bound.average.on_time);
         }
     }
@@ -429,7 +600,7 @@ impl App for Sink {
 }
 
 /// The jobs a session delivers on time.
-fn run(links: &[LinkSpec], jobs: &[Job], scheduler: &str, end: Duration) -> Vec<Job> {
+fn run(links: &Links, jobs: &[Job], scheduler: &str, end: Duration) -> Vec<Job> {
     let mut config = tls::client_config();
     config.session.scheduler = schedule::by_name(scheduler).unwrap();
     config.session.path_scheduler = multipath::by_name("earliest").unwrap();
@@ -438,9 +609,15 @@ fn run(links: &[LinkSpec], jobs: &[Job], scheduler: &str, end: Duration) -> Vec<
     let client = world.add_host(HostConfig::new().app(source));
     let server = world.add_host(HostConfig::new().server(tls::server_config()).app(Sink::default()));
     let back = |link: &LinkSpec| LinkSpec::unlimited(link.delay.at(Duration::ZERO).to_owned());
-    let paths: Vec<_> = links.iter().map(|link| world.add_path(client, server, link.clone(), back(link))).collect();
+    let paths: Vec<_> = links.own.iter().map(|link| world.add_path(client, server, link.clone(), back(link))).collect();
     world.connect(client, &config, &paths).unwrap();
-    world.handshake().unwrap();
+    let origin = world.handshake().unwrap();
+    for (&path, dies) in paths.iter().zip(&links.dies) {
+        for (killed, revived) in dies {
+            world.at(origin + *killed, move |world| world.kill_path(path));
+            world.at(origin + *revived, move |world| world.revive_path(path));
+        }
+    }
     world.run_for(end);
     let (source, sink): (&Source, &Sink) = (world.app(client).unwrap(), world.app(server).unwrap());
     let came = sink.0.iter().map(|(id, at)| (jobs[source.sent[id]], *at - source.start));
@@ -470,9 +647,17 @@ fn no_session_beats_it() {
         ("two paths", vec![LinkSpec::new(3.0, ms(10)), LinkSpec::new(2.0, ms(45))]),
         ("two far apart", vec![LinkSpec::new(2.0, ms(2)), LinkSpec::new(4.0, ms(70))]),
         ("three paths", vec![LinkSpec::new(2.0, ms(5)), LinkSpec::new(2.0, ms(60)), LinkSpec::new(2.0, ms(110))]),
+        ("policed", vec![LinkSpec::new(20.0, ms(20)).policer(5_000_000, 30_000)]),
+        ("one of two policed", vec![LinkSpec::new(3.0, ms(10)), LinkSpec::new(9.0, ms(45)).policer(2_000_000, 9_000)]),
     ];
-    for (name, links) in worlds {
-        let bound = bound(&links, &jobs, end);
+    let gentle = worlds.iter().map(|(name, own)| (*name, Links::from(&own[..])));
+    let dies = vec![vec![(ms(500), ms(900)), (ms(3_000), ms(3_300))], vec![(ms(1_500), ms(2_200))]];
+    let dying = ["fixed", "trace", "two paths", "one of two policed"].into_iter().filter_map(|name| {
+        let own = worlds.iter().find(|world| world.0 == name)?;
+        Some((name, Links { dies: dies.clone(), ..own.1[..].into() }))
+    });
+    for (name, links) in gentle.chain(dying) {
+        let bound = bound_over(&links, &jobs, end);
         let mut best = 0;
         for scheduler in ["ads", "edf", "strict", "fcfs-drop"] {
             let on_time = run(&links, &jobs, scheduler, end);

@@ -97,7 +97,7 @@ impl Serializer {
 
     /// Gives the packet being sent up.
     pub(crate) fn abort(&mut self) {
-        (self.current, self.credit) = (None, 0);
+        (self.current, self.credit, self.left) = (None, 0, 0);
     }
 
     /// Goes on at another rate. What a trace has sent of a packet is sent again.
@@ -259,6 +259,19 @@ mod tests {
         serializer.finish();
         serializer.start(&rate, ms(39), 1504);
         assert_eq!(serializer.done_at(), Some(ms(40)));
+    }
+
+    #[test]
+    fn what_is_given_up_leaves_nothing_to_the_next() {
+        let rate = Rate::Trace(Opportunities::parse("2\n5\n10\n").unwrap());
+        let mut serializer = Serializer::default();
+        serializer.start(&rate, ms(0), 1504);
+        serializer.finish();
+        // Given up and begun anew at once, before the opportunity at 5 ms that it would have had a part of.
+        serializer.start(&rate, ms(2), 100);
+        serializer.abort();
+        serializer.start(&rate, ms(2), 100);
+        assert_eq!(serializer.done_at(), Some(ms(10)));
     }
 
     #[test]

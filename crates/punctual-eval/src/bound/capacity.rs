@@ -1,5 +1,5 @@
-//! What a link can carry at most: the bytes of blocks that can have left it by a time, and the first and last departure that are
-//! of use to a block.
+//! What a link, or the policer before it, can let through at most: the bytes of blocks by a time, and the first and last departure
+//! that are of use to a block.
 
 use std::time::Duration;
 
@@ -22,6 +22,12 @@ const QUIC_OVERHEAD: u32 = 1 + 8 + 1 + 16 + 1 + 1;
 pub(super) struct Path {
     /// `None`: as much as one likes, at once.
     work: Option<Work>,
+    /// Work that can be saved up to be used later, and is there at the beginning: a policer's burst. As what is [carried](Self::carried).
+    saved: u128,
+    /// From when to when nothing can leave that arrives, for the link dies, nanoseconds.
+    useless: Vec<(u64, u64)>,
+    /// Work that is of use to nobody for that.
+    lost: Vec<Lost>,
     /// Of the bytes on the wire, in units, those that can be a block's: a numerator and a denominator.
     units_per_byte: (u128, u128),
     delay: Delay,
@@ -44,8 +50,56 @@ impl Path {
             Rate::Trace(trace) => Some(Work::Trace(trace.clone())),
         };
         let units_per_byte = (u128::from(payload) * UNITS_PER_BYTE as u128, u128::from(spec.mtu));
-        let (delay, survival) = (Delay::new(&spec.delay), survival(spec));
-        (payload > 0).then_some(Self { work, units_per_byte, delay, ahead: 0, behind: 0, survival })
+        let path = Self {
+            work,
+            saved: 0,
+            useless: Vec::new(),
+            lost: Vec::new(),
+            units_per_byte,
+            delay: Delay::new(&spec.delay),
+            ahead: 0,
+            behind: 0,
+            survival: survival(spec),
+        };
+        (payload > 0).then_some(path)
+    }
+
+    /// The link's policer in the link's place, as if nothing else kept packets from passing; `None` also without one.
+    ///
+    /// Its work is tokens, counted from those of the beginning on, and packets take the oldest. As the bucket never holds more than it did
+    /// then, by any moment as many are used up or lost as have come in since.
+    pub(super) fn of_policer(spec: &LinkSpec) -> Option<Self> {
+        let policer = spec.policer?;
+        let path = Self::new(&LinkSpec { rate: Rate::Unlimited, ..spec.clone() })?;
+        let work = Some(Work::Steps(Steps::new(&Schedule::fixed(policer.rate))));
+        Some(Self { work, saved: u128::from(policer.burst) * 8 * NANOS, ..path })
+    }
+
+    /// The same where the link dies and lives again at these times. Where it takes no time to send, that is ignored.
+    ///
+    /// What has not arrived when it dies is lost, and what is offered before it lives again. So nobody can use what leaves too late to
+    /// arrive by the one and too early to have been offered at the other.
+    pub(super) fn dying(self, dies: &[(Duration, Duration)]) -> Self {
+        let mut useless: Vec<(u64, u64)> = Vec::new();
+        for (killed, revived) in dead(dies) {
+            let first = self.delay.latest_departure(killed).map_or(0, |latest| latest.saturating_add(1));
+            match useless.last_mut() {
+                Some(last) if first <= last.1 => last.1 = revived,
+                _ if first < revived => useless.push((first, revived)),
+                _ => {}
+            }
+        }
+        let mut lost: Vec<Lost> = Vec::new();
+        for &(first, revived) in &useless {
+            // What is offered from then on may begin to be sent in the nanosecond before.
+            let to = self.carried(u128::from(revived) - 1).0;
+            let from = first.checked_sub(1).map_or(0, |last| self.carried(last.into()).0.saturating_add(self.saved));
+            let before = lost.last().map_or(0, |last| last.before + (last.to - last.from));
+            if from < to {
+                lost.push(Lost { from, to, before });
+            }
+        }
+        Self { useless, lost, ..self }
     }
 
     /// The same with other links around it: a packet needs at least so many nanoseconds on those before and on those behind it, and
@@ -77,9 +131,16 @@ impl Path {
         self.delay.least.saturating_add(self.behind)
     }
 
-    /// Whether packets that leave both at the same moment are at the receiver at the same moment, and were as long under way.
+    /// Whether packets that leave both at the same moment are at the receiver at the same moment, and were as long under way; and what
+    /// they use was saved up alike.
     pub(super) fn is_as_long_as(&self, other: &Self) -> bool {
-        (self.ahead, self.behind, &self.delay) == (other.ahead, other.behind, &other.delay)
+        (self.ahead, self.behind, self.saved, &self.delay) == (other.ahead, other.behind, other.saved, &other.delay)
+    }
+
+    /// Whether what comes in can be used later.
+    #[cfg(test)]
+    pub(super) fn saves(&self) -> bool {
+        self.saved > 0
     }
 
     /// The first moment a packet can be here if it was handed over then, nanoseconds.
@@ -95,9 +156,10 @@ impl Path {
 
     /// At least the units of block data in packets that have left by `time`.
     pub(super) fn by(&self, time: i128) -> i64 {
-        let Ok(time) = u128::try_from(time) else { return 0 };
-        let (work, per_byte) = self.carried(time);
-        self.units(work, per_byte, true)
+        let last = self.useless_at(time).map_or(time, |(first, _)| first - 1);
+        let Ok(last) = u128::try_from(last) else { return 0 };
+        let (work, per_byte) = self.carried(last);
+        self.units(self.useful(work.saturating_add(self.saved)), per_byte, true)
     }
 
     /// At most the units that were gone for good before a packet that was ready at `time`.
@@ -105,11 +167,26 @@ impl Path {
     /// The simulator's links send without gaps: a packet can begin in the nanosecond before it is ready, if the one before left
     /// part of that unused. Hence one nanosecond earlier.
     pub(super) fn before(&self, time: i128) -> i64 {
-        let Ok(time) = u128::try_from(time - 1) else { return 0 };
-        let (work, per_byte) = self.carried(time);
-        self.units(work, per_byte, false)
+        let first = self.useless_at(time).map_or(time, |(_, revived)| revived);
+        let Ok(last) = u128::try_from(first - 1) else { return 0 };
+        let (work, per_byte) = self.carried(last);
+        self.units(self.useful(work), per_byte, false)
     }
 
+    /// From when to when nothing that leaves arrives, if that is so at `time`.
+    fn useless_at(&self, time: i128) -> Option<(i128, i128)> {
+        let begun = self.useless.partition_point(|(first, _)| i128::from(*first) <= time);
+        let (first, revived) = *self.useless[..begun].last()?;
+        (time < revived.into()).then_some((first.into(), revived.into()))
+    }
+
+    /// What is left of the first work without what nobody can use.
+    fn useful(&self, work: u128) -> u128 {
+        let begun = self.lost.partition_point(|lost| lost.from < work);
+        self.lost[..begun].last().map_or(work, |lost| work - (work.min(lost.to) - lost.from) - lost.before)
+    }
+
+    /// Work by `time`, and how much of it a byte is.
     fn carried(&self, time: u128) -> (u128, u128) {
         match &self.work {
             None => (0, 1),
@@ -143,6 +220,36 @@ pub(super) fn survival(spec: &LinkSpec) -> f64 {
     // Of two copies one is enough.
     let (damage, copy) = (spec.corruption.probability.clamp(0.0, 1.0), spec.duplication.clamp(0.0, 1.0));
     (1.0 - lost) * (1.0 - damage * (1.0 - copy + copy * damage))
+}
+
+/// Work that is of use to nobody: from where to where, of all the work since the beginning, and how much there was before it.
+#[derive(Debug, Clone, Copy)]
+struct Lost {
+    from: u128,
+    to: u128,
+    before: u128,
+}
+
+/// From when to when a link is dead that is killed and revived at these times, nanoseconds. A dead one cannot be killed again, and once
+/// revived it lives.
+fn dead(dies: &[(Duration, Duration)]) -> Vec<(u64, u64)> {
+    let mut events: Vec<(u64, bool)> =
+        dies.iter().flat_map(|(killed, revived)| [(nanos(*killed), true), (nanos(*revived), false)]).collect();
+    // What is at the same time comes in the order of the list.
+    events.sort_by_key(|(at, _)| *at);
+    let (mut dead, mut since) = (Vec::new(), None);
+    for (at, killed) in events {
+        match (killed, since) {
+            (true, None) => since = Some(at),
+            (false, Some(killed)) => {
+                dead.push((killed, at));
+                since = None;
+            }
+            _ => {}
+        }
+    }
+    dead.extend(since.map(|killed| (killed, u64::MAX)));
+    dead
 }
 
 #[derive(Debug, Clone)]
@@ -271,6 +378,71 @@ mod tests {
         assert_eq!(path.before(0), 0);
         assert_eq!(path.before(nanos_ms(5)), each(1));
         assert_eq!(path.before(nanos_ms(5) + 1), each(2));
+    }
+
+    #[test]
+    fn what_a_dead_link_loses_is_left_out() {
+        // 1,444 bytes of blocks a millisecond, 20 ms on the wire.
+        let at = |millis: i64| millis * 1444 * UNITS_PER_BYTE;
+        let dying = |dies: &[(u64, u64)]| {
+            let dies: Vec<_> = dies.iter().map(|(killed, revived)| (ms(*killed), ms(*revived))).collect();
+            Path::new(&LinkSpec::new(12.0, ms(20))).unwrap().dying(&dies)
+        };
+        let by = |path: &Path, times: [u64; 5]| times.map(|time| path.by(nanos_ms(time)));
+        // Two units are carried in a nanosecond: in the last one before it lives again, a packet may begin.
+        assert_eq!(
+            by(&dying(&[(100, 200)]), [80, 81, 199, 200, 250]),
+            [at(80), at(80), at(80), at(80) + 2, at(130) + 2]
+        );
+        assert_eq!(dying(&[(100, 200)]).before(nanos_ms(201)), at(81));
+        // Nothing arrives between deaths that are too close.
+        let close = dying(&[(100, 200), (219, 230)]);
+        assert_eq!(by(&close, [80, 200, 229, 230, 250]), [at(80), at(80), at(80), at(80) + 2, at(100) + 2]);
+        assert_eq!(by(&dying(&[(10, 50), (60, 70)]), [1, 49, 69, 80, 90])[..3], [0; 3]);
+        // One that is dead cannot be killed, and one that lives not be revived.
+        let twice = dying(&[(100, 300), (150, 200), (400, u64::MAX / 1_000_000), (400, 350)]);
+        assert_eq!(
+            by(&twice, [199, 200, 300, 380, 9_000]),
+            [at(80), at(80) + 2, at(180) + 2, at(260) + 2, at(260) + 2]
+        );
+    }
+
+    #[test]
+    fn opportunities_of_a_dead_link_are_left_out() {
+        let trace = Opportunities::parse("5\n10\n15\n20\n").unwrap();
+        let spec = LinkSpec::unlimited(ms(5)).rate(Rate::Trace(trace));
+        let path = Path::new(&spec).unwrap().dying(&[(ms(15), ms(25)), (ms(32), ms(32))]);
+        // Those at 10 ms and 25 ms are of use; what leaves at 30 ms has not arrived when the link dies for no time at all.
+        let count = |at| path.by(nanos_ms(at)) / (1504 * 1444 * UNITS_PER_BYTE / 1500);
+        assert_eq!([5, 10, 15, 24, 25, 30, 35].map(count), [1, 2, 2, 2, 3, 3, 4]);
+    }
+
+    #[test]
+    fn a_policer_lets_through_its_rate_and_what_it_has_saved_up() {
+        // A kilobyte a millisecond, and ten of them at once.
+        let spec = LinkSpec::unlimited(ms(20)).policer(8_000_000, 10_000);
+        let path = Path::of_policer(&spec).unwrap();
+        let units = |kilobytes: i64| kilobytes * 1000 * 1444 * UNITS_PER_BYTE / 1500;
+        let near = |path: &Path, from, to, kilobytes: i64| {
+            let open = path.by(nanos_ms(to)) - path.before(nanos_ms(from));
+            assert!((0..=4).contains(&(open - units(kilobytes))), "{open}, {}", units(kilobytes));
+        };
+        near(&path, 0, 0, 10);
+        near(&path, 0, 50, 60);
+        near(&path, 7, 8, 11);
+        assert!(Path::of_policer(&LinkSpec::new(1.0, ms(1))).is_none());
+        // Dead from 80 ms on, as far as departures go. What comes in until the bucket is full before 200 ms is of no use.
+        let path = path.dying(&[(ms(100), ms(200))]);
+        near(&path, 0, 80, 90);
+        near(&path, 0, 150, 90);
+        near(&path, 200, 200, 10);
+        near(&path, 0, 210, 110);
+        // Nothing of a short death is lost for good, though the bucket is full for some of it.
+        let short = Path::of_policer(&spec.delay(ms(0))).unwrap().dying(&[(ms(100), ms(109))]);
+        near(&short, 0, 200, 210);
+        // If nothing comes in, there is only what was there.
+        let once = Path::of_policer(&LinkSpec::unlimited(ms(1)).policer(0, 3_000)).unwrap();
+        near(&once, 0, 9_000, 3);
     }
 
     #[test]

@@ -155,7 +155,7 @@ mod tests {
     /// Which of the jobs can be on time; each is a source's last.
     fn can(paths: &[LinkSpec], jobs: &[Job], needs: &[&[u32]]) -> Vec<bool> {
         let ties: Vec<Ties<'_>> = needs.iter().map(|needs| Ties { source: 0, needs }).collect();
-        let tied = Tied::new(&cuts(paths, &[]), jobs, &ties, ms(10_000)).unwrap();
+        let tied = Tied::new(&cuts(&paths.into()), jobs, &ties, ms(10_000)).unwrap();
         (0..jobs.len()).map(|job| tied.can(job)).collect()
     }
 

@@ -27,6 +27,13 @@ struct Candidate {
     work: i64,
 }
 
+impl Candidate {
+    /// Whether a packet of it can be in time over this path.
+    fn has_time_for(&self, path: &Path) -> bool {
+        path.latest_departure(self.due).is_some_and(|latest| latest >= path.first_departure(self.release))
+    }
+}
+
 /// A moment by which packets must have come, nanoseconds, and the last departure on each machine for that.
 type Due = (u64, Vec<Option<u64>>);
 
@@ -87,7 +94,7 @@ impl Instance {
     }
 
     fn separate(paths: &[Path], free: Vec<usize>, candidates: &[Candidate], alone_only: bool) -> Self {
-        let machines = machines(paths);
+        let machines = machines(paths, candidates);
         let sum = |machine: usize, of: &dyn Fn(&Path) -> i64| {
             machines[machine].iter().fold(0, |sum, path| (sum + of(path)).min(MOST))
         };
@@ -135,22 +142,22 @@ fn candidates(
     for job in which {
         let release = nanos(jobs[job].handed_over);
         let due = due(&jobs[job], end);
-        let mut unlimited = paths.iter().filter(|path| path.is_unlimited());
-        let in_time =
-            |path: &Path| path.latest_departure(due).is_some_and(|latest| latest >= path.first_departure(release));
-        if unlimited.any(in_time) {
+        let candidate = Candidate { job, release, due, work: work(&jobs[job]) };
+        if paths.iter().any(|path| path.is_unlimited() && candidate.has_time_for(path)) {
             free.push(job);
         } else {
-            candidates.push(Candidate { job, release, due, work: work(&jobs[job]) });
+            candidates.push(candidate);
         }
     }
     (free, candidates)
 }
 
-/// The limited paths; those that are equally long at all times together, for it is all the same which of them a packet takes.
-fn machines(paths: &[Path]) -> Vec<Vec<&Path>> {
+/// The limited paths that are of use to a candidate; those that are equally long at all times together, for it is all the same which of
+/// them a packet takes.
+fn machines<'a>(paths: &'a [Path], candidates: &[Candidate]) -> Vec<Vec<&'a Path>> {
     let mut machines: Vec<Vec<&Path>> = Vec::new();
-    for path in paths.iter().filter(|path| !path.is_unlimited()) {
+    let is_of_use = |path: &&Path| !path.is_unlimited() && candidates.iter().any(|one| one.has_time_for(path));
+    for path in paths.iter().filter(is_of_use) {
         match machines.iter_mut().find(|machine| machine[0].is_as_long_as(path)) {
             Some(machine) => machine.push(path),
             None => machines.push(vec![path]),

@@ -38,7 +38,7 @@ use self::{
 };
 pub use self::{
     depends::Ties,
-    shared::{Place, SharedLink},
+    shared::{Links, Place, SharedLink},
 };
 
 /// A block that was, or will be, handed over.
@@ -107,37 +107,42 @@ pub struct Origin {
 /// An upper bound on what any sender can bring over `paths` in time, even one that knows the future.
 ///
 /// `end` is when the run stops: what arrives later does not count, and blocks without a deadline are due then. Links count as they
-/// are specified, from their beginning on. That they lose packets (but see [`Bound::average`]), have a way back and may die is
-/// ignored, which makes the bound no lower. Paths that share a link besides their own are for [`bound_over_shared`].
+/// are specified, from their beginning on, with their policers. That they lose packets (but see [`Bound::average`]) and have a way back
+/// is ignored, which makes the bound no lower. Links that die, and those that paths share besides their own, are for [`bound_over`].
 ///
 /// It takes some tens of milliseconds at most for a few thousand jobs, and some tenths of a second for a hundred thousand.
 pub fn bound(paths: &[LinkSpec], jobs: &[Job], end: Duration) -> Bound {
-    bound_over_shared(paths, &[], jobs, end)
+    bound_over(&paths.into(), jobs, end)
 }
 
-/// The same as [`bound`] for paths that pass other links besides their own, and have them in common.
+/// The same as [`bound`] for links that die, and for paths that pass other links besides their own, and have them in common.
 ///
 /// It is the least of what the paths' own links allow and what the shared links do, each counted once, beside the own links of the
-/// paths that do not pass them. With one shared link this takes twice as long as without, with *n* others up to *n* + 2 times.
+/// paths that do not pass them; and of what policers let through that are slower than their links. With one shared link this takes twice
+/// as long as without, with *n* others up to *n* + 2 times; with policers twice as long again.
 ///
 /// ```
 /// use std::time::Duration;
-/// use punctual_eval::bound::{Job, Place, SharedLink, bound_over_shared};
+/// use punctual_eval::bound::{Job, Links, Place, SharedLink, bound_over};
 /// use punctual_sim::LinkSpec;
 ///
 /// let ms = Duration::from_millis;
-/// let paths = [LinkSpec::new(10.0, ms(5)), LinkSpec::new(10.0, ms(20))];
+/// let own = vec![LinkSpec::new(10.0, ms(5)), LinkSpec::new(10.0, ms(20))];
 /// let modem = SharedLink { link: LinkSpec::new(8.0, ms(10)), paths: vec![0, 1], place: Place::First };
+/// let links = Links { own, shared: vec![modem], ..Links::default() };
 /// // 20 ms are left after 15 ms on the way: at most 20 kB at 8 Mbit/s, but some 29 kB over both paths.
 /// let job = |size| [Job { handed_over: ms(0), deadline: Some(ms(35)), size, priority: 0, weight: 1.0 }];
-/// let on_time = |size| bound_over_shared(&paths, &[modem.clone()], &job(size), ms(100)).on_time;
-/// assert_eq!((on_time(19_000), on_time(20_000)), (1, 0));
+/// let on_time = |links: &Links, size| bound_over(links, &job(size), ms(100)).on_time;
+/// assert_eq!((on_time(&links, 19_000), on_time(&links, 20_000)), (1, 0));
+/// // What left the first path's own link less than 5 ms before it dies never arrives: 4 ms of it are left, and 5 ms of the other.
+/// let dying = Links { dies: vec![vec![(ms(19), ms(90))]], ..links };
+/// assert_eq!((on_time(&dying, 10_500), on_time(&dying, 11_000)), (1, 0));
 /// ```
-pub fn bound_over_shared(paths: &[LinkSpec], shared: &[SharedLink], jobs: &[Job], end: Duration) -> Bound {
-    bound_of_dependent(paths, shared, jobs, &[], end)
+pub fn bound_over(links: &Links, jobs: &[Job], end: Duration) -> Bound {
+    bound_of_dependent(links, jobs, &[], end)
 }
 
-/// The same as [`bound_over_shared`] for jobs that are of no use without others: one is on time if all that it needs, over any number of
+/// The same as [`bound_over`] for jobs that are of no use without others: one is on time if all that it needs, over any number of
 /// steps, has come by its own due date as well. `ties` says of each job what it needs; those without need nothing.
 ///
 /// It is tight for chains in order, such as the frames of a video each of which needs the one before it, up to the next that needs none;
@@ -145,25 +150,20 @@ pub fn bound_over_shared(paths: &[LinkSpec], shared: &[SharedLink], jobs: &[Job]
 ///
 /// ```
 /// use std::time::Duration;
-/// use punctual_eval::bound::{Job, Ties, bound_of_dependent};
+/// use punctual_eval::bound::{Job, Links, Ties, bound_of_dependent};
 /// use punctual_sim::LinkSpec;
 ///
 /// let ms = Duration::from_millis;
+/// let links = Links { own: vec![LinkSpec::new(10.0, ms(5))], ..Links::default() };
 /// let job = |at, size| Job { handed_over: ms(at), deadline: Some(ms(50)), size, priority: 0, weight: 1.0 };
 /// // A large frame, and a small one that needs it. The large one takes 80 ms.
 /// let (jobs, needs) = ([job(0, 100_000), job(20, 1_000)], [0]);
 /// let ties = [Ties::default(), Ties { source: 0, needs: &needs }];
-/// let on_time = |ties| bound_of_dependent(&[LinkSpec::new(10.0, ms(5))], &[], &jobs, ties, ms(100)).on_time;
+/// let on_time = |ties| bound_of_dependent(&links, &jobs, ties, ms(100)).on_time;
 /// assert_eq!((on_time(&[]), on_time(&ties[..])), (1, 0));
 /// ```
-pub fn bound_of_dependent(
-    paths: &[LinkSpec],
-    shared: &[SharedLink],
-    jobs: &[Job],
-    ties: &[Ties<'_>],
-    end: Duration,
-) -> Bound {
-    let cuts = shared::cuts(paths, shared);
+pub fn bound_of_dependent(links: &Links, jobs: &[Job], ties: &[Ties<'_>], end: Duration) -> Bound {
+    let cuts = shared::cuts(links);
     let tied = Tied::new(&cuts, jobs, ties, end);
     let bounds = cuts.iter().map(|cut| over(cut, jobs, tied.as_ref(), end));
     bounds.reduce(Bound::lower).unwrap_or_else(|| over(&[], jobs, tied.as_ref(), end))

@@ -1,5 +1,7 @@
 //! What earliest due date first does on the machines: the most work there can be, and where nothing is left to do.
 
+use std::ops::Range;
+
 use super::windows::{Task, Windows};
 
 /// Tasks that were released and not completed, by when they are due.
@@ -74,6 +76,12 @@ impl Waiting {
                 if to.is_some_and(|to| windows.is_open_until(to, due)) {
                     break;
                 }
+                // Nor can those for which no more can be done than was; and they are not closed, either.
+                if step == 0 {
+                    let can_use_more = |index: &usize| windows.work(from, to, self.first + index) > done;
+                    next = first(index + 1..self.most + 1, can_use_more).and_then(|index| self.next(index));
+                    continue;
+                }
             }
             next = self.next(index + 1);
         }
@@ -87,6 +95,20 @@ impl Waiting {
     fn is_empty(&self) -> bool {
         self.least == self.left.len()
     }
+}
+
+/// The first of `range` with a property that all later ones have, too.
+fn first(range: Range<usize>, property: impl Fn(&usize) -> bool) -> Option<usize> {
+    let (mut low, mut high) = (range.start, range.end);
+    while low < high {
+        let middle = low.midpoint(high);
+        if property(&middle) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    (low < range.end).then_some(low)
 }
 
 /// Works on `tasks` (by release), and gives a task up when no machine can do more for it. Returns the work done; calls `idle`

@@ -1,8 +1,29 @@
-//! Paths that share a link besides their own: through which links all packets must pass.
+//! Through which links all packets must pass, and which policers: paths' own, and those that they share.
+
+use std::time::Duration;
 
 use punctual_sim::LinkSpec;
 
 use super::capacity::{Path, least_delay, survival};
+
+/// All links there are, and when they are dead.
+#[derive(Debug, Clone, Default)]
+pub struct Links {
+    /// Of each path its own.
+    pub own: Vec<LinkSpec>,
+    /// Those that paths pass besides.
+    pub shared: Vec<SharedLink>,
+    /// Of each path when its own link [dies](punctual_sim::Link::kill), and when it lives again, since the links were shaped. Those without
+    /// never die.
+    pub dies: Vec<Vec<(Duration, Duration)>>,
+}
+
+impl From<&[LinkSpec]> for Links {
+    /// Links that no paths share, and that never die.
+    fn from(own: &[LinkSpec]) -> Self {
+        Self { own: own.to_vec(), ..Self::default() }
+    }
+}
 
 /// A link that packets of several paths pass, besides each path's own.
 #[derive(Debug, Clone)]
@@ -44,24 +65,27 @@ struct Passage {
 
 /// All links, and the order in which packets of each path pass them.
 struct Network<'a> {
-    paths: &'a [LinkSpec],
-    shared: &'a [SharedLink],
+    links: &'a Links,
     chains: Vec<Vec<Hop>>,
 }
 
 /// Some choices of links such that every packet must pass one of each choice. For any such choice, no more can be brought in time
 /// than over its links alone.
-pub(super) fn cuts(paths: &[LinkSpec], shared: &[SharedLink]) -> Vec<Vec<Path>> {
-    let network = Network { paths, shared, chains: (0..paths.len()).map(|path| chain(path, shared)).collect() };
-    let mut cuts = vec![network.cut(|_| Hop::Own)];
+///
+/// Where policers let through less than their links, the same links are chosen once more, with those policers in their place.
+pub(super) fn cuts(links: &Links) -> Vec<Vec<Path>> {
+    let shared = &links.shared;
+    let network = Network { links, chains: (0..links.own.len()).map(|path| chain(path, shared)).collect() };
+    let mut choices: Vec<Vec<Hop>> = vec![network.choice(|_| Hop::Own)];
     for one in (0..shared.len()).map(Hop::Shared) {
-        cuts.push(network.cut(|chain| if chain.contains(&one) { one } else { Hop::Own }));
+        choices.push(network.choice(|chain| if chain.contains(&one) { one } else { Hop::Own }));
     }
     if shared.len() > 1 {
         let first = |chain: &[Hop]| chain.iter().find(|hop| **hop != Hop::Own).copied();
-        cuts.push(network.cut(|chain| first(chain).unwrap_or(Hop::Own)));
+        choices.push(network.choice(|chain| first(chain).unwrap_or(Hop::Own)));
     }
-    cuts
+    let policed = choices.iter().filter(|choice| network.has_policers(choice)).map(|choice| network.cut(choice, true));
+    choices.iter().map(|choice| network.cut(choice, false)).chain(policed).collect()
 }
 
 /// The links of a path, in the order in which packets pass them.
@@ -74,26 +98,38 @@ fn chain(path: usize, shared: &[SharedLink]) -> Vec<Hop> {
 }
 
 impl Network<'_> {
-    /// The links that are chosen, given which one is of each path's.
-    fn cut(&self, choose: impl Fn(&[Hop]) -> Hop) -> Vec<Path> {
-        let chosen: Vec<Hop> = self.chains.iter().map(|chain| choose(chain)).collect();
+    /// Of each path, one of its links.
+    fn choice(&self, choose: impl Fn(&[Hop]) -> Hop) -> Vec<Hop> {
+        self.chains.iter().map(|chain| choose(chain)).collect()
+    }
+
+    /// Whether a policer of these links lets through less than its link.
+    fn has_policers(&self, chosen: &[Hop]) -> bool {
+        chosen.iter().enumerate().any(|(path, hop)| is_held_back(self.spec(*hop, path)))
+    }
+
+    /// The links that are chosen, given which one is of each path's; or their policers, where these let through less.
+    fn cut(&self, chosen: &[Hop], policed: bool) -> Vec<Path> {
         let of = |hop: Hop| (0..chosen.len()).filter(|path| chosen[*path] == hop).collect::<Vec<_>>();
-        let own = of(Hop::Own).into_iter().filter_map(|path| self.link(Hop::Own, &[path]));
-        let shared = (0..self.shared.len()).map(Hop::Shared).filter_map(|hop| self.link(hop, &of(hop)));
-        own.chain(shared).collect()
+        let own = of(Hop::Own).into_iter().filter_map(|path| self.link(Hop::Own, &[path], policed));
+        let shared = (0..self.links.shared.len()).map(Hop::Shared);
+        own.chain(shared.filter_map(|hop| self.link(hop, &of(hop), policed))).collect()
     }
 
     /// A link as the best of these paths, which pass it, could use it.
-    fn link(&self, hop: Hop, paths: &[usize]) -> Option<Path> {
+    fn link(&self, hop: Hop, paths: &[usize], policed: bool) -> Option<Path> {
         let best = paths.iter().map(|path| self.passage(hop, *path)).reduce(|a, b| Passage {
             ahead: a.ahead.min(b.ahead),
             behind: a.behind.min(b.behind),
             survival: a.survival.max(b.survival),
             datagram: a.datagram.max(b.datagram),
         })?;
-        let spec = self.spec(hop, *paths.first()?);
+        let path = *paths.first()?;
+        let spec = self.spec(hop, path);
         let spec = spec.clone().mtu(best.datagram.saturating_add(spec.overhead));
-        Some(Path::new(&spec)?.between(best.ahead, best.behind, best.survival))
+        let link = if policed && is_held_back(&spec) { Path::of_policer(&spec)? } else { Path::new(&spec)? };
+        let dies = self.links.dies.get(path).filter(|_| hop == Hop::Own);
+        Some(link.dying(dies.map_or(&[], Vec::as_slice)).between(best.ahead, best.behind, best.survival))
     }
 
     fn passage(&self, hop: Hop, path: usize) -> Passage {
@@ -115,10 +151,16 @@ impl Network<'_> {
 
     fn spec(&self, hop: Hop, path: usize) -> &LinkSpec {
         match hop {
-            Hop::Own => &self.paths[path],
-            Hop::Shared(index) => &self.shared[index].link,
+            Hop::Own => &self.links.own[path],
+            Hop::Shared(index) => &self.links.shared[index].link,
         }
     }
+}
+
+/// Whether a link has a policer that lets through less than the link carries, as a rule. Where it is now less and now more, that is
+/// a guess, and either is a bound.
+fn is_held_back(spec: &LinkSpec) -> bool {
+    spec.policer.is_some_and(|policer| spec.rate.nominal().is_none_or(|rate| (policer.rate as f64) < rate))
 }
 
 #[cfg(test)]
@@ -137,6 +179,10 @@ mod tests {
 
     fn shared(link: LinkSpec, paths: &[usize], place: Place) -> SharedLink {
         SharedLink { link, paths: paths.into(), place }
+    }
+
+    fn cuts(own: &[LinkSpec], shared: &[SharedLink]) -> Vec<Vec<Path>> {
+        super::cuts(&Links { shared: shared.into(), ..own.into() })
     }
 
     /// The first departure of what is handed over at 0, and the last for a deadline of 100 ms, in ms.
@@ -180,6 +226,33 @@ mod tests {
         };
         assert_eq!(survivals(Place::First), [vec![900, 800], vec![450]]);
         assert_eq!(survivals(Place::Last), [vec![450, 400], vec![500]]);
+    }
+
+    #[test]
+    fn policers_stand_in_for_faster_links() {
+        let slow = LinkSpec::new(10.0, ms(5)).policer(12_000_000, 9_000);
+        let fast = LinkSpec::new(20.0, ms(5)).policer(12_000_000, 9_000);
+        // With headers, 12 kbit of a second's first millisecond and a burst of 9,000 bytes.
+        let bytes = |own: &[LinkSpec], shared: &[SharedLink]| -> Vec<Vec<i64>> {
+            let one = |path: &Path| path.by(i128::from(MS)) / super::super::capacity::UNITS_PER_BYTE * 1500 / 1444;
+            cuts(own, shared).iter().map(|cut| cut.iter().map(one).collect()).collect()
+        };
+        assert_eq!(bytes(std::slice::from_ref(&slow), &[]), [[1_249]]);
+        assert_eq!(bytes(&[slow, fast.clone()], &[]), [[1_249, 2_499], [1_249, 10_500]]);
+        let modem = shared(LinkSpec::unlimited(ms(0)).policer(6_000_000, 1_500), &[0], Place::First);
+        assert_eq!(bytes(&[LinkSpec::new(20.0, ms(5))], std::slice::from_ref(&modem)), [[2_499], [0], [2_250]]);
+        assert_eq!(bytes(&[fast], &[modem]), [[2_499], [0], [10_500], [2_250]]);
+    }
+
+    #[test]
+    fn only_own_links_die() {
+        let own = vec![LinkSpec::new(12.0, ms(5)), LinkSpec::new(12.0, ms(5))];
+        let all = shared(LinkSpec::new(12.0, ms(10)), &[0, 1], Place::Last);
+        let links = Links { own, shared: vec![all], dies: vec![vec![], vec![(ms(20), ms(1_000))]] };
+        let bytes = |path: &Path| path.by(100 * i128::from(MS)) / super::super::capacity::UNITS_PER_BYTE;
+        let cuts = super::cuts(&links).iter().map(|cut| cut.iter().map(bytes).collect()).collect::<Vec<Vec<_>>>();
+        // What leaves its own link by 15 ms; how long the other takes is nothing to it.
+        assert_eq!(cuts, [vec![100 * 1_444, 15 * 1_444], vec![100 * 1_444]]);
     }
 
     #[test]

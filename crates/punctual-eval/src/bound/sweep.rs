@@ -13,6 +13,10 @@ pub(super) struct Swept {
     pub(super) steps: u64,
 }
 
+/// Times the steps it is meant to take at most after which [`most`] gives up. That many dates are in sight at once that it can remember
+/// next to nothing about them.
+const PATIENCE: u64 = 16;
+
 /// How much [`most`] may remember.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Width {
@@ -119,6 +123,9 @@ pub(super) fn most(windows: &Windows, tasks: &[Task], width: Width) -> Swept {
             })
             .collect();
         steps += ((states.len() + kept.len()) * sight) as u64;
+        if steps > width.steps.saturating_mul(PATIENCE) {
+            return Swept { most: tasks.len() as u64, exact: false, steps };
+        }
         let budget = width.steps.saturating_sub(steps) / ((tasks.len() - index) * 2 * width.backlogs * sight) as u64;
         let width = Width { counts: width.counts.min(budget as usize).max(1), ..width };
         (states, exact) = reduce(kept, states, width, exact);

@@ -1,16 +1,13 @@
-//! The clairvoyant bound of a stage, links that paths share included.
-
-use punctual_sim::LinkSpec;
+//! The clairvoyant bound of a stage, with its deaths and the links that paths share.
 
 use crate::{
-    bound::{self, Bound, Job, Place, SharedLink, Ties},
+    bound::{self, Bound, Job, Links, Place, SharedLink, Ties},
     carry::Stage,
 };
 
 /// What nobody can exceed on a stage.
 pub(crate) fn bound(stage: &Stage, jobs: &[Job]) -> Bound {
-    let (paths, shared) = links(stage);
-    bound::bound_over_shared(&paths, &shared, jobs, stage.end)
+    bound::bound_over(&links(stage), jobs, stage.end)
 }
 
 /// What nobody can exceed on a stage with its first blocks, of which some are of no use without others; `None` if none of them is so.
@@ -18,23 +15,27 @@ pub(crate) fn dependent(stage: &Stage, jobs: &[Job]) -> Option<Bound> {
     let blocks = stage.plan.blocks.iter().take(jobs.len());
     let ties: Vec<Ties<'_>> = blocks.map(|block| Ties { source: block.source, needs: &block.depends_on }).collect();
     ties.iter().find(|tie| !tie.needs.is_empty())?;
-    let (paths, shared) = links(stage);
-    Some(bound::bound_of_dependent(&paths, &shared, jobs, &ties, stage.end))
+    Some(bound::bound_of_dependent(&links(stage), jobs, &ties, stage.end))
 }
 
-/// The paths' own links there, and those that they share.
-fn links(stage: &Stage) -> (Vec<LinkSpec>, Vec<SharedLink>) {
-    let paths: Vec<LinkSpec> = stage.paths.iter().map(|path| path.forward.clone()).collect();
-    let passed = |index| (0..paths.len()).filter(|path| stage.paths[*path].through[0] == Some(index)).collect();
+/// The links there.
+fn links(stage: &Stage) -> Links {
+    let passed =
+        |index| (0..stage.paths.len()).filter(|path| stage.paths[*path].through[0] == Some(index)).collect::<Vec<_>>();
     let links = stage.links.iter().enumerate();
-    let shared: Vec<SharedLink> = links
-        .map(|(index, link)| SharedLink { link: link.spec.clone(), paths: passed(index), place: Place::Last })
-        .collect();
-    (paths, shared)
+    Links {
+        own: stage.paths.iter().map(|path| path.forward.clone()).collect(),
+        shared: links
+            .map(|(index, link)| SharedLink { link: link.spec.clone(), paths: passed(index), place: Place::Last })
+            .collect(),
+        dies: stage.paths.iter().map(|path| path.dies.clone()).collect(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::{carry, experiment::Experiment, files::Files};
 
@@ -97,6 +98,21 @@ mod tests {
         let shared = "rate = [['0s', '3 Mbit/s'], ['0.4s', '14 Mbit/s'], ['0.9s', '1 Mbit/s'], ['1.3s', '9 Mbit/s']]\nqueue = '60 KB'";
         let (stage, ads) = stage(Some(shared), 1);
         assert!(on_time(&stage, &ads) <= limit(&stage) && limit(&stage) < 0.9);
+    }
+
+    #[test]
+    fn deaths_and_policers_count() {
+        let (apart, ads) = stage(None, 1);
+        let mut harsh = apart.clone();
+        harsh.paths[0].dies = vec![(Duration::from_millis(500), Duration::from_millis(1_500))];
+        // With 10 Mbit/s beside 8 all of 12 can be on time; without, two thirds in half of the time.
+        harsh.paths[0].forward.rate = punctual_sim::Rate::mbps(10.0);
+        assert!((0.75..0.9).contains(&limit(&harsh)), "{}", limit(&harsh));
+        assert!((0.01..=limit(&harsh)).contains(&on_time(&harsh, &ads)));
+        harsh.paths[0].forward = harsh.paths[0].forward.clone().policer(1_000_000, 15_000);
+        harsh.paths[1].forward = harsh.paths[1].forward.clone().policer(5_000_000, 15_000);
+        assert!((0.4..0.55).contains(&limit(&harsh)), "{}", limit(&harsh));
+        assert!((0.01..=limit(&harsh)).contains(&on_time(&harsh, &ads)));
     }
 
     #[test]
