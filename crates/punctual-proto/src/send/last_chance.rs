@@ -13,7 +13,7 @@ use crate::{
 const FRAGMENT: f64 = 1_150.0;
 
 /// A path that loses no more than this is not worth leaving room for what is to be done when it does.
-const LOSSY: f64 = 0.005;
+const LOSSY: f64 = 0.02;
 
 /// How a datagram with bytes of a block is protected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
