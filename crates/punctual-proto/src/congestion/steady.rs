@@ -325,8 +325,11 @@ impl Steady {
             return;
         }
         if let Some(time) = time {
-            self.part_delivered = Rate::of(self.part_bytes, time);
-            self.rate = Some(self.rate.unwrap_or_default().max(self.part_delivered));
+            let delivered = Rate::of(self.part_bytes, time);
+            self.rate = Some(self.rate.unwrap_or_default().max(delivered));
+            // Where a queue grows it is all that the path carries: twice as much would only fill it until the round ends.
+            let waits = report.queue > self.short(path);
+            self.part_delivered = if waits { Rate::ZERO } else { delivered };
         }
         (self.part, self.part_bytes) = (Some(Since::of(report)), 0);
     }

@@ -21,7 +21,7 @@ use super::{FragmentView, PathChoice, PathHealth, PathScheduler, PathSet, PathVi
 /// send would have to go through the better path, behind what waits for it already. A fragment that arrives on another path no later
 /// than that, and risks no more, costs its block nothing, so it goes now. The last fragments of a block wait, rather than take a slow path
 /// and be what their block is late for. (The comparison is that of ECF: Lim et al., CoNEXT 2017.) With a deadline, which makes all that comes
-/// in time alike, the better path is doubted for that: its rate may be half of what it seems, and once that shows it is too late for another.
+/// in time alike, both are doubted for that: a rate may be half of what it seems, and once that shows it is too late for another path.
 pub(super) struct Earliest;
 
 /// What a path promises: the band of its risk, then the arrival. The less, the better.
@@ -52,7 +52,7 @@ impl PathScheduler for Earliest {
                     // In vain, while it need not be.
                     (Some(((IN_VAIN, _), _)), _) if risk != IN_VAIN => PathChoice::Wait,
                     (Some((other, stopgap)), Some(whole))
-                        if other <= whole || left.is_some() && other <= doubted(path, whole) =>
+                        if other <= whole || left.is_some() && doubted(stopgap, other) <= doubted(path, whole) =>
                     {
                         PathChoice::Send(PathSet::one(stopgap.id))
                     }
