@@ -499,7 +499,10 @@ impl Driver for Steady {
         let Some(rate) = self.rate else { return self.initial_window };
         let packet = u64::from(path.packet);
         match self.standing.queue() {
-            Queue::Stands => rate.bytes_in(path.usual) as u64 + ROOM_PACKETS / 2 * packet,
+            Queue::Stands => {
+                let least = rate.bytes_in(path.base) as u64 + ROOM_PACKETS / 2 * packet;
+                least.max(rate.bytes_in(path.usual) as u64)
+            }
             Queue::Shared(_) => self.contest.as_ref().map_or(0, Contest::window) + LEAST_WINDOW * packet,
             Queue::Empty => {
                 let burst = rate.bytes_in(QUANTUM);
