@@ -155,6 +155,8 @@ pub(crate) struct Steady {
     since_growth: u32,
     climb: Option<usize>,
     standing: Standing,
+    /// What the packets of the last round differed by, if they came by fits and starts.
+    spread: Duration,
     contest: Option<Contest>,
     losses: Losses,
     round: Round,
@@ -190,6 +192,7 @@ impl Steady {
             since_growth: u32::MAX,
             climb: None,
             standing: Standing::default(),
+            spread: Duration::ZERO,
             contest: None,
             losses: Losses::default(),
             round: Round::default(),
@@ -208,7 +211,12 @@ impl Steady {
     fn short(&self, path: &Path) -> Duration {
         let packets = if self.is_wary() { SHORT_PACKETS.1 } else { SHORT_PACKETS.0 };
         let ours = self.rate.unwrap_or(Rate::LEAST).time_for(packets * u64::from(path.packet));
-        SHORT.max(ours) + path.jitter
+        SHORT.max(ours) + self.jitter(path)
+    }
+
+    /// What packets vary by though nothing of ours is in their way, as far as is known; or may vary by, as they come by fits and starts.
+    fn jitter(&self, path: &Path) -> Duration {
+        path.jitter.max(self.spread)
     }
 
     /// Others may be there.
@@ -218,7 +226,7 @@ impl Steady {
 
     /// How much slower, so that the little that stood in the last round is gone before long.
     fn drain(&self, path: &Path) -> f64 {
-        let stood = self.standing.last().saturating_sub(path.jitter);
+        let stood = self.standing.last().saturating_sub(self.jitter(path));
         (1.0 - stood.as_secs_f64() / (path.base * DRAIN_ROUNDS).as_secs_f64().max(1e-3)).max(DRAIN_GAIN)
     }
 
@@ -277,6 +285,8 @@ impl Steady {
         }
         let rises = round.queue.unwrap_or_default().saturating_sub(self.standing.last());
         let stood = self.standing.queue() == Queue::Stands;
+        let differ = round.longest.saturating_sub(round.queue.unwrap_or_default());
+        self.spread = if report.uneven { differ } else { Duration::ZERO };
         let finding = self.judge_queue(&round, report.now, path);
         self.judge_belief();
         let empty = self.standing.queue() == Queue::Empty;
@@ -284,8 +294,9 @@ impl Steady {
         let was_faster = self.best.get().is_some_and(|Reverse(best)| best > faster)
             && report.service.is_some_and(|service| service > faster);
         // What is served of a queue that stood before is no sign that the path is full.
-        let fills = rises > SHORT + path.jitter
-            || round.served && !(stood && was_faster) && (rises > SHORT || path.jitter <= GRAIN);
+        let jitter = self.jitter(path);
+        let fills =
+            rises > SHORT + jitter || round.served && !(stood && was_faster) && (rises > SHORT || jitter <= GRAIN);
         let full = round.dry || !empty || round.marked > 0 || fills;
         if self.startup {
             // What one round delivers is what left in the one before, which may have been as slow as that before it.
@@ -551,6 +562,7 @@ mod tests {
                 longest: MS * 50,
                 service: None,
                 served: false,
+                uneven: false,
                 longer: false,
             };
             steady.on_report(&report, &path);

@@ -62,6 +62,8 @@ pub struct Report {
     pub service: Option<Rate>,
     /// Whether that was so in this report.
     pub served: bool,
+    /// Whether what is served comes by fits and starts, as where packets are late by chance.
+    pub uneven: bool,
     /// The floor of the delay has risen.
     pub longer: bool,
 }
@@ -180,6 +182,7 @@ impl Model {
                 longest: queue,
                 service: None,
                 served: false,
+                uneven: false,
                 longer: false,
             });
             report.packets += 1;
@@ -193,7 +196,7 @@ impl Model {
             report.longer |= longer;
         }
         self.error = error;
-        report.map(|report| Report { service: self.service.rate(), ..report })
+        report.map(|report| Report { service: self.service.rate(), uneven: self.service.is_uneven(), ..report })
     }
 
     /// The last packet to arrive was off its forecast, and those behind it are, too. `rate` is what the path is taken to carry now.

@@ -13,6 +13,12 @@ const IDLE: f64 = 3.0;
 const AS_SENT: f64 = 1.1;
 /// Old gaps are remembered over this many at least.
 const MEMORY_GAPS: f64 = 6.0;
+/// A packet of a queue comes early if it does by more than this, microseconds, and by more than so many packets take at the queue's pace,
+const EARLY: (f64, f64) = (1_000.0, 1.5);
+/// each taken for so much of that, as what is lost in between makes the pace seem slower.
+const HASTE: f64 = 0.9;
+/// A queue comes unevenly if more than this share of it comes early.
+const UNEVEN: f64 = 0.5;
 /// A packet that was there at the narrowest link this share of a gap too late still belongs to the queue: clocks have a grain.
 const TOLERANCE: f64 = 0.05;
 
@@ -31,6 +37,10 @@ pub(crate) struct Service {
     /// Microseconds.
     time: f64,
     gaps: f64,
+    /// When all that came would have, at the pace of the queue; microseconds.
+    due: f64,
+    /// Bytes that came early.
+    early: f64,
 }
 
 /// A packet's arrival. Times are microseconds; `at` is the receiver's, the others, too, but for the delay of the empty path.
@@ -82,14 +92,34 @@ impl Service {
             let gap = if self.gaps < 1.0 { gap as f64 } else { (gap as f64).min(memory) };
             let keep = (-gap / memory.max(1.0)).exp();
             self.bytes *= keep;
+            self.early *= keep;
             self.time = self.time * keep + gap;
             self.gaps = self.gaps * keep + 1.0;
-            self.in_run = true;
+            if !std::mem::replace(&mut self.in_run, true) {
+                self.due = at as f64;
+            }
         }
         if self.in_run {
             self.bytes += f64::from(bytes);
+            self.compare(at as f64, bytes.into());
         }
         Found::Queue
+    }
+
+    /// Holds a packet that came `at` to the pace of the queue.
+    fn compare(&mut self, at: f64, bytes: f64) {
+        let Some(rate) = self.rate() else { return };
+        let each = bytes * 1e6 / rate.bytes_per_second();
+        if self.due - at > EARLY.0.max(EARLY.1 * each) {
+            self.early += bytes;
+        }
+        self.due = self.due.max(at) + each * HASTE;
+    }
+
+    /// Whether what waits comes by fits and starts: packets that are late by chance hold up those behind them, which then come at once, as if
+    /// there had been a queue. One of our own is served evenly, if others share the link nearly so.
+    pub(crate) fn is_uneven(&self) -> bool {
+        self.early > UNEVEN * self.bytes
     }
 
     /// The rate, once there is enough to tell.
@@ -178,6 +208,28 @@ mod tests {
         }
         assert_eq!(queued, 0);
         assert_eq!(megabytes(&service), Some(1.0));
+    }
+
+    #[test]
+    fn jitter_hands_over_by_fits_and_starts_and_a_link_evenly() {
+        // Packets each 400 microseconds over a link that takes 100 for one, up to 12 ms late by chance and in order.
+        let mut jittery = Service::default();
+        let mut before = 0;
+        for i in 0..1_000_i64 {
+            before = (400 * i + i * i * 7_919 % 12_007).max(before + 100);
+            jittery.on_arrival(Arrived { at: before, empty: 400 * i, bytes: 1_000 }, Duration::ZERO, MEMORY);
+        }
+        assert!(jittery.is_uneven());
+        // A link that is full, beside another flow or not; and one that loses one packet in twelve.
+        for (lost, beside) in [(0, 0), (0, 3), (12, 0)] {
+            let mut full = Service::default();
+            let kept = (1..1_000_i64).filter(|i| lost == 0 || i % lost != 0);
+            for i in kept {
+                let at = 500 * i + if beside > 0 { i / beside * 500 } else { 0 };
+                full.on_arrival(Arrived { at, empty: 400 * i, bytes: 1_000 }, Duration::ZERO, MEMORY);
+            }
+            assert!(!full.is_uneven(), "{lost} {beside}");
+        }
     }
 
     #[test]

@@ -34,15 +34,18 @@ fn answers_that_come_late_now_and_then_hold_nobody_up() {
     assert!(link.wait_p95() < 0.025, "{}", link.wait_p95());
 }
 
-/// Packets that are late by chance make no queue, though each seems to be in one behind the one before.
+/// Packets that are late by chance make no queue, though each seems to be in one behind the one before: by less than the path is long, and by more.
 #[test]
 fn packets_that_come_late_now_and_then_are_no_slow_path() {
-    for (jitter, least) in [(5, 0.95), (14, 0.85)] {
-        let mut link = Bottleneck::new(Link { jitter: (MS * jitter, Duration::ZERO), ..Link::PLAIN }, &[0.0]);
+    for (rtt, jitter, least, wait) in
+        [(40, 5, 0.95, 0.025), (40, 14, 0.95, 0.035), (40, 30, 0.9, 0.045), (16, 15, 0.88, 0.025), (4, 20, 0.5, 0.02)]
+    {
+        let jitter = (MS * jitter, Duration::ZERO);
+        let mut link = Bottleneck::new(Link { rtt: MS * rtt, jitter, ..Link::PLAIN }, &[0.0]);
         link.run(2.0);
         let rate = link.run(20.0)[0];
-        assert!(rate > least * RATE, "{jitter} ms: {rate}");
-        assert!(link.wait_p95() < 0.035, "{jitter} ms: {}", link.wait_p95());
+        assert!(rate > least * RATE, "{rtt} ms, {jitter:?}: {rate}");
+        assert!(link.wait_p95() < wait, "{rtt} ms, {jitter:?}: {}", link.wait_p95());
     }
 }
 
