@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use common::*;
-use punctual_proto::Block;
-use punctual_sim::{LinkSpec, Loss};
+use punctual_proto::{Block, Event, SessionId};
+use punctual_sim::{App, AppContext, HostConfig, LinkSpec, Loss, World, tls};
 
 /// Ten blocks each millisecond, and the way back loses a third of what is said of them: were each word sent by itself, the stream on which
 /// they are would be in so many pieces that QUIC's receiver gave up.
@@ -62,5 +62,50 @@ fn words_outlive_the_path_they_were_on() {
         assert_eq!(pair.source().outcomes.len(), 4_000, "{to} {back}");
         let late = pair.late();
         assert!(late.iter().all(|(_, at, _)| (ms(2_600)..ms(3_600)).contains(at)), "{late:?}");
+    }
+}
+
+/// Takes what has come only now and then.
+#[derive(Default)]
+struct Slow {
+    session: Option<SessionId>,
+    taken: usize,
+}
+
+impl App for Slow {
+    fn on_event(&mut self, cx: &mut AppContext<'_>, session: SessionId, event: Event) {
+        if matches!(event, Event::Connected { .. }) {
+            self.session = Some(session);
+            self.on_timer(cx, 0);
+        }
+    }
+
+    fn on_timer(&mut self, cx: &mut AppContext<'_>, _: u64) {
+        while cx.recv(self.session.expect("connected")).is_some() {
+            self.taken += 1;
+        }
+        cx.set_timer(cx.now() + ms(300), 0);
+    }
+}
+
+/// A receiver with little room, that empties it now and then, and the way back of a path that dies for good. Meanwhile the sender waits, and calls
+/// on that path only, which it has lost faith in: what the receiver has to say goes on the other all the same.
+#[test]
+fn credit_goes_where_it_arrives_though_the_sender_calls_elsewhere() {
+    for death in (0..10).map(|step| ms(1_000 + 30 * step)) {
+        let mut server = tls::server_config();
+        (server.session.limits.receive_bytes, server.session.limits.max_block_size) = (40_000, 40_000);
+        let mut world = World::new(1);
+        let client = world.add_host(HostConfig::new().app(Source::new(Block::new(vec![7; 20_000]), ms(10), 100)));
+        let server = world.add_host(HostConfig::new().server(server).app(Slow::default()));
+        let links = [LinkSpec::new(20.0, ms(5)), LinkSpec::new(20.0, ms(40))];
+        let paths = links.map(|link| world.add_path(client, server, link.clone(), link));
+        world.connect(client, &tls::client_config(), &paths).expect("a session can be started");
+        let start = world.handshake().expect("the handshake succeeds");
+        let back = world.path_links(paths[0]).1[0];
+        world.at(start + death, move |world| world.kill_link(back));
+        // Two blocks fit at a time.
+        world.run_until(start + ms(300 * 50 + 5_000));
+        assert_eq!(world.app::<Slow>(server).map(|slow| slow.taken), Some(100), "{death:?}");
     }
 }

@@ -10,7 +10,7 @@ use std::{
 
 use punctual_proto::{
     Rate,
-    congestion::{Congestion, Driver, Finding, PathState, Report},
+    congestion::{Congestion, Driver, PathState, Report},
 };
 use punctual_sim::{Datagram, Link, LinkSpec, Queue, Rate as LinkRate};
 
@@ -86,7 +86,7 @@ impl Driver for Oracle {
     }
 
     /// Packets that only acknowledge are not told of, and others share the link: a queue that is longer than it should be waits, too.
-    fn on_report(&mut self, report: &Report, _: &PathState) -> Option<Finding> {
+    fn on_report(&mut self, report: &Report, _: &PathState) -> Option<Duration> {
         let more = report.queue.saturating_sub(LEAD * 2);
         if report.served && !more.is_zero() && self.mended.is_none_or(|mended| report.sent > mended) {
             self.free = self.free.max(self.since(report.now)?) + more;

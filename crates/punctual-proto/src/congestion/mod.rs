@@ -83,15 +83,6 @@ pub struct PathState {
     pub policed: bool,
 }
 
-/// What a controller has found out about its path by making room.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Finding {
-    /// The path has become so much longer.
-    Longer(Duration),
-    /// Packets are late by up to so much, whatever is sent.
-    Jitter(Duration),
-}
-
 /// Drives a path by what its receiver reports.
 pub trait Driver: Send + fmt::Debug {
     /// A packet left; `in_flight` includes it.
@@ -107,8 +98,8 @@ pub trait Driver: Send + fmt::Debug {
         let _ = (now, bytes, queue);
     }
 
-    /// The receiver has reported arrivals. Returns what that shows of the path besides.
-    fn on_report(&mut self, report: &Report, path: &PathState) -> Option<Finding> {
+    /// The receiver has reported arrivals. Returns by how much the path has become longer, if that is what they show.
+    fn on_report(&mut self, report: &Report, path: &PathState) -> Option<Duration> {
         let _ = (report, path);
         None
     }

@@ -2,13 +2,9 @@
 //!
 //! The shortest queue that any packet of a round found is one that stood all the time. A queue of our own goes as soon as we send less.
 //! One that stays although we had no more under way than the empty path holds is not ours. If it does not even vary, it is no queue: the
-//! route has become longer. If packets of one round differ by more than all of them wait, it is no queue either, for that grows and
-//! shrinks from packet to packet by little: it is jitter. Else somebody fills it, and will take all of the path if we go on making room
-//! ([`State::Shared`]).
+//! route has become longer. Else somebody fills it, and will take all of the path if we go on making room ([`State::Shared`]).
 
 use std::time::Duration;
-
-use super::Finding;
 
 /// A queue that after this many rounds of making room
 const STUBBORN_ROUNDS: u32 = 5;
@@ -36,8 +32,6 @@ enum State {
         rounds: u32,
         first: Duration,
         range: (Duration, Duration),
-        /// By how much the packets of a round differed, at least.
-        spread: Duration,
     },
     /// Others fill it.
     Shared {
@@ -70,8 +64,6 @@ pub(super) enum Queue {
 pub(super) struct Seen {
     /// The shortest queue that a packet found.
     pub(super) queue: Duration,
-    /// The longest.
-    pub(super) longest: Duration,
     /// One that is not worth speaking of.
     pub(super) short: Duration,
     /// No more was under way than the empty path holds.
@@ -128,32 +120,27 @@ impl Standing {
         self.calm
     }
 
-    /// Ends a round.
-    pub(super) fn end_round(&mut self, seen: &Seen) -> Option<Finding> {
-        let Seen { queue, longest, short, made_room, marked } = *seen;
+    /// Ends a round. By how much the route has become longer, if that is what it shows.
+    pub(super) fn end_round(&mut self, seen: &Seen) -> Option<Duration> {
+        let Seen { queue, short, made_room, marked } = *seen;
         let before = std::mem::replace(&mut self.before, queue);
         let patience = if self.lately_shared() { STUBBORN_AGAIN } else { STUBBORN_ROUNDS };
-        let mut finding = None;
-        let spread = longest.saturating_sub(queue);
-        let stands = |rounds, first| State::Stands { rounds, first, range: (queue, queue), spread };
+        let mut longer = None;
+        let stands = |rounds, first| State::Stands { rounds, first, range: (queue, queue) };
         self.state = match self.state {
             _ if queue <= short => State::Empty,
             State::Empty => stands(0, queue),
             State::Stands { rounds: 0, .. } if made_room => stands(1, queue),
-            State::Stands { rounds, first, range, spread: before } if made_room => {
+            State::Stands { rounds, first, range } if made_room => {
                 let range = (range.0.min(queue), range.1.max(queue));
-                let spread = spread.min(before);
                 let stubborn = rounds >= patience && queue >= first.mul_f64(STUBBORN_SHARE) && !marked;
                 if stubborn && !self.lately_shared() && range.1 - range.0 <= CONSTANT {
-                    finding = Some(Finding::Longer(range.0));
-                    State::Empty
-                } else if stubborn && !self.lately_shared() && spread >= range.1 {
-                    finding = Some(Finding::Jitter(range.1 + spread));
+                    longer = Some(range.0);
                     State::Empty
                 } else if stubborn {
                     State::Shared { without_us: queue, look: Look::Since(0) }
                 } else {
-                    State::Stands { rounds: rounds + 1, first, range, spread }
+                    State::Stands { rounds: rounds + 1, first, range }
                 }
             }
             stands @ State::Stands { .. } => stands,
@@ -176,7 +163,7 @@ impl Standing {
         let shared = matches!(self.state, State::Shared { .. });
         self.calm = if self.state == State::Empty { self.calm.saturating_add(1) } else { 0 };
         self.since_shared = if shared { 0 } else { self.since_shared.saturating_add(1) };
-        finding
+        longer
     }
 }
 
@@ -186,24 +173,20 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// What is found, and the state, after rounds in which packets found queues between these, milliseconds, while we made room.
-    fn after(rounds: impl IntoIterator<Item = (u32, u32)>) -> (Option<Finding>, Queue) {
+    /// By how much the route is found to be longer, and the state, after rounds in which packets found such queues, milliseconds, while we
+    /// made room.
+    fn after(rounds: impl IntoIterator<Item = u32>) -> (Option<Duration>, Queue) {
         let mut standing = Standing::default();
-        let mut round = |(shortest, longest)| {
-            let (queue, longest) = (MS * shortest, MS * longest);
-            standing.end_round(&Seen { queue, longest, short: MS * 2, made_room: true, marked: false })
-        };
-        let found = rounds.into_iter().filter_map(&mut round).last();
-        (found, standing.queue())
+        let mut round =
+            |queue| standing.end_round(&Seen { queue: MS * queue, short: MS * 2, made_room: true, marked: false });
+        let longer = rounds.into_iter().filter_map(&mut round).last();
+        (longer, standing.queue())
     }
 
     #[test]
-    fn what_stays_though_we_make_room_is_a_longer_route_jitter_or_others() {
-        assert_eq!(after([(20, 21); 7]), (Some(Finding::Longer(MS * 20)), Queue::Empty));
-        let uneven = |round: u32| (4 + round % 3, 14 + round % 5);
-        assert_eq!(after((0..7).map(uneven)), (Some(Finding::Jitter(MS * 14)), Queue::Empty));
-        let filled = |round: u32| (40 + round % 3 * 5, 60);
-        assert!(matches!(after((0..8).map(filled)), (None, Queue::Shared(_))));
-        assert_eq!(after([(20, 40), (10, 20), (5, 10), (1, 5)]), (None, Queue::Empty));
+    fn what_stays_though_we_make_room_is_a_longer_route_or_others() {
+        assert_eq!(after([20; 7]), (Some(MS * 20), Queue::Empty));
+        assert!(matches!(after((0..8).map(|round| 40 + round % 3 * 5)), (None, Queue::Shared(_))));
+        assert_eq!(after([20, 10, 5, 1]), (None, Queue::Empty));
     }
 }

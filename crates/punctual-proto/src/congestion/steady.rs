@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{
-    Driver, Finding, PathState as Path, Report,
+    Driver, PathState as Path, Report,
     contest::{self, Contest},
     losses::Losses,
     pacing::QUANTUM,
@@ -140,8 +140,6 @@ pub(crate) struct Steady {
     delivered: Option<Rate>,
     best: Least<Reverse<Rate>>,
     startup: bool,
-    /// A queue ended start-up, and has stood since.
-    cut_short: bool,
     /// The path's own pace has shown, or there was always something to send.
     seen: bool,
     /// The pace of a queue has been seen.
@@ -183,7 +181,6 @@ impl Steady {
             delivered: None,
             best: Least::over(BEST_MEMORY),
             startup: true,
-            cut_short: false,
             seen: false,
             paced: false,
             flat: 0,
@@ -271,7 +268,7 @@ impl Steady {
         }
     }
 
-    fn end_round(&mut self, report: &Report, path: &Path) -> Option<Finding> {
+    fn end_round(&mut self, report: &Report, path: &Path) -> Option<Duration> {
         let round = std::mem::replace(&mut self.round, Round { began: Some(report.now), ..Round::default() });
         let since = self.since.replace(Since::of(report))?;
         // What came in a round that ended unanswered may have come all at once.
@@ -287,7 +284,7 @@ impl Steady {
         let stood = self.standing.queue() == Queue::Stands;
         let differ = round.longest.saturating_sub(round.queue.unwrap_or_default());
         self.spread = if report.uneven { differ } else { Duration::ZERO };
-        let finding = self.judge_queue(&round, report.now, path);
+        let longer = self.judge_queue(&round, report.now, path);
         self.judge_belief();
         let empty = self.standing.queue() == Queue::Empty;
         let faster = self.rate.unwrap_or_default() * 2.0;
@@ -302,10 +299,6 @@ impl Steady {
             // What one round delivers is what left in the one before, which may have been as slow as that before it.
             self.flat = if round.dry || grew || !full { 0 } else { self.flat + 1 };
             self.startup = empty && self.flat < FLAT_ROUNDS;
-            self.cut_short = !empty;
-        } else if empty {
-            // What ended it was no queue.
-            self.startup = std::mem::take(&mut self.cut_short) && matches!(finding, Some(Finding::Jitter(_)));
         }
         self.climb = match self.climb {
             _ if full || self.is_held(path) => None,
@@ -325,7 +318,7 @@ impl Steady {
             self.rate = self.rate.map(|rate| rate * (1.0 - self.marked / 2.0));
             self.startup = false;
         }
-        finding
+        longer
     }
 
     /// In start-up each part of a round tells what it delivered: at its end that shows only what left in the round before.
@@ -382,7 +375,7 @@ impl Steady {
         if self.startup && !self.seen { self.start(path) } else { Rate::ZERO }
     }
 
-    fn judge_queue(&mut self, round: &Round, now: Instant, path: &Path) -> Option<Finding> {
+    fn judge_queue(&mut self, round: &Round, now: Instant, path: &Path) -> Option<Duration> {
         let rate = self.rate?;
         let short = self.short(path);
         let room = rate.bytes_in(path.usual) as u64 + ROOM_PACKETS * u64::from(path.packet);
@@ -390,9 +383,8 @@ impl Steady {
         if before == Queue::Empty {
             self.held = round.most;
         }
-        let finding = self.standing.end_round(&Seen {
+        let longer = self.standing.end_round(&Seen {
             queue: round.queue.unwrap_or_default(),
-            longest: round.longest,
             short,
             made_room: round.most <= room,
             marked: round.marked > 0,
@@ -411,7 +403,7 @@ impl Steady {
             }),
             _ => {}
         }
-        finding
+        longer
     }
 }
 
@@ -432,7 +424,7 @@ impl Driver for Steady {
         }
     }
 
-    fn on_report(&mut self, report: &Report, path: &Path) -> Option<Finding> {
+    fn on_report(&mut self, report: &Report, path: &Path) -> Option<Duration> {
         let round = &mut self.round;
         round.queue = Some(round.queue.map_or(report.queue, |queue| queue.min(report.queue)));
         round.longest = round.longest.max(report.longest);
@@ -457,12 +449,12 @@ impl Driver for Steady {
         if unanswered && !self.round.began.is_some_and(late) {
             return None;
         }
-        let finding = self.end_round(report, path);
+        let longer = self.end_round(report, path);
         if unanswered {
             // What left before this round is still on its way in it.
             self.round.most = path.in_flight;
         }
-        finding
+        longer
     }
 
     fn rate(&self, _: Instant, path: &Path) -> Rate {

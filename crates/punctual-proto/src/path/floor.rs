@@ -1,9 +1,6 @@
 //! How long the empty path takes one way.
 
-use std::{
-    cmp::Reverse,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use super::{law::Law, window::Least};
 
@@ -29,9 +26,6 @@ const LATELY: Duration = Duration::from_millis(50);
 /// What packets vary by is remembered for so long, or up to twice as long.
 const JITTER_MEMORY: Duration = Duration::from_secs(3);
 
-/// And for so long what it was found to be by making room, which costs some round trips each time.
-const FOUND_MEMORY: Duration = Duration::from_secs(10);
-
 /// A delay from sender to receiver, microseconds; off by the difference of the two clocks, which is the same for all.
 pub(crate) type Delay = i64;
 
@@ -48,8 +42,6 @@ pub(crate) struct Floor {
     excess: Law,
     excess_before: Law,
     excess_since: Option<Instant>,
-    /// The most that packets were found to vary by, whatever is sent.
-    found: Least<Reverse<Duration>>,
     /// By how much the latest clean packets exceeded the floor.
     recent: [Duration; NEIGHBOURS],
     /// The least by which any did.
@@ -73,7 +65,6 @@ impl Default for Floor {
             excess: Law::of(JITTER_SHARE),
             excess_before: Law::of(JITTER_SHARE),
             excess_since: None,
-            found: Least::over(FOUND_MEMORY),
             recent: [Duration::MAX; NEIGHBOURS],
             lately: Least::over(LATELY),
         }
@@ -89,7 +80,6 @@ impl Floor {
         let excess = delay - self.of(bytes).unwrap_or(delay);
         let excess = Duration::from_micros(excess.max(0).cast_unsigned());
         self.lately.add(excess, now);
-        self.found.add(Reverse(Duration::ZERO), now);
         if now.saturating_duration_since(*self.excess_since.get_or_insert(now)) > JITTER_MEMORY {
             self.excess_before = std::mem::replace(&mut self.excess, Law::of(JITTER_SHARE));
             self.excess_since = Some(now);
@@ -121,11 +111,6 @@ impl Floor {
         false
     }
 
-    /// Packets vary by so much though nothing of ours is in their way.
-    pub(crate) fn note_jitter(&mut self, jitter: Duration, now: Instant) {
-        self.found.add(Reverse(jitter), now);
-    }
-
     /// The path has become so much longer.
     pub(crate) fn raise(&mut self, by: Delay, now: Instant) {
         for least in &mut self.least {
@@ -142,7 +127,6 @@ impl Floor {
     /// Begins anew: nothing of what was seen is to be compared with what comes.
     pub(crate) fn clear(&mut self) {
         self.least.iter_mut().for_each(Least::clear);
-        self.found.clear();
         self.clean = None;
         self.forget_neighbours();
     }
@@ -161,9 +145,8 @@ impl Floor {
 
     /// What clean packets vary by above the floor.
     pub(crate) fn jitter(&self) -> Duration {
-        let found = self.found.get().map(|Reverse(jitter)| jitter);
         let seen = [&self.excess, &self.excess_before].into_iter().filter_map(Law::quantile);
-        seen.chain(found).max().unwrap_or_default()
+        seen.max().unwrap_or_default()
     }
 }
 

@@ -51,7 +51,7 @@ pub use self::{losses::Losses, model::Report};
 pub(crate) use self::{model::Reported, window::Least};
 use crate::{
     congestion::{
-        Driver, Finding, PathState,
+        Driver, PathState,
         pacing::Pacer,
         steering::{Panel, PathReading, Slot},
     },
@@ -412,12 +412,9 @@ impl Path {
         let Some(report) = self.model.on_report(now, list) else { return };
         let state = self.state(&self.reading());
         if let Some(driver) = &mut self.driver
-            && let Some(finding) = driver.on_report(&report, &state)
+            && let Some(longer) = driver.on_report(&report, &state)
         {
-            match finding {
-                Finding::Longer(by) => self.model.raise_floor(by, now),
-                Finding::Jitter(by) => self.model.note_jitter(by, now),
-            }
+            self.model.raise_floor(longer, now);
         }
         self.follow(now);
         self.model.correct(self.rate);

@@ -274,11 +274,6 @@ impl Model {
         self.lengthen(by, now);
     }
 
-    /// The controller has found out that packets vary by so much, whatever it sends.
-    pub(crate) fn note_jitter(&mut self, jitter: Duration, now: Instant) {
-        self.floor.note_jitter(jitter, now);
-    }
-
     fn lengthen(&mut self, by: Duration, now: Instant) {
         if let Some(base) = self.base.get() {
             self.base.set(base + by, now);

@@ -102,7 +102,10 @@ impl Paths {
     /// the death of one path takes no other's with it. Only a clearly faster path, heard lately, is preferred.
     pub(crate) fn choose_control(&mut self, now: Instant) -> Option<Slot> {
         let open = || self.list.iter().filter(|path| path.health() != PathHealth::Opening);
-        let newest = open().map(|path| path.last_received).max()?;
+        // Who hears of us on no path may still call on all of them, and most on those that it has lost faith in: those do not make others old.
+        let arrives = open().filter(|path| path.unheard_since().is_none());
+        let newest = arrives.map(|path| path.last_received).max();
+        let newest = newest.or_else(|| open().map(|path| path.last_received).max())?;
         let silence = |path: &Path| path.usual_silence().clamp(CONTROL_SILENCE.0, CONTROL_SILENCE.1);
         let heard = || open().filter(|path| newest.saturating_duration_since(path.last_received) <= silence(path));
         // An answer that is lost costs a loss alarm at the other end, and what has to arrive goes until it does. Where nothing seems to arrive,
