@@ -72,6 +72,9 @@ const SHORT: Duration = Duration::from_millis(2);
 const SHORT_PACKETS: (u64, u64) = (1, 2);
 /// With more jitter than this, what looks like a queue need not be one.
 const GRAIN: Duration = Duration::from_millis(1);
+/// What packets that come by fits and starts differ by in so many rounds at least is there whatever we send; the queue of a link that now stands and
+/// now runs is not.
+const SPREAD_ROUNDS: usize = 3;
 /// The window was used if this share of it was.
 const USED: f64 = 0.8;
 /// The most loss that we make up for by sending more.
@@ -153,8 +156,8 @@ pub(crate) struct Steady {
     since_growth: u32,
     climb: Option<usize>,
     standing: Standing,
-    /// What the packets of the last round differed by, if they came by fits and starts.
-    spread: Duration,
+    /// What the packets of the last rounds differed by, where they came by fits and starts.
+    spreads: [Duration; SPREAD_ROUNDS],
     contest: Option<Contest>,
     losses: Losses,
     round: Round,
@@ -189,7 +192,7 @@ impl Steady {
             since_growth: u32::MAX,
             climb: None,
             standing: Standing::default(),
-            spread: Duration::ZERO,
+            spreads: [Duration::ZERO; SPREAD_ROUNDS],
             contest: None,
             losses: Losses::default(),
             round: Round::default(),
@@ -213,7 +216,7 @@ impl Steady {
 
     /// What packets vary by though nothing of ours is in their way, as far as is known; or may vary by, as they come by fits and starts.
     fn jitter(&self, path: &Path) -> Duration {
-        path.jitter.max(self.spread)
+        path.jitter.max(self.spreads.into_iter().min().unwrap_or_default())
     }
 
     /// Others may be there.
@@ -283,7 +286,8 @@ impl Steady {
         let rises = round.queue.unwrap_or_default().saturating_sub(self.standing.last());
         let stood = self.standing.queue() == Queue::Stands;
         let differ = round.longest.saturating_sub(round.queue.unwrap_or_default());
-        self.spread = if report.uneven { differ } else { Duration::ZERO };
+        self.spreads.rotate_right(1);
+        self.spreads[0] = if report.uneven { differ } else { Duration::ZERO };
         let longer = self.judge_queue(&round, report.now, path);
         self.judge_belief();
         let empty = self.standing.queue() == Queue::Empty;

@@ -38,7 +38,7 @@ fn answers_that_come_late_now_and_then_hold_nobody_up() {
 #[test]
 fn packets_that_come_late_now_and_then_are_no_slow_path() {
     for (rtt, jitter, least, wait) in
-        [(40, 5, 0.95, 0.025), (40, 14, 0.95, 0.035), (40, 30, 0.9, 0.045), (16, 15, 0.88, 0.025), (4, 20, 0.5, 0.02)]
+        [(40, 5, 0.95, 0.025), (40, 14, 0.95, 0.035), (40, 30, 0.9, 0.05), (16, 15, 0.88, 0.025), (4, 20, 0.5, 0.02)]
     {
         let jitter = (MS * jitter, Duration::ZERO);
         let mut link = Bottleneck::new(Link { rtt: MS * rtt, jitter, ..Link::PLAIN }, &[0.0]);
