@@ -24,6 +24,40 @@ fn many_small_blocks_outlive_a_way_back_that_loses_much() {
     assert_eq!(pair.source().outcomes.len(), 60_000);
 }
 
+/// A narrow way back that ACKs nearly fill, and what is said of the blocks besides: words that are lost there may not be said again as fast as that is noticed,
+/// for then nothing gets through any more; nor may a thousand pieces of the stream wait for one that was lost, which is more than QUIC puts up with.
+#[test]
+fn words_fit_a_narrow_way_back() {
+    let block = Block::new(Bytes::from_static(&[7; 27])).deadline(ms(100));
+    let link = LinkSpec::new(20.0, ms(2)).queue(100_000);
+    let setup = Setup {
+        back: |_| LinkSpec::new(0.24, ms(2)).queue(6_000).loss(Loss::Bernoulli(0.02)),
+        ..Setup::new(vec![link])
+    };
+    let mut pair = setup.connect(Source::new(block, ms(2), 15_000));
+    pair.world.run_for(ms(30_000));
+    // A session that ends panics in the sink.
+    assert!(pair.sink().received.len() > 14_900);
+    let (known, back) = (pair.source().outcomes.len(), pair.world.path_links(pair.paths[0]).1[0]);
+    assert!(known > 13_000, "{known}");
+    let offered = pair.world.counters(back).offered_bytes;
+    assert!(offered < 1_200_000, "{offered} of 900,000 that fit");
+}
+
+/// Thousands of blocks a second where nearly none fits.
+#[test]
+fn words_of_what_is_dropped_do_not_end_the_session() {
+    let block = Block::new(Bytes::from_static(&[7; 27])).deadline(ms(100));
+    let mut pair = Setup::new(vec![LinkSpec::new(0.24, ms(2)).queue(6_000)]).connect(Source::new(
+        block,
+        Duration::from_micros(250),
+        80_000,
+    ));
+    pair.world.run_for(ms(30_000));
+    println!("{}", pair.sink().received.len());
+    assert_eq!(pair.source().outcomes.len(), 80_000);
+}
+
 /// Small blocks over a short path and a long one. The short one's way back dies for two seconds, and its sender marks it as backup; then it lives again, and the long
 /// one's dies: what comes back has to go where it is distrusted.
 #[test]

@@ -79,6 +79,8 @@ const GRAIN: Duration = Duration::from_millis(12);
 const POLICED_GAIN: f64 = 0.99;
 /// What a policer's bucket holds is taken to leave within this time, as far as forecasts go: that of a frame or two.
 const BURST_TIME: Duration = Duration::from_millis(50);
+/// Packets more than the window holds that may be in flight if they bear words.
+const WORDS_ROOM: u64 = 4;
 /// Smaller packets would be heads for the most part.
 const LEAST_PACKET: u16 = 500;
 /// What is lost at least on a path whose answer is overdue, as far as its share of losses goes: it may be dead, or an answer was lost.
@@ -236,6 +238,14 @@ impl Path {
     fn window(&self, reading: &PathReading) -> u64 {
         let Some(driver) = &self.driver else { return reading.window };
         driver.window(&self.state(reading)).min(self.proof.limit(self.first_window))
+    }
+
+    /// Whether there is room for what QUIC says of its own, and what it says again: beyond what data may take, a little more, so that it goes before
+    /// data. Without a limit, words lost to a queue that is full would be said again and again, as fast as their loss is noticed, and keep it full.
+    pub(crate) fn has_room_for_words(&self) -> bool {
+        let reading = &self.reading();
+        let most = self.window(reading) + WORDS_ROOM * u64::from(self.packet(reading.mtu));
+        reading.in_flight <= most
     }
 
     /// The path as schedulers see it. `offset`: the peer's clock minus ours, microseconds. `trusted`: whether it may carry data as

@@ -1,6 +1,9 @@
 //! The control stream: settings, credit, what became of blocks.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 use noq_proto::{Connection, Dir, ReadError, StreamId, VarInt};
 
@@ -24,6 +27,13 @@ const PRIORITY: i32 = i32::MAX;
 /// After this many bytes the peer is told that they have been read: one word of five bytes in a thousand, and what it has to say again, should
 /// a path die, fits a few packets.
 const HEARD_EVERY: u64 = 4 << 10;
+/// Or after so many pieces, as few bytes may be.
+const HEARD_PIECES: usize = 64;
+/// Of a stream of which 1,024 pieces wait for one that was lost QUIC's receiver despairs. So many handed on that may be under way are well below that, and
+/// more than there are where all is well.
+const MANY_PIECES: usize = 512;
+/// In a round trip no more than about this many pieces are handed on.
+const PIECES_A_ROUND: u32 = 256;
 /// The most bytes of the control stream read at once: few enough that their events do not count for much.
 const READ_CHUNK: usize = 4 << 10;
 
@@ -38,15 +48,18 @@ pub(super) struct Patience {
     pub(super) short: Duration,
     /// Words that only end a matter: what became of a block.
     pub(super) long: Duration,
+    /// Any words, when very many are under way.
+    pub(super) longest: Duration,
 }
 
 impl Patience {
     /// None at all.
-    pub(super) const NONE: Self = Self { short: Duration::ZERO, long: Duration::ZERO };
+    pub(super) const NONE: Self = Self { short: Duration::ZERO, long: Duration::ZERO, longest: Duration::ZERO };
 
     /// As long as ACKs may wait, and for those that are in no hurry about as long as reports do.
     pub(super) fn new(ack_delay: Duration, round_trip: Duration) -> Self {
-        Self { short: ack_delay, long: (round_trip / 4).min(MOST_PATIENCE).max(ack_delay) }
+        let short = ack_delay.max(round_trip / PIECES_A_ROUND);
+        Self { short, long: (round_trip / 4).min(MOST_PATIENCE).max(short), longest: round_trip.max(MOST_PATIENCE) }
     }
 }
 
@@ -72,6 +85,8 @@ pub(super) struct Control {
     is_urgent: bool,
     /// When words were last handed on.
     flushed: Option<Instant>,
+    /// Up to where the words went each time that they were handed on, as far as the peer is not known to have read them.
+    pieces: VecDeque<u64>,
     /// QUIC takes no more for now.
     is_blocked: bool,
 }
@@ -89,6 +104,7 @@ impl Control {
             completed: Vec::new(),
             is_urgent: false,
             flushed: None,
+            pieces: VecDeque::new(),
             is_blocked: false,
         }
     }
@@ -152,7 +168,13 @@ impl Control {
 
     /// When [`flush`](Self::flush) is due.
     pub(super) fn due(&self, patience: Patience) -> Option<Instant> {
-        let patience = if self.is_urgent { patience.short } else { patience.long };
+        let many = u32::try_from(self.pieces.len() / MANY_PIECES).unwrap_or(u32::MAX);
+        let patience = match (many, self.is_urgent) {
+            (0, true) => patience.short,
+            (0, false) => patience.long,
+            // If none of them is heard of, the more of them the longer.
+            _ => patience.longest.saturating_mul(many.saturating_mul(many)),
+        };
         self.flushed.filter(|_| self.waits()).map(|flushed| flushed + patience)
     }
 
@@ -177,6 +199,7 @@ impl Control {
         if self.head.is_empty() {
             self.given += stream.write(&self.words[self.given..]).unwrap_or(0);
             self.said = self.said.max(self.heard + self.given as u64);
+            self.pieces.push_back(self.heard + self.given as u64);
         }
         self.is_blocked = self.waiting() > 0;
         self.flushed = Some(now);
@@ -208,6 +231,7 @@ impl Control {
         let _ = conn.send_stream(before).reset(VarInt::from_u64(CONTINUATION).unwrap_or_default());
         self.head.clear();
         continuation::put(&mut self.head, self.heard);
+        self.pieces.clear();
         (self.given, self.is_urgent, self.is_blocked) = (0, true, false);
         self.said_again = Some(now);
         true
@@ -231,6 +255,7 @@ impl Control {
         self.words.drain(..more);
         self.given -= more;
         self.heard += more as u64;
+        while self.pieces.pop_front_if(|&mut end| end <= self.heard).is_some() {}
         Ok(())
     }
 
@@ -248,8 +273,9 @@ pub(super) struct Hearing {
     /// Whether there may be something to read.
     pub(super) readable: bool,
     splice: Splice,
-    /// How much the peer has been told to have been read.
+    /// How much the peer has been told to have been read, and in how many pieces what has been read since has come.
     told: u64,
+    pieces: usize,
     decoder: ControlDecoder,
 }
 
@@ -279,6 +305,7 @@ impl Hearing {
         let _ = chunks.finalize();
         match next {
             Ok(Some(chunk)) => {
+                self.pieces += 1;
                 self.decoder.push(self.splice.take(&chunk.bytes)?);
                 return Ok(true);
             }
@@ -302,9 +329,9 @@ impl Hearing {
     /// How much has been read, if that is to be told.
     pub(super) fn news(&mut self) -> Option<u64> {
         let place = self.splice.place();
-        let due = place - self.told >= HEARD_EVERY;
+        let due = place - self.told >= HEARD_EVERY || self.pieces >= HEARD_PIECES;
         if due {
-            self.told = place;
+            (self.told, self.pieces) = (place, 0);
         }
         due.then_some(place)
     }

@@ -203,7 +203,8 @@ impl Session {
         self.paths.set_statuses(&mut self.conn);
         let quiet_but = control.filter(|_| !sending);
         self.steering.keep_quiet_but(quiet_but);
-        if let Some(slot) = control {
+        let has_room = |slot| self.paths.iter().any(|path| path.slot() == slot && path.has_room_for_words());
+        if let Some(slot) = control.filter(|&slot| has_room(slot)) {
             self.steering.set_gate(Gate::Only(slot));
             if let Some(transmit) = self.poll_quic(now, buf) {
                 let stray =
