@@ -203,12 +203,17 @@ impl Session {
         self.paths.set_statuses(&mut self.conn);
         let quiet_but = control.filter(|_| !sending);
         self.steering.keep_quiet_but(quiet_but);
-        let has_room = |slot| self.paths.iter().any(|path| path.slot() == slot && path.has_room_for_words());
-        if let Some(slot) = control.filter(|&slot| has_room(slot)) {
+        // Words for which the control path has no room go on another that has.
+        let roomy = || self.paths.iter().filter(|path| path.is_available() && path.has_room_for_words());
+        let by = control.and_then(|control| {
+            let other = || roomy().min_by_key(|path| path.rtt());
+            roomy().find(|path| path.slot() == control).or_else(other).map(|path| path.slot())
+        });
+        if let Some(slot) = by {
             self.steering.set_gate(Gate::Only(slot));
             if let Some(transmit) = self.poll_quic(now, buf) {
-                let stray =
-                    self.paths.on_network(transmit.path).filter(|path| quiet_but.is_some_and(|s| s != path.slot()));
+                let is_stray = |path: &&mut Path| quiet_but.is_some_and(|quiet| ![quiet, slot].contains(&path.slot()));
+                let stray = self.paths.on_network(transmit.path).filter(is_stray);
                 if let Some(path) = stray {
                     // Its bucket was full; a ping keeps it quiet from now on.
                     let _ = self.conn.ping_path(path.quic);
