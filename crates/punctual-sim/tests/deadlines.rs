@@ -123,3 +123,16 @@ fn what_is_said_of_a_path_may_be_overtaken() {
     let late: Vec<_> = pair.late().into_iter().filter(|(_, at, _)| *at > ms(2_500)).collect();
     assert_eq!(late, []);
 }
+
+/// More blocks than the link carries, each of which has to find it free to be in time: what is too late already does not keep up the queue that makes those
+/// to come late.
+#[test]
+fn what_is_late_does_not_make_others_late() {
+    // 20 KB are across after 20 + 17 ms; two of five fit.
+    let block = Block::new(vec![7; 20_000]).deadline(ms(41));
+    let mut pair =
+        Setup::new(vec![LinkSpec::new(10.0, ms(20)).queue(60_000)]).connect(Source::new(block, ms(8), 1_000));
+    pair.world.run_for(ms(9_000));
+    let on_time = 1_000 - pair.late().len();
+    assert!(on_time > 300, "{on_time}");
+}

@@ -559,7 +559,6 @@ mod tests {
                 service: None,
                 served: false,
                 uneven: false,
-                longer: false,
             };
             steady.on_report(&report, &path);
             steady.rate.unwrap_or_default().bytes_per_second()

@@ -46,6 +46,8 @@ pub struct PathView {
     pub min_one_way_delay: Duration,
     /// How long the path needs, at its rate, for what it was given already.
     pub backlog: Duration,
+    /// How long packets waited at least that the receiver last told of, as far as that is more than they vary by anyway.
+    pub queue: Duration,
     /// How much later than forecast packets arrive: nineteen of twenty no later than that.
     pub spread: Duration,
     /// How long the answer to a packet takes that does not wait: all but one in a hundred come sooner.
@@ -67,6 +69,12 @@ impl PathView {
     /// How long a packet that leaves now needs, behind what waits on the path already.
     pub fn delay(&self) -> Duration {
         self.one_way_delay.max(self.min_one_way_delay + self.backlog)
+    }
+
+    /// Whether what leaves now would wait behind other packets: by what the path was given, and by what those found that have arrived. (The one may
+    /// be a guess, from a rate that was too low; the other is old.)
+    pub fn is_busy(&self) -> bool {
+        self.backlog.min(self.queue) > BUSY
     }
 
     /// How many bytes that leave from now on arrive by `due`, as its rate allows and its window.
@@ -105,6 +113,9 @@ pub struct FragmentView {
 
 /// The most paths a session can have open.
 pub const MAX_PATHS: usize = 16;
+
+/// Less than this is the grain of links and hosts, and no queue.
+const BUSY: Duration = Duration::from_millis(1);
 
 /// A small set of paths, in order of preference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -21,6 +21,7 @@ pub(crate) fn path(id: u32) -> PathView {
         one_way_delay: Duration::from_millis(25),
         min_one_way_delay: Duration::from_millis(25),
         backlog: Duration::ZERO,
+        queue: Duration::ZERO,
         spread: Duration::ZERO,
         answer: Duration::from_millis(55),
         loss: 0.0,

@@ -79,8 +79,8 @@ const GRAIN: Duration = Duration::from_millis(12);
 const POLICED_GAIN: f64 = 0.99;
 /// What a policer's bucket holds is taken to leave within this time, as far as forecasts go: that of a frame or two.
 const BURST_TIME: Duration = Duration::from_millis(50);
-/// Packets more than the window holds that may be in flight if they bear words.
-const WORDS_ROOM: u64 = 4;
+/// Packets more than the window holds that may be in flight if they bear words, where nothing is lost.
+const WORDS_ROOM: f64 = 16.0;
 /// Smaller packets would be heads for the most part.
 const LEAST_PACKET: u16 = 500;
 /// What is lost at least on a path whose answer is overdue, as far as its share of losses goes: it may be dead, or an answer was lost.
@@ -240,12 +240,14 @@ impl Path {
         driver.window(&self.state(reading)).min(self.proof.limit(self.first_window))
     }
 
-    /// Whether there is room for what QUIC says of its own, and what it says again: beyond what data may take, a little more, so that it goes before
-    /// data. Without a limit, words lost to a queue that is full would be said again and again, as fast as their loss is noticed, and keep it full.
+    /// Whether there is room for what QUIC says of its own, and says again: beyond what data may take, a little more, so that it goes before data,
+    /// and the less the more is lost. Without a limit, words lost to a queue that is full would be said again and again, as fast as their loss is
+    /// noticed, and keep it full.
     pub(crate) fn has_room_for_words(&self) -> bool {
         let reading = &self.reading();
-        let most = self.window(reading) + WORDS_ROOM * u64::from(self.packet(reading.mtu));
-        reading.in_flight <= most
+        let passes = 1.0 - self.in_flight.loss().clamp(0.0, 1.0);
+        let room = WORDS_ROOM * passes * passes * f64::from(self.packet(reading.mtu));
+        reading.in_flight <= self.window(reading) + room as u64
     }
 
     /// The path as schedulers see it. `offset`: the peer's clock minus ours, microseconds. `trusted`: whether it may carry data as
@@ -270,6 +272,7 @@ impl Path {
             one_way_delay: least + backlog,
             min_one_way_delay: least,
             backlog,
+            queue: self.model.queue(now),
             spread: self.model.spread(),
             answer: self.model.answer(),
             loss: self.in_flight.loss().max(if self.is_doubted() { DOUBTED_LOSS } else { 0.0 }),

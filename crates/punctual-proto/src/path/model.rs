@@ -64,8 +64,6 @@ pub struct Report {
     pub served: bool,
     /// Whether what is served comes by fits and starts, as where packets are late by chance.
     pub uneven: bool,
-    /// The floor of the delay has risen.
-    pub longer: bool,
 }
 
 /// What a path is like.
@@ -80,6 +78,8 @@ pub(crate) struct Model {
     service: Service,
     backlog: Backlog,
     overflow: Overflow,
+    /// The shortest queue that packets of the last report found, and when that came.
+    found: Option<(Duration, Instant)>,
     /// Arrivals later than forecast.
     lateness: Law,
     /// Answers later than forecast.
@@ -105,6 +105,7 @@ impl Model {
             service: Service::default(),
             backlog: Backlog::new(now),
             overflow: Overflow::default(),
+            found: None,
             lateness: Law::of(SPREAD),
             delays: Law::of(ANSWERED),
             base: Least::over(WAY_BACK_MEMORY),
@@ -183,7 +184,6 @@ impl Model {
                 service: None,
                 served: false,
                 uneven: false,
-                longer: false,
             });
             report.packets += 1;
             report.bytes += u64::from(sent.bytes);
@@ -193,9 +193,9 @@ impl Model {
             report.queue = report.queue.min(queue);
             report.longest = report.longest.max(queue);
             report.served |= served;
-            report.longer |= longer;
         }
         self.error = error;
+        self.found = report.as_ref().map(|report| (report.queue, now)).or(self.found);
         report.map(|report| Report { service: self.service.rate(), uneven: self.service.is_uneven(), ..report })
     }
 
@@ -293,6 +293,12 @@ impl Model {
     /// How long a packet that leaves now waits at the narrowest link.
     pub(crate) fn backlog(&self, now: Instant) -> Duration {
         self.backlog.wait(now)
+    }
+
+    /// The queue there was by the last report, beyond what packets vary by, if that is news.
+    pub(crate) fn queue(&self, now: Instant) -> Duration {
+        let is_news = |(queue, at): &(Duration, Instant)| now.saturating_duration_since(*at) < *queue + self.rtt();
+        self.found.filter(is_news).map_or(Duration::ZERO, |(queue, _)| queue.saturating_sub(self.jitter()))
     }
 
     /// The shortest delay to the peer, as the difference of the clocks is `offset` microseconds.

@@ -29,6 +29,7 @@ fn path() -> PathView {
         one_way_delay: 10 * MS,
         min_one_way_delay: 10 * MS,
         backlog: Duration::ZERO,
+        queue: Duration::ZERO,
         loss: 0.0,
         spread: Duration::ZERO,
         answer: Duration::from_millis(55),

@@ -136,6 +136,11 @@ impl Store {
         due < now || self.forecast.is_known() && !in_time()
     }
 
+    /// Whether a block cannot be in time, and is of no use to others then.
+    pub(crate) fn is_in_vain(&mut self, now: Instant, id: BlockId) -> bool {
+        self.is_late(now, id) && !self.goes_on(now, id)
+    }
+
     /// Whether a block that cannot be in time goes on for the sake of others.
     pub(super) fn goes_on(&mut self, now: Instant, id: BlockId) -> bool {
         if !self.late.contains(&id) && self.has_followers(now, id) {

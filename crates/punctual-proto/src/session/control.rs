@@ -255,7 +255,8 @@ impl Control {
         self.words.drain(..more);
         self.given -= more;
         self.heard += more as u64;
-        while self.pieces.pop_front_if(|&mut end| end <= self.heard).is_some() {}
+        let read = self.pieces.partition_point(|&end| end <= self.heard);
+        self.pieces.drain(..read);
         Ok(())
     }
 

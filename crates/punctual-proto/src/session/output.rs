@@ -422,9 +422,11 @@ impl Session {
                 self.store.withdraw(id);
                 continue;
             };
-            let choice = self.output.choose(&fragment, now);
-            if let PathChoice::Send(paths) = choice
-                && paths.iter().next().is_some_and(|first| self.output.views.iter().any(|v| v.id == first && v.ready))
+            if let PathChoice::Send(paths) = self.output.choose(&fragment, now)
+                && let Some(first) = paths.iter().next().and_then(|first| self.output.views.iter().find(|v| v.id == first))
+                && first.ready
+                // What comes too late anyway, as far as one can tell, is not to keep up a queue that makes others late.
+                && !(first.is_busy() && self.store.is_in_vain(now, id))
             {
                 return Next::Send(id, paths);
             }
