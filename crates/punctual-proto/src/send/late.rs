@@ -136,9 +136,10 @@ impl Store {
         due < now || self.forecast.is_known() && !in_time()
     }
 
-    /// Whether a block cannot be in time, and is of no use to others then.
-    pub(crate) fn is_in_vain(&mut self, now: Instant, id: BlockId) -> bool {
-        self.is_late(now, id) && !self.goes_on(now, id)
+    /// Whether a block that nothing depends on, nor it on others, cannot be in time, and others are there that may.
+    pub(crate) fn is_in_vain(&self, now: Instant, id: BlockId) -> bool {
+        let alone = self.graph.blockers(id).next().is_none() && !self.has_followers(now, id);
+        alone && self.is_late(now, id) && self.claims(u8::MAX, |other| other != id).any(|(_, bytes)| bytes > 0)
     }
 
     /// Whether a block that cannot be in time goes on for the sake of others.
