@@ -357,3 +357,28 @@ impl Model {
         self.floor.jitter()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_queue_that_was_found_long_ago_is_no_news() {
+        let start = Instant::now();
+        let rate = Rate::of(1_000_000, Duration::from_secs(1));
+        let mut model = Model::new(start, start, MS * 40);
+        for (pn, delay) in [(0, 20), (1, 25)] {
+            let at = start + MS * 10 * pn;
+            model.on_sent(pn.into(), 1_200, at, rate);
+            model.on_stamped(pn.into(), pn * 10_000);
+            let arrived = Reported { stamp: pn * 10_000, at: u64::from(pn * 10 + delay) * 1_000, ce: false };
+            model.on_report(at + MS * 40, &[arrived]);
+        }
+        let told = start + MS * 50;
+        assert_eq!(model.queue(told), MS * 5);
+        assert_eq!(model.queue(told + MS * 44), MS * 5, "within a round trip and what it was itself");
+        assert_eq!(model.queue(told + MS * 45), Duration::ZERO);
+    }
+}
