@@ -3,8 +3,8 @@
 mod common;
 
 use common::*;
-use punctual_proto::{Block, PathEvent};
-use punctual_sim::LinkSpec;
+use punctual_proto::{Block, PathEvent, SessionConfig, schedule};
+use punctual_sim::{LinkSpec, tls};
 
 #[test]
 fn two_good_paths_deliver_everything_on_time() {
@@ -135,4 +135,22 @@ fn what_is_late_does_not_make_others_late() {
     pair.world.run_for(ms(9_000));
     let on_time = 1_000 - pair.late().len();
     assert!(on_time > 300, "{on_time}");
+}
+
+/// But who never drops anything sends it in the order in which it came, however late it is.
+#[test]
+fn what_is_late_keeps_its_turn_where_nothing_is_dropped() {
+    let block = Block::new(vec![7; 20_000]).deadline(ms(41));
+    let config = tls::client_config();
+    let session = SessionConfig { scheduler: schedule::by_name("fcfs").expect("known"), ..config.session.clone() };
+    let link = LinkSpec::new(10.0, ms(20)).queue(60_000);
+    let setup = Setup { config: config.session(session), ..Setup::new(vec![link]) };
+    // Every other one has time enough, and would pass those before it.
+    let patient =
+        |block: Block, number: u64, _| if number.is_multiple_of(2) { block } else { block.deadline(ms(9_000)) };
+    let mut pair = setup.connect(Source::new(block, ms(8), 200).vary(patient));
+    pair.world.run_for(ms(6_000));
+    let times: Vec<_> = pair.sink().received.values().map(|(at, _)| *at).collect();
+    assert_eq!(times.len(), 200);
+    assert!(times.is_sorted(), "by id: {times:?}");
 }

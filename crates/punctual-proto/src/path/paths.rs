@@ -122,6 +122,13 @@ impl Paths {
         Some(slot)
     }
 
+    /// The path for words: the control path, or one of those least doubted, if only that has room for them.
+    pub(crate) fn choose_for_words(&self, control: Slot) -> Option<Slot> {
+        let control = self.list.iter().find(|path| path.slot() == control).filter(|path| path.has_room_for_words());
+        let roomy = || self.list.iter().filter(|path| path.is_available() && path.has_room_for_words());
+        control.or_else(|| roomy().min_by_key(|path| path.rtt())).map(Path::slot)
+    }
+
     /// Whether something of the control stream is in flight on a path that seems dead, and would go on another now.
     pub(crate) fn have_words_stuck(&self) -> bool {
         self.list.iter().any(|path| path.has_words_stuck() && Some(path.id) != self.control)

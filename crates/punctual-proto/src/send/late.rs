@@ -136,10 +136,12 @@ impl Store {
         due < now || self.forecast.is_known() && !in_time()
     }
 
-    /// Whether a block that nothing depends on, nor it on others, cannot be in time, and others are there that may.
+    /// Whether a block that nothing depends on, nor it on others, cannot be in time, and others are there that may. Who drops nothing sends all in
+    /// their turn.
     pub(crate) fn is_in_vain(&self, now: Instant, id: BlockId) -> bool {
-        let alone = self.graph.blockers(id).next().is_none() && !self.has_followers(now, id);
-        alone && self.is_late(now, id) && self.claims(u8::MAX, |other| other != id).any(|(_, bytes)| bytes > 0)
+        let is_alone = || self.graph.blockers(id).next().is_none() && !self.has_followers(now, id);
+        let others = || self.claims(u8::MAX, |other| other != id).any(|(_, bytes)| bytes > 0);
+        self.drops_stale && self.is_late(now, id) && is_alone() && others()
     }
 
     /// Whether a block that cannot be in time goes on for the sake of others.

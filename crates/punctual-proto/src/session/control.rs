@@ -32,7 +32,7 @@ const HEARD_PIECES: usize = 64;
 /// Of a stream of which 1,024 pieces wait for one that was lost QUIC's receiver despairs. So many handed on that may be under way are well below that, and
 /// more than there are where all is well.
 const MANY_PIECES: usize = 512;
-/// In a round trip no more than about this many pieces are handed on.
+/// In a round trip no more than about this many pieces are handed on: on a long path, too, all may be well.
 const PIECES_A_ROUND: u32 = 256;
 /// The most bytes of the control stream read at once: few enough that their events do not count for much.
 const READ_CHUNK: usize = 4 << 10;
@@ -63,6 +63,29 @@ impl Patience {
     }
 }
 
+/// Up to where the control stream went each time that words of it were handed on, as far as the peer is not known to have read them.
+#[derive(Debug, Default)]
+struct Pieces(VecDeque<u64>);
+
+impl Pieces {
+    fn on_handed_on(&mut self, end: u64) {
+        // QUIC may have taken nothing.
+        if self.0.back().is_none_or(|&last| last < end) {
+            self.0.push_back(end);
+        }
+    }
+
+    fn on_heard(&mut self, place: u64) {
+        let read = self.0.partition_point(|&end| end <= place);
+        self.0.drain(..read);
+    }
+
+    /// How many times what may be under way is.
+    fn excess(&self) -> u32 {
+        u32::try_from(self.0.len() / MANY_PIECES).unwrap_or(u32::MAX)
+    }
+}
+
 /// What we say.
 #[derive(Debug)]
 pub(super) struct Control {
@@ -85,8 +108,7 @@ pub(super) struct Control {
     is_urgent: bool,
     /// When words were last handed on.
     flushed: Option<Instant>,
-    /// Up to where the words went each time that they were handed on, as far as the peer is not known to have read them.
-    pieces: VecDeque<u64>,
+    pieces: Pieces,
     /// QUIC takes no more for now.
     is_blocked: bool,
 }
@@ -104,7 +126,7 @@ impl Control {
             completed: Vec::new(),
             is_urgent: false,
             flushed: None,
-            pieces: VecDeque::new(),
+            pieces: Pieces::default(),
             is_blocked: false,
         }
     }
@@ -168,12 +190,11 @@ impl Control {
 
     /// When [`flush`](Self::flush) is due.
     pub(super) fn due(&self, patience: Patience) -> Option<Instant> {
-        let many = u32::try_from(self.pieces.len() / MANY_PIECES).unwrap_or(u32::MAX);
-        let patience = match (many, self.is_urgent) {
+        let patience = match (self.pieces.excess(), self.is_urgent) {
             (0, true) => patience.short,
             (0, false) => patience.long,
             // If none of them is heard of, the more of them the longer.
-            _ => patience.longest.saturating_mul(many.saturating_mul(many)),
+            (excess, _) => patience.longest.saturating_mul(excess.saturating_mul(excess)),
         };
         self.flushed.filter(|_| self.waits()).map(|flushed| flushed + patience)
     }
@@ -199,7 +220,7 @@ impl Control {
         if self.head.is_empty() {
             self.given += stream.write(&self.words[self.given..]).unwrap_or(0);
             self.said = self.said.max(self.heard + self.given as u64);
-            self.pieces.push_back(self.heard + self.given as u64);
+            self.pieces.on_handed_on(self.heard + self.given as u64);
         }
         self.is_blocked = self.waiting() > 0;
         self.flushed = Some(now);
@@ -231,7 +252,7 @@ impl Control {
         let _ = conn.send_stream(before).reset(VarInt::from_u64(CONTINUATION).unwrap_or_default());
         self.head.clear();
         continuation::put(&mut self.head, self.heard);
-        self.pieces.clear();
+        self.pieces = Pieces::default();
         (self.given, self.is_urgent, self.is_blocked) = (0, true, false);
         self.said_again = Some(now);
         true
@@ -255,8 +276,7 @@ impl Control {
         self.words.drain(..more);
         self.given -= more;
         self.heard += more as u64;
-        let read = self.pieces.partition_point(|&end| end <= self.heard);
-        self.pieces.drain(..read);
+        self.pieces.on_heard(self.heard);
         Ok(())
     }
 
@@ -330,10 +350,29 @@ impl Hearing {
     /// How much has been read, if that is to be told.
     pub(super) fn news(&mut self) -> Option<u64> {
         let place = self.splice.place();
-        let due = place - self.told >= HEARD_EVERY || self.pieces >= HEARD_PIECES;
+        let more = place - self.told;
+        let due = more >= HEARD_EVERY || more > 0 && self.pieces >= HEARD_PIECES;
         if due {
             (self.told, self.pieces) = (place, 0);
         }
         due.then_some(place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_counted_once_and_until_they_are_heard() {
+        let mut pieces = Pieces::default();
+        // As often as something comes in while QUIC takes nothing.
+        (0..10_000).for_each(|_| pieces.on_handed_on(7));
+        assert_eq!(pieces.0.len(), 1);
+        (8..=2 * MANY_PIECES as u64).for_each(|end| pieces.on_handed_on(end));
+        assert_eq!(pieces.excess(), 1);
+        pieces.on_handed_on(1_000_000);
+        pieces.on_heard(2 * MANY_PIECES as u64);
+        assert_eq!((pieces.excess(), pieces.0.len()), (0, 1));
     }
 }

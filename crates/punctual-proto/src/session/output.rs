@@ -203,13 +203,7 @@ impl Session {
         self.paths.set_statuses(&mut self.conn);
         let quiet_but = control.filter(|_| !sending);
         self.steering.keep_quiet_but(quiet_but);
-        // Words for which the control path has no room go on another that has.
-        let roomy = || self.paths.iter().filter(|path| path.is_available() && path.has_room_for_words());
-        let by = control.and_then(|control| {
-            let other = || roomy().min_by_key(|path| path.rtt());
-            roomy().find(|path| path.slot() == control).or_else(other).map(|path| path.slot())
-        });
-        if let Some(slot) = by {
+        if let Some(slot) = control.and_then(|control| self.paths.choose_for_words(control)) {
             self.steering.set_gate(Gate::Only(slot));
             if let Some(transmit) = self.poll_quic(now, buf) {
                 let is_stray = |path: &&mut Path| quiet_but.is_some_and(|quiet| ![quiet, slot].contains(&path.slot()));
