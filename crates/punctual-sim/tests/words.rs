@@ -58,6 +58,25 @@ fn words_of_what_is_dropped_do_not_end_the_session() {
     assert_eq!(pair.source().outcomes.len(), 80_000);
 }
 
+/// Nothing comes through for half a minute, while thousands of blocks are handed over each second and given up. What is to be said of them is said in few words
+/// afterwards; before, it piled up until the session, which lets no more than a mebibyte of it, ended itself.
+#[test]
+fn an_outage_leaves_little_to_say() {
+    let block = Block::new(Bytes::from_static(&[7; 27])).deadline(ms(100));
+    let mut pair =
+        Setup::new(vec![LinkSpec::new(8.0, ms(10))]).connect(Source::new(block, Duration::from_micros(200), 200_000));
+    let links = pair.world.path_links(pair.paths[0]);
+    let (to, back) = (links.0[0], links.1[0]);
+    let at = |second: u64| pair.start + ms(1_000 * second);
+    pair.world.at(at(1), move |world| [to, back].into_iter().for_each(|link| world.kill_link(link)));
+    pair.world.at(at(29), move |world| [to, back].into_iter().for_each(|link| world.revive_link(link)));
+    pair.world.run_for(ms(45_000));
+    // A session that ends panics in the sink.
+    assert_eq!(pair.source().outcomes.len(), 200_000);
+    let received = pair.sink().received.len();
+    assert!(received > 50_000, "{received} of 5,000 before and 55,000 after it");
+}
+
 /// Small blocks over a short path and a long one. The short one's way back dies for two seconds, and its sender marks it as backup; then it lives again, and the long
 /// one's dies: what comes back has to go where it is distrusted.
 #[test]

@@ -4,13 +4,15 @@
 //! bytes. The first is SETTINGS. It lasts as long as the session, though on another stream of QUIC's if need be
 //! ([`continuation`](super::continuation)).
 
+use std::ops::Range;
+
 use bytes::{Buf, BufMut, BytesMut};
 
 use super::{
     EXTENSIONS,
     block::{get_place, put_place},
-    varint,
-    zigzag::{difference, get_difference, put_difference, unzigzag, zigzag},
+    lists, varint,
+    zigzag::{unzigzag, zigzag},
 };
 use crate::{
     block::{BlockId, Channel, Delta, DropReason},
@@ -23,8 +25,6 @@ const STREAM_TYPE: u64 = 0x50;
 const VERSION: u64 = 1;
 /// The longest payload of a frame we know, bytes.
 pub(crate) const MAX_PAYLOAD: usize = 1024;
-/// The most blocks of a COMPLETED_LIST that we write: however far apart, they have room.
-pub(crate) const MAX_LIST: usize = 60;
 
 const SETTINGS: u64 = 0x00;
 const CREDIT: u64 = 0x01;
@@ -36,6 +36,7 @@ const EXPECT: u64 = 0x06;
 const UPDATE: u64 = 0x07;
 const COMPLETED_LIST: u64 = 0x08;
 const HEARD: u64 = 0x09;
+const DROPPED_LIST: u64 = 0x0a;
 
 const MAX_BLOCK_SIZE: u64 = 0x01;
 const RECEIVE_BYTES: u64 = 0x02;
@@ -80,8 +81,12 @@ pub(crate) enum ControlFrame {
     },
     /// The receiver has all of each of these blocks, and all came before its deadline: which, and since when.
     ///
-    /// As many as [`MAX_LIST`], at least one, and no two after each other with ids further apart than a zigzagged varint can tell.
+    /// As many as [`MAX_LIST`](lists::MAX_LIST), at least one, and no two after each other with ids further apart than a zigzagged varint can tell.
     CompletedList(Vec<(BlockId, u32)>),
+    /// The sender of these blocks gave them up, for the same reason. None was ever opened, and none has a place in a channel.
+    ///
+    /// As many runs as [`MAX_LIST`](lists::MAX_LIST), at least one, rising and not touching, of [`MAX_RUNS_HOLD`](lists::MAX_RUNS_HOLD) blocks in all.
+    DroppedList(DropReason, Vec<Range<u64>>),
     /// The receiver has forgotten a dropped block.
     Freed {
         /// Which.
@@ -162,6 +167,7 @@ impl ControlFrame {
             Self::Expect { .. } => EXPECT,
             Self::Update { .. } => UPDATE,
             Self::Heard { .. } => HEARD,
+            Self::DroppedList(..) => DROPPED_LIST,
         }
     }
 
@@ -186,7 +192,7 @@ impl ControlFrame {
                 out.put_u32(at);
                 varint::put(out, good_bytes);
             }
-            Self::CompletedList(ref list) => put_list(out, list),
+            Self::CompletedList(ref list) => lists::put(out, list),
             Self::Freed { id, good_bytes } => {
                 varint::put(out, id.0);
                 varint::put(out, good_bytes);
@@ -202,6 +208,10 @@ impl ControlFrame {
                 varint::put(out, deadline.unwrap_or(0));
             }
             Self::Heard { bytes } => varint::put(out, bytes),
+            Self::DroppedList(reason, ref runs) => {
+                out.put_u8(reason_to_wire(reason));
+                lists::put_runs(out, runs);
+            }
         }
     }
 
@@ -226,7 +236,7 @@ impl ControlFrame {
                 at: varint::get_u32(input)?,
                 good_bytes: varint::get(input)?,
             },
-            COMPLETED_LIST => Self::CompletedList(get_list(input)?),
+            COMPLETED_LIST => Self::CompletedList(lists::get(input)?),
             FREED => Self::Freed { id: BlockId(varint::get(input)?), good_bytes: varint::get(input)? },
             REFUSED => Self::Refused { id: BlockId(varint::get(input)?) },
             EXPECT => Self::Expect {
@@ -239,6 +249,7 @@ impl ControlFrame {
                 deadline: Some(varint::get(input)?).filter(|&micros| micros > 0),
             },
             HEARD => Self::Heard { bytes: varint::get(input)? },
+            DROPPED_LIST => Self::DroppedList(reason_from_wire(varint::get_u8(input)?)?, lists::get_runs(input)?),
             _ => return Err(ProtocolError::UnknownFrame),
         };
         if input.has_remaining() { Err(ProtocolError::Malformed) } else { Ok(frame) }
@@ -381,7 +392,7 @@ impl ControlDecoder {
             SETTINGS if settings_are_due => Ok(()),
             _ if settings_are_due => Err(ProtocolError::Settings),
             SETTINGS => Err(ProtocolError::Settings),
-            CREDIT..=HEARD => Ok(()),
+            CREDIT..=DROPPED_LIST => Ok(()),
             extension if EXTENSIONS.contains(&extension) => Ok(()),
             _ => Err(ProtocolError::UnknownFrame),
         }
@@ -397,41 +408,6 @@ impl ControlDecoder {
     pub(super) fn held(&self) -> usize {
         self.buf.len()
     }
-}
-
-/// Whether a block can follow another in a COMPLETED_LIST.
-pub(crate) fn can_follow(before: BlockId, id: BlockId) -> bool {
-    difference(before.0, id.0).is_some()
-}
-
-/// Writes what COMPLETED_LIST says of its first block, and then by how much the next ones differ.
-fn put_list(out: &mut impl BufMut, list: &[(BlockId, u32)]) {
-    let mut before = None;
-    for &(id, at) in list {
-        match before.replace((id, at)) {
-            None => {
-                varint::put(out, id.0);
-                out.put_u32(at);
-            }
-            Some((BlockId(last), since)) => {
-                let told = put_difference(out, last, id.0);
-                debug_assert!(told, "{id:?} is too far from {last}");
-                varint::put(out, zigzag(at.wrapping_sub(since).cast_signed().into()));
-            }
-        }
-    }
-}
-
-fn get_list(input: &mut impl Buf) -> Result<Vec<(BlockId, u32)>, ProtocolError> {
-    let mut last = (varint::get(input)?, varint::get_u32(input)?);
-    let mut list = vec![(BlockId(last.0), last.1)];
-    while input.has_remaining() {
-        let id = get_difference(input, last.0)?;
-        let later = i32::try_from(unzigzag(varint::get(input)?)).map_err(|_| ProtocolError::Malformed)?;
-        last = (id, last.1.wrapping_add_signed(later));
-        list.push((BlockId(last.0), last.1));
-    }
-    Ok(list)
 }
 
 fn reason_to_wire(reason: DropReason) -> u8 {

@@ -1,6 +1,7 @@
 //! The control stream's frames, written, read, and read from rubbish.
 
 use proptest::{collection::vec, prelude::*};
+use rangemap::RangeSet;
 
 use super::*;
 use crate::frame::block::tests::any_place;
@@ -31,6 +32,13 @@ fn any_frame() -> impl Strategy<Value = ControlFrame> {
     let value = varint::any_value;
     let id = || value().prop_map(BlockId);
     let reason = (0..6_u8).prop_map(|byte| reason_from_wire(byte).unwrap());
+    let run = (varint::any_value(), 1..=lists::MAX_RUNS_HOLD / lists::MAX_LIST as u64);
+    let runs = vec(run, 1..lists::MAX_LIST).prop_map(|runs| {
+        let mut all = RangeSet::new();
+        runs.into_iter().for_each(|(start, count)| all.insert(start..(start + count).min(varint::MAX + 1)));
+        all.into_iter().collect()
+    });
+    let why = (0..6_u8).prop_map(|byte| reason_from_wire(byte).unwrap());
     let delta = (value(), any::<bool>()).prop_map(|(size, sign)| {
         let micros = (size / 2) as i64;
         Delta::from_micros(if sign { !micros } else { micros })
@@ -40,8 +48,8 @@ fn any_frame() -> impl Strategy<Value = ControlFrame> {
         (id(), reason, value(), proptest::option::of(any_place()))
             .prop_map(|(id, reason, size, channel)| ControlFrame::Dropped { id, reason, size, channel }),
         (id(), any::<u32>(), value()).prop_map(|(id, at, good_bytes)| ControlFrame::Completed { id, at, good_bytes }),
-        vec((id(), any::<u32>()), 1..MAX_LIST).prop_map(|mut list| {
-            let near = list.windows(2).take_while(|pair| can_follow(pair[0].0, pair[1].0)).count();
+        vec((id(), any::<u32>()), 1..lists::MAX_LIST).prop_map(|mut list| {
+            let near = list.windows(2).take_while(|pair| lists::can_follow(pair[0].0, pair[1].0)).count();
             list.truncate(1 + near);
             ControlFrame::CompletedList(list)
         }),
@@ -51,6 +59,7 @@ fn any_frame() -> impl Strategy<Value = ControlFrame> {
         (id(), any::<u8>(), proptest::option::of(value().prop_map(|micros| micros.max(1))))
             .prop_map(|(id, priority, deadline)| ControlFrame::Update { id, priority, deadline }),
         value().prop_map(|bytes| ControlFrame::Heard { bytes }),
+        (why, runs).prop_map(|(reason, runs)| ControlFrame::DroppedList(reason, runs)),
     ]
 }
 
@@ -164,7 +173,7 @@ fn settings_that_cannot_be() {
 
 #[test]
 fn unknown_types_fail_before_their_length() {
-    for frame_type in (HEARD + 1..0x200).filter(|t| !EXTENSIONS.contains(t)) {
+    for frame_type in (DROPPED_LIST + 1..0x200).filter(|t| !EXTENSIONS.contains(t)) {
         let mut bytes = Vec::new();
         varint::put(&mut bytes, frame_type);
         assert_eq!(after_settings(&bytes), Err(ProtocolError::UnknownFrame), "{frame_type:#x}");

@@ -15,6 +15,7 @@
 //! | [`repair`] | SOURCE, and the head of REPAIR |
 //! | [`datagram`] | a datagram's payload, as a writer and as an iterator |
 //! | [`control`] | the control stream, as an encoder and an incremental decoder |
+//! | [`lists`] | COMPLETED_LIST, DROPPED_LIST |
 //! | [`continuation`] | how it goes on, on another stream of QUIC's |
 //!
 //! Reading trusts nothing: no length is believed before the bytes it promises are there, and nothing is allocated for one.
@@ -25,6 +26,7 @@ pub(crate) mod block;
 pub(crate) mod continuation;
 pub(crate) mod control;
 pub(crate) mod datagram;
+pub(crate) mod lists;
 pub(crate) mod repair;
 pub(crate) mod time;
 pub(crate) mod varint;

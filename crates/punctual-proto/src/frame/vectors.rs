@@ -1,6 +1,6 @@
 //! Holds `docs/protocol.md` to the code: its test vectors and its table of errors.
 
-use std::fmt::Write;
+use std::{fmt::Write, ops::Range};
 
 use bytes::Bytes;
 
@@ -114,6 +114,14 @@ fn describe_control_frame(frame: &ControlFrame) -> String {
             with_deadline(format!("UPDATE id={id} priority={priority}"), deadline)
         }
         ControlFrame::Heard { bytes } => format!("HEARD bytes={bytes}"),
+        ControlFrame::DroppedList(reason, ref runs) => {
+            let one = |run: &Range<u64>| match run.end - run.start {
+                1 => run.start.to_string(),
+                _ => format!("{} to {}", run.start, run.end - 1),
+            };
+            let runs = runs.iter().map(one).collect::<Vec<_>>().join(", ");
+            format!("DROPPED_LIST reason={} {runs}", reason_name(reason))
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    ops::Range,
     time::{Duration, Instant},
 };
 
@@ -297,6 +298,19 @@ impl Receiver {
             Some(place) => self.pass_over(place, id, now, clocks),
             None => Ok(()),
         }
+    }
+
+    /// The peer dropped these blocks, none of which was ever opened or has a place in a channel.
+    pub(crate) fn on_run_dropped(
+        &mut self,
+        run: Range<u64>,
+        reason: DropReason,
+        now: Micros,
+        clocks: &Clocks,
+    ) -> Result<(), ProtocolError> {
+        // What has ended already costs no more than a look.
+        let news: Vec<_> = self.ended.gaps(&run).collect();
+        news.into_iter().flatten().try_for_each(|id| self.on_dropped(BlockId(id), reason, 0, None, now, clocks))
     }
 
     /// Whether the peer has handed such a block over: it counts, so all up to the newest.

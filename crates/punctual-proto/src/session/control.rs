@@ -7,14 +7,15 @@ use std::{
 
 use noq_proto::{Connection, Dir, ReadError, StreamId, VarInt};
 
+use super::given_up::GivenUp;
 use crate::{
-    block::BlockId,
+    block::{BlockId, DropReason},
     config::Limits,
     error::ProtocolError,
     frame::{
         ControlDecoder, ControlFrame, Settings,
         continuation::{self, CONTINUATION, Splice},
-        control,
+        control, lists,
     },
 };
 
@@ -104,6 +105,8 @@ pub(super) struct Control {
     said_again: Option<Instant>,
     /// Blocks that are complete, all in time, behind the words.
     completed: Vec<(BlockId, u32)>,
+    /// Blocks that were dropped before they were opened, behind those.
+    given_up: GivenUp,
     /// Something waits for one of these.
     is_urgent: bool,
     /// When words were last handed on.
@@ -124,6 +127,7 @@ impl Control {
             said: 0,
             said_again: None,
             completed: Vec::new(),
+            given_up: GivenUp::default(),
             is_urgent: false,
             flushed: None,
             pieces: Pieces::default(),
@@ -161,11 +165,16 @@ impl Control {
 
     /// Queues the word that a block is complete, all of it in time. What comes in a row shares a frame.
     pub(super) fn complete(&mut self, id: BlockId, at: u32) {
-        let near = |&(last, _): &(BlockId, u32)| control::can_follow(last, id);
-        if self.completed.len() == control::MAX_LIST || !self.completed.last().is_none_or(near) {
+        let near = |&(last, _): &(BlockId, u32)| lists::can_follow(last, id);
+        if self.completed.len() == lists::MAX_LIST || !self.completed.last().is_none_or(near) {
             self.write_completed();
         }
         self.completed.push((id, at));
+    }
+
+    /// Queues the word that a block of no channel was dropped before it was opened.
+    pub(super) fn give_up(&mut self, id: BlockId, reason: DropReason) {
+        self.given_up.add(id, reason);
     }
 
     fn write_completed(&mut self) {
@@ -180,7 +189,7 @@ impl Control {
     }
 
     fn is_empty(&self) -> bool {
-        self.waiting() == 0 && self.completed.is_empty()
+        self.waiting() == 0 && self.completed.is_empty() && self.given_up.is_empty()
     }
 
     /// Whether there are words that QUIC has not been given yet, and would take.
@@ -209,9 +218,20 @@ impl Control {
         if self.is_empty() || self.due(patience).is_some_and(|due| now < due) {
             return;
         }
-        self.write_completed();
         let Some(id) = self.stream.or_else(|| self.open(conn)) else { return };
-        // Blocked by flow control: what is left waits for the next time.
+        self.write_completed();
+        self.hand_on(id, conn);
+        if self.waiting() == 0 {
+            self.given_up.write(&mut self.words);
+            self.hand_on(id, conn);
+        }
+        self.is_blocked = self.waiting() > 0;
+        self.flushed = Some(now);
+        self.is_urgent = self.is_blocked;
+    }
+
+    /// Gives QUIC what it takes of the words. Blocked by flow control: what is left waits for the next time.
+    fn hand_on(&mut self, id: StreamId, conn: &mut Connection) {
         let mut stream = conn.send_stream(id);
         if !self.head.is_empty() {
             let written = stream.write(&self.head).unwrap_or(0);
@@ -222,9 +242,6 @@ impl Control {
             self.said = self.said.max(self.heard + self.given as u64);
             self.pieces.on_handed_on(self.heard + self.given as u64);
         }
-        self.is_blocked = self.waiting() > 0;
-        self.flushed = Some(now);
-        self.is_urgent = self.is_blocked;
     }
 
     fn open(&mut self, conn: &mut Connection) -> Option<StreamId> {
@@ -283,7 +300,7 @@ impl Control {
     /// # Errors
     /// If the peer goes on talking and has stopped listening.
     pub(super) fn check_backlog(&self) -> Result<(), ProtocolError> {
-        if self.words.len() > MAX_BACKLOG { Err(ProtocolError::Stream) } else { Ok(()) }
+        if self.words.len() + self.given_up.runs() > MAX_BACKLOG { Err(ProtocolError::Stream) } else { Ok(()) }
     }
 }
 
@@ -293,6 +310,8 @@ pub(super) struct Hearing {
     stream: Option<StreamId>,
     /// Whether there may be something to read.
     pub(super) readable: bool,
+    /// There may be a frame in what has been read.
+    holds: bool,
     splice: Splice,
     /// How much the peer has been told to have been read, and in how many pieces what has been read since has come.
     told: u64,
@@ -328,6 +347,7 @@ impl Hearing {
             Ok(Some(chunk)) => {
                 self.pieces += 1;
                 self.decoder.push(self.splice.take(&chunk.bytes)?);
+                self.holds = true;
                 return Ok(true);
             }
             // It goes on elsewhere, where nothing of that has arrived yet.
@@ -344,7 +364,14 @@ impl Hearing {
     /// # Errors
     /// If it makes no sense, or does not belong there.
     pub(super) fn next(&mut self) -> Result<Option<ControlFrame>, ProtocolError> {
-        self.decoder.next()
+        let frame = self.decoder.next()?;
+        self.holds = frame.is_some();
+        Ok(frame)
+    }
+
+    /// Whether there may be more to be read, or taken of what was.
+    pub(super) fn has_more(&self) -> bool {
+        self.readable || self.holds
     }
 
     /// How much has been read, if that is to be told.

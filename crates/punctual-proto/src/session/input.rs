@@ -189,11 +189,12 @@ impl Session {
         }
         self.stalled = None;
         while self.phase == Phase::Open {
-            if self.hearing.readable && self.events.len() >= self.config.limits.events {
+            if self.hearing.has_more() && self.events.len() >= self.config.limits.events {
                 self.stalled = Some(now);
                 return;
             }
-            match self.hearing.read(&mut self.conn).and_then(|any| self.take_control_frames(now).map(|()| any)) {
+            let taken = self.take_control_frame(now);
+            match taken.and_then(|any| if any { Ok(true) } else { self.hearing.read(&mut self.conn) }) {
                 Ok(true) => self.pass_on_received(),
                 Ok(false) => break,
                 Err(error) => self.fail(now, error),
@@ -204,14 +205,9 @@ impl Session {
         }
     }
 
-    fn take_control_frames(&mut self, now: Instant) -> Result<(), ProtocolError> {
-        while let Some(frame) = self.hearing.next()? {
-            self.take_control_frame(now, frame)?;
-        }
-        Ok(())
-    }
-
-    fn take_control_frame(&mut self, now: Instant, frame: ControlFrame) -> Result<(), ProtocolError> {
+    /// Does what the next frame of what was read says. Whether there was one.
+    fn take_control_frame(&mut self, now: Instant) -> Result<bool, ProtocolError> {
+        let Some(frame) = self.hearing.next()? else { return Ok(false) };
         let micros = self.micros(now);
         match frame {
             ControlFrame::Settings(settings) => {
@@ -230,6 +226,11 @@ impl Session {
             ControlFrame::Dropped { id, reason, size, channel } => {
                 self.receiver.on_dropped(id, reason, size, channel, micros, &self.clocks)?;
             }
+            ControlFrame::DroppedList(reason, runs) => {
+                for run in runs {
+                    self.receiver.on_run_dropped(run, reason, micros, &self.clocks)?;
+                }
+            }
             ControlFrame::Completed { id, at, good_bytes } => self.on_completed(now, id, at, good_bytes)?,
             ControlFrame::CompletedList(list) => {
                 for (id, at) in list {
@@ -247,7 +248,7 @@ impl Session {
                 self.receiver.on_update(id, deadline.map(Duration::from_micros), priority)?;
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The peer has all of a block since `at`, on its clock, and `good_bytes` of it came in time.
@@ -506,11 +507,11 @@ impl Session {
                     self.fallback_ended(id, &outcome);
                     self.events.push_back(Event::Outcome { id, outcome });
                 }
-                StoreNotice::Dropped { id, reason, size, channel } => {
-                    if self.punctual != Some(false) {
-                        self.control.write(&ControlFrame::Dropped { id, reason, size, channel });
-                    }
-                }
+                StoreNotice::Dropped { id, reason, size, channel } => match (size, channel) {
+                    _ if self.punctual == Some(false) => {}
+                    (0, None) => self.control.give_up(id, reason),
+                    _ => self.control.write(&ControlFrame::Dropped { id, reason, size, channel }),
+                },
                 StoreNotice::Updated { id, deadline, priority } => {
                     if self.punctual == Some(true) {
                         let deadline = deadline.map(wire_duration);

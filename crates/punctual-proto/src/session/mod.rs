@@ -9,6 +9,7 @@
 
 mod control;
 mod fallback;
+mod given_up;
 mod input;
 mod output;
 mod paths;

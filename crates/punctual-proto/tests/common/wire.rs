@@ -153,6 +153,12 @@ pub(crate) fn dropped(id: u64, reason: u8, size: u64, place: Option<(u64, u64)>)
     frame(0x02, &payload)
 }
 
+/// DROPPED_LIST: for each run, how far it begins behind the end of the one before it, and how many blocks it has.
+pub(crate) fn dropped_list(reason: u8, runs: &[(u64, u64)]) -> Vec<u8> {
+    let runs: Vec<_> = runs.iter().map(|(ahead, count)| join(&[&varint(*ahead), &varint(*count)])).collect();
+    frame(0x0a, &join(&[&[reason][..], &runs.concat()]))
+}
+
 pub(crate) fn completed(id: u64, at: u32, good_bytes: u64) -> Vec<u8> {
     frame(0x03, &join(&[&varint(id), &at.to_be_bytes(), &varint(good_bytes)]))
 }
