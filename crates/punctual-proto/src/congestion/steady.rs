@@ -25,6 +25,8 @@ const STARTUP_GAIN: f64 = 2.0;
 const FORECAST: f64 = 4.0;
 /// So many rounds on end in which a busy path does not deliver a quarter more end start-up.
 const FLAT_ROUNDS: u32 = 2;
+/// Of fewer packets than this the least delayed one may be late by chance.
+const FEW: u64 = 16;
 /// In start-up a round is looked at in so many parts.
 const PARTS: u32 = 8;
 /// How far beyond what is known the pace of a queue is believed in a round: at first, and then the less the more often a queue stood
@@ -387,8 +389,11 @@ impl Steady {
         if before == Queue::Empty {
             self.held = round.most;
         }
+        let queue = round.queue.unwrap_or_default();
+        // In start-up, where jitter is not known yet, the least of a few packets may be late by chance. A queue that stands is longer than what they differ by.
+        let chance = self.startup && round.packets < FEW && queue < round.longest.saturating_sub(queue);
         let longer = self.standing.end_round(&Seen {
-            queue: round.queue.unwrap_or_default(),
+            queue: if chance { Duration::ZERO } else { queue },
             short,
             made_room: round.most <= room,
             marked: round.marked > 0,
@@ -530,42 +535,66 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// A radio link hands over at one moment what waited for long, and then nothing until the round is over unanswered.
-    #[test]
-    fn what_comes_at_one_moment_is_no_endless_rate() {
-        let (start, mut steady) = (Instant::now(), Steady::new(12_000));
-        let path = Path {
-            base: MS * 10,
-            usual: MS * 10,
-            rtt: MS * 60,
+    /// A path of that length that nothing else is known of.
+    fn path(base: Duration, rtt: Duration) -> Path {
+        Path {
+            base,
+            usual: base,
+            rtt,
             jitter: Duration::ZERO,
             in_flight: 12_000,
             mtu: 1_200,
             packet: 1_200,
             policed: false,
-        };
+        }
+    }
+
+    /// Ten packets, the last of which left at `sent`, have come all at once and found queues from `queue` to `longest`.
+    fn ten(now: Instant, sent: Instant, arrived: u64, queue: Duration, longest: Duration) -> Report {
+        Report {
+            now,
+            packets: 10,
+            bytes: 12_000,
+            marked: 0,
+            sent,
+            arrived: (arrived, arrived),
+            queue,
+            longest,
+            service: None,
+            served: false,
+            uneven: false,
+        }
+    }
+
+    /// A radio link hands over at one moment what waited for long, and then nothing until the round is over unanswered.
+    #[test]
+    fn what_comes_at_one_moment_is_no_endless_rate() {
+        let (start, mut steady) = (Instant::now(), Steady::new(12_000));
         steady.on_sent(start, 1_200, 12_000);
         let mut report = |at: u32, sent: u32, arrived: u64| {
-            let (now, sent) = (start + MS * at, start + MS * sent);
-            let report = Report {
-                now,
-                packets: 10,
-                bytes: 12_000,
-                marked: 0,
-                sent,
-                arrived: (arrived, arrived),
-                queue: MS * 50,
-                longest: MS * 50,
-                service: None,
-                served: false,
-                uneven: false,
-            };
-            steady.on_report(&report, &path);
+            let report = ten(start + MS * at, start + MS * sent, arrived, MS * 50, MS * 50);
+            steady.on_report(&report, &path(MS * 10, MS * 60));
             steady.rate.unwrap_or_default().bytes_per_second()
         };
         report(60, 1, 1_000_000);
         report(120, 2, 1_060_000);
         // Twelve kilobytes in a round trip at most.
         assert!(report(160, 2, 1_060_000) <= 1.2e6);
+    }
+
+    /// The first round trips over a long path: there are only a few packets to tell a queue from jitter by (gauntlet 19207).
+    #[test]
+    fn a_few_packets_that_are_late_by_chance_do_not_end_start_up() {
+        for (queue, longest, ends) in [(3, 9, false), (3, 5, true), (40, 90, false), (40, 70, true)] {
+            let (start, mut steady) = (Instant::now(), Steady::new(12_000));
+            steady.on_sent(start, 1_200, 12_000);
+            for (round, least) in [(1, 0), (2, queue)] {
+                let at = start + MS * 20 * round;
+                let report = ten(at, at - MS * 10, u64::from(round) * 20_000, MS * least, MS * longest);
+                steady.on_report(&report, &path(MS * 20, MS * 20));
+                steady.on_sent(at, 1_200, 12_000);
+            }
+            assert_eq!(!steady.startup, ends, "{queue} to {longest} ms");
+        }
     }
 }
