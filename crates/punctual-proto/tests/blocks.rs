@@ -697,6 +697,29 @@ fn every_block_has_one_outcome_when_the_session_is_closed() {
     }
 }
 
+/// However long it is, in whatever phase, and however many bytes the code takes.
+#[test]
+fn a_reason_to_close_is_told_as_far_as_it_is_short() {
+    let lengths = (0..3_000).step_by(199).chain([255, 256, 257]).chain((1_100..1_260).step_by(5));
+    for (length, code) in lengths.flat_map(|length| [7, 16_383, 16_384, u32::MAX].map(|code| (length, code))) {
+        for (accepted, age) in [(false, 0), (true, 0), (true, 100)] {
+            let mut pair = Pair::connecting(SessionConfig::default(), Limits::default());
+            if accepted {
+                pair.connected();
+                pair.world.run(ms(age));
+            }
+            let reason = "\u{e4}".repeat(length / 2) + if length % 2 == 1 { "x" } else { "" };
+            let now = pair.world.now;
+            pair.world.session(pair.from.host, pair.from.session).close(now, code, &reason);
+            pair.world.run(ms(50));
+            if accepted {
+                let told = CloseReason::Peer { code: code.into(), reason: reason.chars().take(128).collect() };
+                assert!(pair.peer_events().contains(&Event::Closed(told)), "{length} {code}");
+            }
+        }
+    }
+}
+
 #[test]
 fn both_ends_may_close_at_once() {
     let mut pair = Pair::new();

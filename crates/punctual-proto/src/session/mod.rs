@@ -57,6 +57,9 @@ enum Phase {
     Closed(CloseReason),
 }
 
+/// The most bytes of a reason to close that the peer is told. noq overruns its packet where a reason is about as long as that and the code a large one.
+const MOST_REASON: usize = 256;
+
 /// One connection with a peer, over one or more paths.
 ///
 /// Got from [`Endpoint::session`](crate::Endpoint::session), and under [its contract](crate#the-contract).
@@ -233,12 +236,13 @@ impl Session {
 
     /// Ends the session at once: every live block is dropped ([`DropReason::SessionClosed`](crate::DropReason)).
     ///
-    /// `code` 0 is a normal end; codes from [`ProtocolError::BASE`] to 255 above it are Punctual's own.
+    /// `code` 0 is a normal end; codes from [`ProtocolError::BASE`] to 255 above it are Punctual's own. Of `reason` the first 256 bytes are told.
     pub fn close(&mut self, now: Instant, code: u32, reason: &str) {
         if matches!(self.phase, Phase::Closed(_)) {
             return;
         }
-        self.farewell = Some((VarInt::from_u32(code), reason.as_bytes().to_vec().into()));
+        let told = (0..=reason.len().min(MOST_REASON)).rev().find(|&end| reason.is_char_boundary(end)).unwrap_or(0);
+        self.farewell = Some((VarInt::from_u32(code), reason[..told].as_bytes().to_vec().into()));
         if self.phase == Phase::Open && self.control.waits() {
             // What is to be said of blocks leaves before.
             self.control.flush(now, Patience::NONE, &mut self.conn);
