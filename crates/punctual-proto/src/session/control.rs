@@ -300,7 +300,7 @@ impl Control {
     /// # Errors
     /// If the peer goes on talking and has stopped listening.
     pub(super) fn check_backlog(&self) -> Result<(), ProtocolError> {
-        if self.words.len() + self.given_up.runs() > MAX_BACKLOG { Err(ProtocolError::Stream) } else { Ok(()) }
+        if self.words.len() + self.given_up.waiting() > MAX_BACKLOG { Err(ProtocolError::Stream) } else { Ok(()) }
     }
 }
 

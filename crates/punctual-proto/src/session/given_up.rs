@@ -7,6 +7,9 @@ use crate::{
     frame::{ControlFrame, lists},
 };
 
+/// A run and the gap before it take two bytes if they are short, and four as a rule.
+const RUN: usize = 4;
+
 /// Blocks of which the peer has not been told yet that they were dropped before they were opened, by why.
 ///
 /// They are kept as runs of ids, and words are made of them only when there is room for words: where little comes through, or nothing for a while,
@@ -27,9 +30,9 @@ impl GivenUp {
         self.0.is_empty()
     }
 
-    /// How many runs there are.
-    pub(super) fn runs(&self) -> usize {
-        self.0.iter().map(|(_, runs)| runs.len()).sum()
+    /// About how many bytes it takes to say it.
+    pub(super) fn waiting(&self) -> usize {
+        self.0.iter().map(|(_, runs)| runs.len() * RUN).sum()
     }
 
     /// Says it all.
@@ -81,7 +84,7 @@ mod tests {
     fn a_minute_without_a_network_is_a_few_words() {
         let (mut given_up, mut words) = (GivenUp::default(), Vec::new());
         (0..1_200_000).for_each(|id| given_up.add(BlockId(id), DropReason::Expired));
-        assert_eq!(given_up.runs(), 1);
+        assert_eq!(given_up.waiting(), RUN);
         given_up.write(&mut words);
         assert!(words.len() < 12_000, "{}", words.len());
         assert!(given_up.is_empty());
