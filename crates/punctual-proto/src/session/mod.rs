@@ -242,7 +242,7 @@ impl Session {
             return;
         }
         let told = (0..=reason.len().min(MOST_REASON)).rev().find(|&end| reason.is_char_boundary(end)).unwrap_or(0);
-        self.farewell = Some((VarInt::from_u32(code), reason[..told].as_bytes().to_vec().into()));
+        self.farewell = Some((VarInt::from_u32(code), reason.as_bytes()[..told].to_vec().into()));
         if self.phase == Phase::Open && self.control.waits() {
             // What is to be said of blocks leaves before.
             self.control.flush(now, Patience::NONE, &mut self.conn);
