@@ -3,6 +3,10 @@
 //! A scheduler that looks at what is there sees that not all of it can be in time when that is so, which is too late for what depends on each
 //! other: the end of one family of frames has been sent by then, and the next one loses its beginning and with it all that follows. In lasting overload
 //! somebody has to go without anyway; it had best be those of least use for their bytes, which for families are their last members.
+//!
+//! Redundancy comes on top, and what makes up for one loss must not make all that follow late: behind a queue that never becomes shorter all is late,
+//! until there was room to catch up. So redundancy gets a share of what the paths carry beside what is handed over, and the rest is there to catch
+//! up with.
 
 use std::{
     collections::BTreeMap,
@@ -21,6 +25,13 @@ const LEAST_BYTES: f64 = 1.0;
 /// How often it is judged what is too much.
 const JUDGED_EVERY: Duration = Duration::from_millis(20);
 
+/// The share of what is left beside what is handed over that redundancy may take. Chosen on the gauntlet's dependent video; see
+/// `docs/design.md`.
+const REDUNDANCY_SHARE: f64 = 0.5;
+/// So many seconds of what the paths carry can be redundancy at once, where it was not needed for a while. With twice as much, 86 % of a video were
+/// on time where 88 are (`docs/design.md`).
+const REDUNDANCY_BURST: f64 = 0.05;
+
 /// Blocks that are as important and cost about as much: the priority, and the price in steps.
 type Class = (u8, i16);
 
@@ -33,6 +44,8 @@ pub(super) struct Load {
     /// Those beyond this class are more than can be carried.
     limit: Option<Class>,
     judged: Option<Instant>,
+    /// Bytes of redundancy there was room for, and when.
+    room: Option<(Instant, f64)>,
 }
 
 /// Bytes, each of which counts less with time, as of a moment.
@@ -102,6 +115,23 @@ impl Load {
         offered.map(|(class, offered)| offered.rate(now, self.since[&class.0])).sum()
     }
 
+    /// How many bytes of redundancy there is room for on paths that carry `rate` bytes per second.
+    pub(super) fn redundancy_room(&mut self, now: Instant, rate: f64) -> f64 {
+        let most = rate * REDUNDANCY_BURST;
+        let left = (rate - self.rate(now, u8::MAX)).max(0.0);
+        let gained = |since| now.saturating_duration_since(since).as_secs_f64() * left * REDUNDANCY_SHARE;
+        let room = self.room.map_or(most, |(since, room)| most.min(room + gained(since)));
+        self.room = Some((now, room));
+        room.max(0.0)
+    }
+
+    /// So many bytes of redundancy are to go.
+    pub(super) fn on_redundancy(&mut self, bytes: u64) {
+        if let Some((_, room)) = &mut self.room {
+            *room -= bytes as f64;
+        }
+    }
+
     /// Whether some is best left out.
     pub(super) fn is_too_much(&self) -> bool {
         self.limit.is_some()
@@ -168,6 +198,29 @@ mod tests {
         assert_eq!(beyond(190e3), [false, false, true, true]);
         assert_eq!(beyond(90e3), [false, true, true, true]);
         assert_eq!(beyond(10e3), [false, true, true, true]);
+    }
+
+    #[test]
+    fn redundancy_gets_half_of_what_is_left() {
+        let start = Instant::now();
+        let at = |n: u32| start + Duration::from_millis(10) * n;
+        // 100 KB/s are handed over.
+        let taken = |rate: f64| {
+            let mut load = Load::default();
+            let mut taken = 0;
+            for n in 0..1_000 {
+                load.add(at(n), 0, 1e3, 1_000);
+                let room = load.redundancy_room(at(n), rate) as u64;
+                load.on_redundancy(room);
+                taken += if n < 100 { 0 } else { room };
+            }
+            taken as f64 / 9.0
+        };
+        assert!(near(taken(200e3), 50e3) && near(taken(120e3), 10e3), "{} {}", taken(200e3), taken(120e3));
+        assert!(taken(100e3) < 1e3 && taken(50e3) == 0.0, "{} {}", taken(100e3), taken(50e3));
+        // What was not taken is not kept for long.
+        let mut load = Load::default();
+        assert_eq!([0, 1_000].map(|n| load.redundancy_room(at(n), 1e6)), [5e4; 2]);
     }
 
     #[test]

@@ -82,6 +82,8 @@ impl Store {
 
     /// The open group gets its repair fragments: so many, on `path`, with `gap` between them.
     pub(crate) fn close_group(&mut self, now: Instant, repairs: usize, path: PathId, gap: Duration) {
+        let bytes = self.groups.open().map_or(0, |(_, shard)| repairs as u64 * shard as u64);
+        self.load.on_redundancy(bytes);
         let (groups, matters) = self.groups_and_matters();
         let verdict = groups.close(now, repairs, path, gap, matters);
         self.follow(now, verdict);
@@ -92,6 +94,13 @@ impl Store {
         for (contents, path) in self.groups.on_timeout(now) {
             self.lose_pieces(now, &contents, path);
         }
+    }
+
+    /// How many bytes of redundancy there is room for beside what is handed over lately, on the paths that are of use to what is due last.
+    pub(crate) fn redundancy_room(&mut self, now: Instant) -> u64 {
+        let last = self.due.last().filter(|_| self.forecast.is_known());
+        let deadline = last.map(|(due, _)| due.saturating_duration_since(now));
+        deadline.map_or(u64::MAX, |deadline| self.load.redundancy_room(now, self.forecast.rate(deadline)) as u64)
     }
 
     fn groups_and_matters(&mut self) -> (&mut Groups, impl Fn(&Contents) -> bool) {

@@ -86,6 +86,7 @@ impl Session {
 
     /// Gives the open group its repair fragments.
     fn close_group(&mut self, now: Instant) {
+        let beside = self.store.redundancy_room(now);
         let Some((group, shard)) = self.store.groups.open() else { return };
         let (sources, due, priority) = (group.paths(), group.due, group.priority);
         let majority = sources.iter().max_by_key(|(_, count)| *count).map_or(PathId(0), |(path, _)| *path);
@@ -104,6 +105,9 @@ impl Session {
             Some(due) => self.store.spare(now, trusted(views), priority, size).min(view.carries(now, due)),
             None => u64::MAX,
         };
+        // Nor so much that what came late would never be caught up with. What is asked for, or cannot go again, gets it nevertheless.
+        let asked_for = group.is_duplicate || !group.resends;
+        let room = if asked_for { room } else { room.min(beside) };
         let most = usize::try_from(room / shard.max(1) as u64).unwrap_or(usize::MAX).min(MAX_REPAIRS);
         let arrived = group.has_arrived();
         let losses: Vec<(PathId, Losses)> = self.paths.iter().map(|path| (path.id, *path.in_flight.losses())).collect();
@@ -117,8 +121,7 @@ impl Session {
             reached: group.reached,
             rtt: view.rtt,
         };
-        // Behind a queue, what is added makes all that follows later. What is asked for, or cannot go again, gets it nevertheless.
-        let asked_for = group.is_duplicate || !group.resends;
+        // Behind a queue, what is added makes all that follows later.
         let worth = view.backlog <= BUSY || asked_for || group_view.len() as f64 * group_view.chance_of_loss() >= WORTH;
         let wanted = if arrived || !worth { 0 } else { self.store.groups.wanted(&group_view) };
         let repairs = wanted.min(most);
