@@ -84,6 +84,8 @@ pub(crate) struct Group {
     pub(crate) priority: u8,
     /// Whether what is lost may be sent again.
     pub(crate) resends: bool,
+    /// The application wants redundancy for one of its blocks, whether or not that is worth it.
+    pub(crate) asked_for: bool,
     /// By when its first block must have arrived, and its last.
     pub(crate) due: Option<(Instant, Instant)>,
     /// How likely it was that it would come to this.
@@ -109,6 +111,7 @@ impl Group {
             phase: Phase::Open,
             priority: u8::MAX,
             resends: true,
+            asked_for: false,
             due: None,
             reached: 0.0,
             certain_until: None,

@@ -95,6 +95,8 @@ pub(crate) struct Joining {
     pub(crate) priority: u8,
     pub(crate) due: Option<Instant>,
     pub(crate) resends: bool,
+    /// The application wants it in a group, whether or not that is worth it.
+    pub(crate) asked_for: bool,
     pub(crate) reached: f64,
     /// When the group must have its repairs for this datagram's sake.
     pub(crate) close_by: Instant,
@@ -231,6 +233,7 @@ impl Groups {
         let group = self.groups.get_mut(&open.id).expect("the open group is there");
         group.priority = group.priority.min(joining.priority);
         group.resends &= joining.resends;
+        group.asked_for |= joining.asked_for;
         group.reached = group.reached.max(joining.reached);
         self.expiries.remove(&(group.expires, open.id));
         group.expires = group.expires.max(keep);

@@ -132,6 +132,11 @@ impl Store {
         group.blocks().filter_map(|id| self.blocks.get(&id)).map(LiveBlock::size).max().unwrap_or(0)
     }
 
+    /// Whether a group has something of a block that depends on others, or they on it.
+    pub(crate) fn is_of_family(&self, group: &Group) -> bool {
+        group.blocks().any(|id| self.kin.is_of_family(id))
+    }
+
     /// How many bytes can go before anything else without a block of at least this importance, that would have made it, missing its
     /// deadline by them. None, if not all can make it as it is of those that could by themselves.
     ///

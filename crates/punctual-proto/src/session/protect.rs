@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{Session, output::Datagram};
 use crate::{
-    block::BlockId,
+    block::{BlockId, Redundancy},
     clock::wire,
     frame::DatagramWriter,
     multipath::{PathHealth, PathId, PathView},
@@ -105,10 +105,6 @@ impl Session {
             Some(due) => self.store.spare(now, trusted(views), priority, size).min(view.carries(now, due)),
             None => u64::MAX,
         };
-        // Nor so much that what came late would never be caught up with. What is asked for, or cannot go again, gets it nevertheless.
-        let asked_for = group.is_duplicate || !group.resends;
-        let room = if asked_for { room } else { room.min(beside) };
-        let most = usize::try_from(room / shard.max(1) as u64).unwrap_or(usize::MAX).min(MAX_REPAIRS);
         let arrived = group.has_arrived();
         let losses: Vec<(PathId, Losses)> = self.paths.iter().map(|path| (path.id, *path.in_flight.losses())).collect();
         let group_view = GroupView {
@@ -121,8 +117,15 @@ impl Session {
             reached: group.reached,
             rtt: view.rtt,
         };
+        let chance = group_view.chance_of_loss();
+        // Nor so much that what came late would never be caught up with. What is asked for gets it nevertheless, and blocks that would most likely be
+        // in vain without, unless others depend on them: these would be late with them.
+        let asked_for = group.asked_for;
+        let in_vain = chance >= LIKELY && !self.store.is_of_family(group);
+        let room = if asked_for || in_vain { room } else { room.min(beside) };
+        let most = usize::try_from(room / shard.max(1) as u64).unwrap_or(usize::MAX).min(MAX_REPAIRS);
         // Behind a queue, what is added makes all that follows later.
-        let worth = view.backlog <= BUSY || asked_for || group_view.len() as f64 * group_view.chance_of_loss() >= WORTH;
+        let worth = view.backlog <= BUSY || asked_for || group_view.len() as f64 * chance >= WORTH;
         let wanted = if arrived || !worth { 0 } else { self.store.groups.wanted(&group_view) };
         let repairs = wanted.min(most);
         if repairs == 0 && !arrived {
@@ -197,6 +200,7 @@ fn joining(block: &LiveBlock, chance: &Chance, kind: Kind, repairs: u64) -> Join
         priority: block.priority,
         due,
         resends: block.redundancy.resends(),
+        asked_for: block.redundancy != Redundancy::Auto,
         reached: chance.reached(block),
         close_by: now + (spare - reserve),
         duplicate: kind == Kind::Duplicate,
@@ -208,6 +212,9 @@ fn joining(block: &LiveBlock, chance: &Chance, kind: Kind, repairs: u64) -> Join
 const BUSY: Duration = Duration::from_millis(10);
 /// On a busy path a group is given repair fragments if as many packets as this, on average, would be lost with one of its own.
 const WORTH: f64 = 0.02;
+
+/// More likely than not a group loses something, and without repair fragments what is spent on its sources is in vain.
+const LIKELY: f64 = 0.35;
 
 /// How far apart repair fragments leave: at once where losses are single; where they come in bursts, as far as a burst lasts, if
 /// there is time.
