@@ -214,7 +214,7 @@ const BUSY: Duration = Duration::from_millis(10);
 const WORTH: f64 = 0.02;
 
 /// More likely than not a group loses something, and without repair fragments what is spent on its sources is in vain.
-const LIKELY: f64 = 0.35;
+const LIKELY: f64 = 0.5;
 
 /// How far apart repair fragments leave: at once where losses are single; where they come in bursts, as far as a burst lasts, if
 /// there is time.
