@@ -128,7 +128,7 @@ impl Block {
 /// ([`redundancy`](crate::redundancy)). They need a peer that takes them, as ours does unless told not to.
 ///
 /// Where both apply, what is lost waits until it is known whether repair fragments make up for it; but not where there is no deadline:
-/// then it is sent again at once.
+/// then it is sent again at once, and so it is where that would be too late once it is known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Redundancy {
     /// What is lost is sent again; what could not be sent again in time has repair fragments. Best for nearly everything.

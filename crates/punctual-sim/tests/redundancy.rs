@@ -258,3 +258,25 @@ fn redundancy_leaves_room_but_for_who_asks_for_it() {
         assert!(auto.on_time() > 0.9 && auto.on_time() > both.on_time(), "{}", figures());
     }
 }
+
+/// Groups of three frames are answered after there would have been time to send again what was lost of the first.
+#[test]
+fn what_could_be_sent_again_in_time_does_not_wait_for_a_verdict_too_late() {
+    let run = run(vec![lossy(0.05), dmtp_link()], source(200, Redundancy::Both), 1);
+    let (lost, again) = (0.025 * run.stats.source_bytes as f64, run.stats.resent_bytes as f64);
+    assert_eq!((run.late, (0.1..1.0).contains(&(again / lost))), (0, true), "{again} of {lost}");
+}
+
+/// Frames that wait for the first answer can be sent once only, and may leave when the paths still seem to be full.
+#[test]
+fn the_first_frames_are_protected_once_there_is_room() {
+    let late = |seed| {
+        let mut frames = source(200, Redundancy::Auto);
+        frames.count = 8;
+        let mut pair = Setup { seed, ..Setup::new(vec![lossy(0.02), dmtp_link()]) }.connect(frames);
+        pair.world.run_for(ms(1_000));
+        pair.late().len()
+    };
+    let late: Vec<_> = (1..=60).map(late).collect();
+    assert!(late.iter().sum::<usize>() <= 4, "{late:?}");
+}

@@ -15,7 +15,8 @@ use super::{FragmentView, PathChoice, PathHealth, PathScheduler, PathSet, PathVi
 ///
 /// where t is now, or when pacing lets the path go. It is there in time unless it is later than that by more than there is to spare, or
 /// lost; if there is time to find it lost and to send it again, lost twice. The path on which that is least likely, roughly,
-/// is the best, of several the one with the earliest arrival. If it is ready, the fragment takes it.
+/// is the best, of several the one with the earliest arrival, of those that differ by less than forecasts do the cheapest. If it is ready, the fragment
+/// takes it.
 ///
 /// Otherwise it could wait for the better path. But its block is of use only when the last of it is there, and all that it has to
 /// send would have to go through the better path, behind what waits for it already. A fragment that arrives on another path no later
@@ -36,21 +37,35 @@ impl PathScheduler for Earliest {
         let len = fragment.len.min(FULL_PACKET) as u64;
         let left = fragment.block.due().map(|due| due.saturating_duration_since(now));
         let again = paths.iter().filter_map(|path| arrival(path, len, now)).min().unwrap_or_default();
+        let bands = if fragment.lost_on.is_some() { &FINE_BANDS[..] } else { &BANDS[..] };
+        let in_vain = bands.len();
         let promise = |path: &PathView, bytes: u64| -> Option<Promise> {
             let arrival = arrival(path, bytes, now)?;
-            Some((left.map_or(0, |left| risk(path, arrival, again, left)), arrival))
+            Some((left.map_or(0, |left| band(risk(path, arrival, again, left), bands)), arrival))
         };
         let best = |ready: bool| {
             let promises =
                 paths.iter().filter(|path| path.ready || !ready).filter_map(|path| Some((promise(path, len)?, path)));
-            promises.min_by_key(|&(promise, path)| (promise, path.id))
+            let ((risk, first), _) = promises.clone().min_by_key(|&(promise, _)| promise)?;
+            // Of those that nobody could tell apart the cheapest.
+            let alike = promises.filter(|&((other, arrival), _)| other == risk && arrival <= first + GRAIN);
+            alike.min_by(|(a, one), (b, other)| one.cost.total_cmp(&other.cost).then((a, one.id).cmp(&(b, other.id))))
         };
         match best(false) {
             Some((_, path)) if path.ready => PathChoice::Send(PathSet::one(path.id)),
-            Some(((risk, _), path)) => {
+            Some(((risk, first), path)) => {
                 match (best(true), promise(path, fragment.ahead + fragment.block.unsent)) {
+                    // To wait for a moment costs less.
+                    (Some(((other, arrival), stopgap)), _)
+                        if other == risk
+                            && path.ready_at.is_some()
+                            && first <= arrival + GRAIN
+                            && path.cost < stopgap.cost =>
+                    {
+                        PathChoice::Wait
+                    }
                     // In vain, while it need not be.
-                    (Some(((IN_VAIN, _), _)), _) if risk != IN_VAIN => PathChoice::Wait,
+                    (Some(((other, _), _)), _) if other == in_vain && risk < in_vain => PathChoice::Wait,
                     (Some((other, stopgap)), Some(whole))
                         if other <= whole || left.is_some() && doubted(stopgap, other) <= doubted(path, whole) =>
                     {
@@ -64,12 +79,11 @@ impl PathScheduler for Earliest {
     }
 }
 
-/// In which of the [`BANDS`] the chance is that a fragment expected at `arrival` is not there when it is `left` from now, if one that goes `again`
-/// takes so long.
+/// The chance that a fragment expected at `arrival` is not there when it is `left` from now, if one that goes `again` takes so long.
 ///
 /// Half of all packets are later than expected, one in twenty by more than the spread; between and beyond, the chance is taken to fall
 /// by the same factor with each bit.
-fn risk(path: &PathView, arrival: Duration, again: Duration, left: Duration) -> usize {
+fn risk(path: &PathView, arrival: Duration, again: Duration, left: Duration) -> f64 {
     let to_spare = left.as_secs_f64() - arrival.as_secs_f64();
     let queue = arrival.saturating_sub(path.min_one_way_delay);
     let spread = (path.spread.max(GRAIN) + queue / RATE_DOUBT).as_secs_f64();
@@ -77,8 +91,12 @@ fn risk(path: &PathView, arrival: Duration, again: Duration, left: Duration) -> 
     let in_time = if to_spare < 0.0 { tail } else { 1.0 - tail };
     let found = queue + path.answer;
     let lost = if found + again <= left { path.loss * path.loss } else { path.loss };
-    let risk = 1.0 - in_time * (1.0 - lost);
-    BANDS.iter().filter(|&&band| risk > band).count()
+    1.0 - in_time * (1.0 - lost)
+}
+
+/// How many of the bands are below it.
+fn band(risk: f64, bands: &[f64]) -> usize {
+    bands.iter().filter(|&&band| risk > band).count()
 }
 
 /// What the path promises if all that is before it there takes twice as long.
@@ -107,8 +125,8 @@ const FULL_PACKET: usize = 1_400;
 const LATE: f64 = 0.05;
 /// Risks that are about the same.
 const BANDS: [f64; 3] = [0.02, 0.08, 0.3];
-/// The band of what is not likely to be of use.
-const IN_VAIN: usize = BANDS.len();
+/// The same for what is sent again, which is most likely its last chance. Beyond the last is what is not likely to be of use.
+const FINE_BANDS: [f64; 7] = [0.001, 0.0025, 0.005, 0.01, 0.02, 0.08, 0.3];
 /// What a queue takes may be longer by one part in so many, as rates are known no better.
 const RATE_DOUBT: u32 = 8;
 /// No forecast is better than this, the grain of clocks and links.
@@ -135,6 +153,25 @@ mod tests {
         assert_eq!(choose(&mut Earliest, &[with(0, 10, 0), with(1, 40, 0)]), Some(0));
         assert_eq!(choose(&mut Earliest, &[with(0, 10, 29), with(1, 40, 0)]), Some(0));
         assert_eq!(choose(&mut Earliest, &[with(0, 10, 31), with(1, 40, 0)]), Some(1));
+    }
+
+    #[test]
+    fn of_paths_that_are_alike_the_cheapest() {
+        let with = |id, cost, micros| PathView {
+            cost,
+            min_one_way_delay: Duration::from_micros(micros),
+            rate: 1e6,
+            ..path(id)
+        };
+        assert_eq!(choose(&mut Earliest, &[with(0, 2.0, 10_000), with(1, 1.0, 10_400)]), Some(1));
+        assert_eq!(choose(&mut Earliest, &[with(0, 2.0, 10_000), with(1, 1.0, 10_600)]), Some(0));
+        assert_eq!(choose(&mut Earliest, &[with(0, 1.0, 10_400), with(1, 1.0, 10_000)]), Some(1));
+        // It is worth waiting for, but not for long.
+        for (wait, expected) in [(300, None), (600, Some(0))] {
+            let ready_at = Some(Instant::now() + Duration::from_micros(wait));
+            let cheap = PathView { ready: false, ready_at, ..with(1, 1.0, 10_000) };
+            assert_eq!(choose(&mut Earliest, &[with(0, 2.0, 10_000), cheap]), expected, "{wait}");
+        }
     }
 
     #[test]

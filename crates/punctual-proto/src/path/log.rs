@@ -102,18 +102,26 @@ impl SentLog {
         self.packets.range(from as usize..)
     }
 
-    /// The longest queue that a neighbour found of a packet: the last to leave before it, or the first behind it, that have arrived.
+    /// The queue that a packet would have found: between those that its neighbours found, the last to leave before it and the first behind it that
+    /// arrived, by as much as it was forecast to wait longer or shorter than the former. To take the longer of the two would be to say that chance
+    /// strikes longer queues more often.
     pub(crate) fn queue_beside(&self, place: Place) -> Option<Duration> {
         /// Packets looked at on either side: a burst of losses is seldom longer.
         const REACH: usize = 32;
         let at = usize::try_from(place.checked_sub(self.removed)?).ok()?;
-        let queue = |sent: &Sent| match sent.fate {
-            Fate::Arrived(queue) => Some(queue),
+        let wait = self.packets.get(at)?.wait;
+        let found = |sent: &Sent| match sent.fate {
+            Fate::Arrived(queue) => Some((queue, sent.wait)),
             Fate::Open | Fate::Lost => None,
         };
-        let before = self.packets.range(at.saturating_sub(REACH)..at.min(self.packets.len())).rev().find_map(queue);
-        let behind = self.packets.range((at + 1).min(self.packets.len())..).take(REACH).find_map(queue);
-        before.max(behind)
+        let before = self.packets.range(at.saturating_sub(REACH)..at).rev().find_map(found);
+        let behind = self.packets.range(at + 1..).take(REACH).find_map(found);
+        match (before, behind) {
+            (Some((before, waited)), Some((behind, _))) => {
+                Some((before + wait).saturating_sub(waited).clamp(before.min(behind), before.max(behind)))
+            }
+            (one, other) => one.or(other).map(|(queue, _)| queue),
+        }
     }
 
     /// Forgets packets that left before `since`.
@@ -167,12 +175,22 @@ mod tests {
     #[test]
     fn a_loss_is_told_what_its_neighbours_found() {
         let (ms, now, mut log) = (Duration::from_millis(1), Instant::now(), SentLog::default());
-        (0..6).for_each(|i| log.push(Sent::new(u64::from(i), now + ms * i, 100, Duration::ZERO, false)));
-        for (place, queue) in [(0, 1), (2, 9), (4, 3)] {
-            log.get_mut(place).unwrap().fate = Fate::Arrived(ms * queue);
-        }
-        let beside = |place| log.queue_beside(place).map(|queue| queue.as_millis());
-        assert_eq!([1, 3, 5].map(beside), [Some(9), Some(9), Some(3)]);
+        // Two trains of three, the last of which finds two before it.
+        (0..6).for_each(|i| log.push(Sent::new(u64::from(i), now + ms * i, 100, ms * (i % 3), false)));
+        let mut beside = |arrived: &[(u64, u32)], place| {
+            (0..6).for_each(|i| log.get_mut(i).unwrap().fate = Fate::Open);
+            arrived.iter().for_each(|&(place, queue)| log.get_mut(place).unwrap().fate = Fate::Arrived(ms * queue));
+            log.queue_beside(place).map(|queue| queue.as_millis())
+        };
+        assert_eq!(beside(&[(0, 1), (2, 3)], 1), Some(2), "in the midst");
+        assert_eq!(beside(&[(1, 2), (3, 0)], 2), Some(2), "the last of a train");
+        assert_eq!(
+            beside(&[(2, 3), (4, 2)], 3),
+            Some(2),
+            "the first: it would not have found more than who came behind it"
+        );
+        assert_eq!(beside(&[(0, 0), (3, 0)], 2), Some(0), "there was none, whatever was forecast");
+        assert_eq!((beside(&[(5, 9)], 0), beside(&[(0, 9)], 5), beside(&[], 2)), (Some(9), Some(9), None));
         log.forget(now + ms * 3);
         assert_eq!(log.get(2).map(|sent| sent.pn), None);
         assert_eq!(log.behind(3).map(|sent| sent.pn).collect::<Vec<_>>(), [4, 5]);

@@ -381,4 +381,34 @@ mod tests {
         assert_eq!(model.queue(told + MS * 44), MS * 5, "within a round trip and what it was itself");
         assert_eq!(model.queue(told + MS * 45), Duration::ZERO);
     }
+
+    /// Each frame is a train of packets, each of which finds a longer queue than the one before. The longer of its neighbours' queues would be that of
+    /// the one behind.
+    #[test]
+    fn chance_that_strikes_trains_is_no_overflow() {
+        let start = Instant::now();
+        let rate = Rate::of(1_500, MS);
+        let mut model = Model::new(start, start, MS * 40);
+        let (mut losses, mut overflows) = (0, 0);
+        for train in 0..5_000_u32 {
+            let at = start + MS * 20 * train;
+            let is_lost = |pn: u32| pn.wrapping_mul(2_654_435_761) >> 24 < 13;
+            let numbers = train * 9..train * 9 + 9;
+            for pn in numbers.clone() {
+                model.on_sent(pn.into(), 1_500, at, rate);
+                model.on_stamped(pn.into(), pn);
+            }
+            let arrives = |pn: u32| u64::from(train * 20 + 20 + (pn - train * 9)) * 1_000;
+            let arrived = numbers.clone().filter(|&pn| !is_lost(pn));
+            let list: Vec<_> = arrived.map(|pn| Reported { stamp: pn, at: arrives(pn), ce: false }).collect();
+            model.on_report(at + MS * 50, &list);
+            model.correct(rate);
+            for pn in (train.saturating_sub(1) * 9..train * 9).filter(|&pn| is_lost(pn)) {
+                let (_, congestion) = model.on_lost(pn.into());
+                losses += 1;
+                overflows += congestion.map_or(0, |before| before + 1);
+            }
+        }
+        assert!(losses > 1_000 && overflows * 20 < losses, "{overflows} of {losses}");
+    }
 }

@@ -98,6 +98,8 @@ pub(crate) struct Group {
     /// What it and all groups before had cost the receiver when it was begun.
     pub(crate) cost_before: u64,
     pub(crate) expires: Instant,
+    /// When what has left of it will have been answered.
+    pub(crate) answered: Instant,
     bytes: u64,
     longest: usize,
 }
@@ -118,6 +120,7 @@ impl Group {
             is_duplicate,
             cost_before,
             expires: now,
+            answered: now,
             bytes: 0,
             longest: 0,
         }

@@ -235,6 +235,7 @@ impl Groups {
         group.resends &= joining.resends;
         group.asked_for |= joining.asked_for;
         group.reached = group.reached.max(joining.reached);
+        group.answered = group.answered.max(now + joining.rtt);
         self.expiries.remove(&(group.expires, open.id));
         group.expires = group.expires.max(keep);
         self.expiries.insert((group.expires, open.id));
@@ -393,6 +394,12 @@ impl Groups {
         self.groups
             .get_mut(&symbol.group)
             .map_or_else(Contents::default, |group| group.take_out(symbol.index, does_not_wait))
+    }
+
+    /// Whether it is known only after this moment what became of a symbol's group, so that what could still be sent again now cannot then.
+    pub(crate) fn tells_too_late(&self, now: Instant, symbol: Symbol, due: Instant) -> bool {
+        let answered = self.groups.get(&symbol.group).filter(|group| !group.is_duplicate).map(|group| group.answered);
+        now + self.one_way_delay <= due && answered.is_some_and(|answered| answered + self.one_way_delay > due)
     }
 
     /// Whether more may be sent for a symbol's group.

@@ -1,6 +1,9 @@
 //! What acknowledgements, losses and repair fragments mean for blocks: where packets, groups and blocks meet.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 
@@ -11,7 +14,10 @@ use super::{
     packetize::{Contents, Piece},
     store::Store,
 };
-use crate::multipath::{PathId, PathView};
+use crate::{
+    block::BlockId,
+    multipath::{PathId, PathView},
+};
 
 /// So many of the blocks that are due soonest are looked at to see whether there is room for redundancy: what is due later is not in a hurry.
 const MAX_CLAIMS: usize = 1_024;
@@ -32,11 +38,17 @@ impl Store {
     /// A packet was lost on `path`.
     pub(crate) fn on_packet_lost(&mut self, now: Instant, contents: &Contents, path: PathId) {
         if let Some(symbol) = contents.symbol {
-            // What has no deadline gains nothing by waiting for the group's verdict, and holds up what comes after it.
-            let blocks = &self.blocks;
-            let goes_at_once = |block: &LiveBlock| block.due().is_none() && block.redundancy.resends();
-            let patient = self.groups.take_out(symbol, |piece| blocks.get(&piece.id).is_some_and(goes_at_once));
-            self.lose_pieces(now, &patient, path);
+            // What has no deadline gains nothing by waiting for the group's verdict, and holds up what comes after it; what could be sent again in time
+            // loses that by waiting too long.
+            let (blocks, groups) = (&self.blocks, &self.groups);
+            let loses_by_waiting = |block: &LiveBlock| {
+                let too_late = block.due().is_none_or(|due| groups.tells_too_late(now, symbol, due));
+                too_late && block.redundancy.resends()
+            };
+            let pieces = contents.iter().filter(|piece| blocks.get(&piece.id).is_some_and(loses_by_waiting));
+            let who: BTreeSet<BlockId> = pieces.map(|piece| piece.id).collect();
+            let impatient = self.groups.take_out(symbol, |piece| who.contains(&piece.id));
+            self.lose_pieces(now, &impatient, path);
         }
         let (groups, matters) = self.groups_and_matters();
         match contents.symbol.and_then(|symbol| groups.on_lost(now, symbol, path, matters)) {

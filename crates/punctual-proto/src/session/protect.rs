@@ -25,7 +25,7 @@ use crate::{
 const BURST: f64 = 1.5;
 /// This share of the time that is left is kept in reserve when a group waits for more, at least.
 const RESERVE: u32 = 4;
-/// Where a group got no repair fragments, for want of losses or of room, none is begun for a quarter of a round trip, and at least this long.
+/// Where a group got no repair fragments for want of room, none is begun for so long; for want of losses, for a quarter of a round trip, and at least this long.
 const REST: Duration = Duration::from_millis(5);
 
 impl Session {
@@ -129,9 +129,9 @@ impl Session {
         let wanted = if arrived || !worth { 0 } else { self.store.groups.wanted(&group_view) };
         let repairs = wanted.min(most);
         if repairs == 0 && !arrived {
-            // Clean is a path; full are all.
-            let path = (wanted == 0).then_some(majority);
-            self.store.groups.rest(Rest { until: now + (view.rtt / 4).max(REST), path, priority });
+            // Clean is a path, and for longer than full are all: the next report may show that there is room.
+            let (path, rest) = if wanted == 0 { (Some(majority), (view.rtt / 4).max(REST)) } else { (None, REST) };
+            self.store.groups.rest(Rest { until: now + rest, path, priority });
         }
         let gap = spread(&view, shard, repairs, first_due, now);
         self.store.close_group(now, repairs, path, gap);
