@@ -102,26 +102,19 @@ impl SentLog {
         self.packets.range(from as usize..)
     }
 
-    /// The queue that a packet would have found: between those that its neighbours found, the last to leave before it and the first behind it that
-    /// arrived, by as much as it was forecast to wait longer or shorter than the former. To take the longer of the two would be to say that chance
-    /// strikes longer queues more often.
+    /// The queue that a packet would have found, near enough: that of the last to leave before it that arrived, or else the first behind it. The longer
+    /// of the two would say that chance strikes longer queues more often.
     pub(crate) fn queue_beside(&self, place: Place) -> Option<Duration> {
-        /// Packets looked at on either side: a burst of losses is seldom longer.
-        const REACH: usize = 32;
-        let at = usize::try_from(place.checked_sub(self.removed)?).ok()?;
-        let wait = self.packets.get(at)?.wait;
+        /// Packets looked at on either side: where a queue overflows after the link has become slower, hundreds on end are lost.
+        const REACH: usize = 1_024;
+        let at = usize::try_from(place.checked_sub(self.removed)?).ok()?.min(self.packets.len());
         let found = |sent: &Sent| match sent.fate {
-            Fate::Arrived(queue) => Some((queue, sent.wait)),
+            Fate::Arrived(queue) => Some(queue),
             Fate::Open | Fate::Lost => None,
         };
-        let before = self.packets.range(at.saturating_sub(REACH)..at).rev().find_map(found);
-        let behind = self.packets.range(at + 1..).take(REACH).find_map(found);
-        match (before, behind) {
-            (Some((before, waited)), Some((behind, _))) => {
-                Some((before + wait).saturating_sub(waited).clamp(before.min(behind), before.max(behind)))
-            }
-            (one, other) => one.or(other).map(|(queue, _)| queue),
-        }
+        let mut before = self.packets.range(at.saturating_sub(REACH)..at).rev();
+        let mut behind = self.packets.range((at + 1).min(self.packets.len())..).take(REACH);
+        before.find_map(found).or_else(|| behind.find_map(found))
     }
 
     /// Forgets packets that left before `since`.
@@ -175,24 +168,18 @@ mod tests {
     #[test]
     fn a_loss_is_told_what_its_neighbours_found() {
         let (ms, now, mut log) = (Duration::from_millis(1), Instant::now(), SentLog::default());
-        // Two trains of three, the last of which finds two before it.
-        (0..6).for_each(|i| log.push(Sent::new(u64::from(i), now + ms * i, 100, ms * (i % 3), false)));
-        let mut beside = |arrived: &[(u64, u32)], place| {
-            (0..6).for_each(|i| log.get_mut(i).unwrap().fate = Fate::Open);
-            arrived.iter().for_each(|&(place, queue)| log.get_mut(place).unwrap().fate = Fate::Arrived(ms * queue));
-            log.queue_beside(place).map(|queue| queue.as_millis())
-        };
-        assert_eq!(beside(&[(0, 1), (2, 3)], 1), Some(2), "in the midst");
-        assert_eq!(beside(&[(1, 2), (3, 0)], 2), Some(2), "the last of a train");
-        assert_eq!(
-            beside(&[(2, 3), (4, 2)], 3),
-            Some(2),
-            "the first: it would not have found more than who came behind it"
-        );
-        assert_eq!(beside(&[(0, 0), (3, 0)], 2), Some(0), "there was none, whatever was forecast");
-        assert_eq!((beside(&[(5, 9)], 0), beside(&[(0, 9)], 5), beside(&[], 2)), (Some(9), Some(9), None));
-        log.forget(now + ms * 3);
-        assert_eq!(log.get(2).map(|sent| sent.pn), None);
-        assert_eq!(log.behind(3).map(|sent| sent.pn).collect::<Vec<_>>(), [4, 5]);
+        (0..300).for_each(|i| log.push(Sent::new(u64::from(i), now + ms * i, 100, Duration::ZERO, false)));
+        for (place, queue) in [(1, 1), (3, 9), (299, 3)] {
+            log.get_mut(place).unwrap().fate = Fate::Arrived(ms * queue);
+        }
+        let beside = |place| log.queue_beside(place).map(|queue| queue.as_millis());
+        assert_eq!([2, 4, 200, 298].map(beside), [Some(1), Some(9), Some(9), Some(9)], "that of the one before");
+        assert_eq!(beside(0), Some(1), "there is none before it");
+        assert_eq!(beside(999), Some(3));
+        log.forget(now + ms * 298);
+        assert_eq!(log.get(297).map(|sent| sent.pn), None);
+        assert_eq!(log.behind(298).map(|sent| sent.pn).collect::<Vec<_>>(), [299]);
+        assert_eq!(log.queue_beside(298), Some(ms * 3), "it is forgotten who was before it");
+        assert_eq!(SentLog::default().queue_beside(0), None);
     }
 }
