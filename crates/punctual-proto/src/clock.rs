@@ -30,6 +30,9 @@
 //! 4. A new path's asymmetry is learnt against the filter. A path with less than half the RTT that the anchor's asymmetry was
 //!    assumed at takes over as anchor: its assumption can be wrong by less than half as much.
 //! 5. A delay is never negative: θ stays within `[−b, f]` of every bucket, whatever the filter says.
+//! 6. But a host sleeps, and its clock with it. What would make a delay negative by more than the prediction may be wrong by, or one direction
+//!    longer by just as much as the other is shorter, twice on end and against the word of no other path, is a clock that jumped: θ follows at
+//!    once, and what is known of the paths stands.
 //!
 //! Per timestamp this costs a search among at most sixteen paths and a few additions; the filter runs once per bucket.
 //! Arithmetic is on `f64` microseconds relative to the first difference seen, where 1 µs is exact for centuries.
@@ -54,7 +57,7 @@ pub type Micros = u64;
 /// The comparison of the two hosts' clocks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ClockEstimate {
-    /// The peer's clock minus ours, microseconds.
+    /// The peer's clock minus ours, microseconds: modulo 2³² (71.6 minutes), as times on the wire are, and so between −2³¹ and 2³¹.
     pub offset_micros: f64,
     /// How fast that grows, parts per million.
     pub skew_ppm: f64,
@@ -167,7 +170,7 @@ impl Clocks {
     pub(crate) fn estimate(&self) -> Option<ClockEstimate> {
         let origin = self.known_origin()?;
         Some(ClockEstimate {
-            offset_micros: origin as f64 + self.filter.offset_at(self.now),
+            offset_micros: modulo(origin as f64 + self.filter.offset_at(self.now)),
             skew_ppm: self.filter.skew() * 1e6,
             error_bound: micros(self.min_rtt / 2.0),
         })
@@ -208,9 +211,9 @@ impl Clocks {
                 self.paths.len() - 1
             }
         };
-        self.paths[index].heard = now;
+        let last = std::mem::replace(&mut self.paths[index].heard, now);
         if self.paths[index].is_due(now) {
-            self.evaluate(index, now);
+            self.evaluate(index, last, now);
         }
         index
     }
@@ -237,20 +240,30 @@ impl Clocks {
         self.filter.restart(self.now, seen.rtt / 4.0);
     }
 
-    /// A bucket is complete: the stations of the method, in order.
-    fn evaluate(&mut self, index: usize, now: Micros) {
+    /// A bucket is complete, and the next begins `now`; the last that it holds came at `last`: the stations of the method, in order.
+    fn evaluate(&mut self, index: usize, last: Micros, now: Micros) {
         let complete = self.paths[index].bucket.take(now);
         let Some(mut seen) = complete else { return };
-        self.min_rtt = self.min_rtt.min(seen.rtt);
-        self.filter.predict(now);
+        // Of the silence since then it knows nothing.
+        self.filter.predict(last);
 
         // Causality: neither delay is negative.
         let excess = seen.asymmetry - seen.asymmetry.clamp(-seen.rtt / 2.0, seen.rtt / 2.0);
-        if excess != 0.0 {
+        if excess.abs() > self.gate() {
+            if self.paths[index].is_torn(&seen) {
+                return;
+            }
+            let usual = self.paths[index].level.map_or(0.0, |level| level.asymmetry);
+            let usual = usual.clamp(-seen.rtt / 2.0, seen.rtt / 2.0);
+            self.jump(seen.asymmetry - usual);
+            seen.asymmetry = usual;
+        } else if excess != 0.0 {
             self.move_clock(excess);
             self.filter.widen(excess);
             seen.asymmetry -= excess;
         }
+
+        self.min_rtt = self.min_rtt.min(seen.rtt);
 
         let id = self.paths[index].id;
         match self.stage {
@@ -325,8 +338,16 @@ impl Clocks {
             self.correct(shift, FLOOR_SD.hypot(rise / 2.0));
             return;
         }
+        let jumped = path.has_jumped(&seen, gate);
         path.disagree(seen, gate, now);
-        self.correct_one_way(rise, shift);
+        let (id, since) = (path.id, path.agreed());
+        // Others were at their levels later than this one: then it is the path.
+        let contradicted = |other: &PathClock| other.id != id && other.agreed() > since;
+        if jumped && !self.paths.iter().any(contradicted) {
+            self.jump(shift);
+        } else {
+            self.correct_one_way(rise, shift);
+        }
     }
 
     /// The RTT is above the floor: one direction may still be as it was, and measures θ. Half the difference would not: a
@@ -354,11 +375,23 @@ impl Clocks {
         self.paths.iter_mut().for_each(|path| path.clock_corrected(moved));
     }
 
+    /// The peer's clock jumped by so much against ours, or ours by as much the other way.
+    fn jump(&mut self, by: f64) {
+        self.filter.shift(by);
+        self.paths.iter_mut().for_each(|path| path.clock_corrected(by));
+    }
+
     /// θ was assumed wrongly, and with it every asymmetry.
     fn move_clock(&mut self, by: f64) {
         self.filter.shift(by);
         self.paths.iter_mut().for_each(|path| path.clock_moved(by));
     }
+}
+
+/// What is nearest to 0 of all that the wire cannot tell from it.
+fn modulo(micros: f64) -> f64 {
+    const WRAP: f64 = (1_u64 << 32) as f64;
+    micros - WRAP * (micros / WRAP).round()
 }
 
 /// A delay in microseconds as a duration; a negative one is noise round 0.

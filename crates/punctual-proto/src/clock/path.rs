@@ -125,6 +125,10 @@ pub(super) struct PathClock {
     since: Micros,
     /// What may be the next level.
     trial: Option<Trial>,
+    /// The asymmetry of the last bucket, if that had the level's RTT and not its asymmetry.
+    jumped: Option<f64>,
+    /// The last bucket was not possible, and had less than the level's RTT.
+    torn: bool,
 }
 
 impl PathClock {
@@ -139,6 +143,8 @@ impl PathClock {
             home: None,
             since: now,
             trial: None,
+            jumped: None,
+            torn: false,
         }
     }
 
@@ -191,7 +197,7 @@ impl PathClock {
     /// A bucket was at the level. Returns by how much it says that θ differs from the prediction.
     pub(super) fn agree(&mut self, seen: Level, now: Micros) -> f64 {
         self.since = now;
-        self.trial = None;
+        (self.trial, self.jumped) = (None, None);
         let Some(level) = &mut self.level else { return 0.0 };
         let drop = (level.rtt - seen.rtt).max(0.0);
         level.rtt -= drop;
@@ -227,10 +233,33 @@ impl PathClock {
         }
     }
 
+    /// Whether two buckets on end have had the level's RTT and, both alike, another asymmetry: one direction would have become longer by
+    /// just as much as the other became shorter. That is no path, it is a clock.
+    pub(super) fn has_jumped(&mut self, seen: &Level, gate: f64) -> bool {
+        let Some(level) = self.level else { return false };
+        let jumps = (seen.rtt - level.rtt).abs() <= STEP && (seen.asymmetry - level.asymmetry).abs() > gate;
+        let before = std::mem::replace(&mut self.jumped, jumps.then_some(seen.asymmetry));
+        jumps && before.is_some_and(|before| (before - seen.asymmetry).abs() <= TOUCH)
+    }
+
+    /// A bucket says that a delay is negative. Where a clock jumped while it was filled, that is half of it: its RTT is too short, and the next
+    /// one tells. Returns whether to wait for that.
+    pub(super) fn is_torn(&mut self, seen: &Level) -> bool {
+        let shorter = self.level.is_some_and(|level| seen.rtt < level.rtt - STEP);
+        self.torn = shorter && !self.torn;
+        self.torn
+    }
+
+    /// When the path was last at its level, if that is believed.
+    pub(super) fn agreed(&self) -> Option<Micros> {
+        self.level.filter(|_| self.tracking).map(|_| self.since)
+    }
+
     /// The filter corrected θ: delays measured by the old one change, levels stand.
     pub(super) fn clock_corrected(&mut self, by: f64) {
         self.bucket.shift(by);
         self.trial.iter_mut().for_each(|trial| trial.level.asymmetry -= by);
+        self.jumped.iter_mut().for_each(|asymmetry| *asymmetry -= by);
     }
 
     /// θ was assumed wrongly: asymmetries as well change.

@@ -46,6 +46,18 @@ enum Way {
 /// The delay in µs of a datagram sent at a time (µs of the world), on a path, in one direction.
 type Delay = fn(path: u32, way: Way, at: u64, random: &mut Random) -> f64;
 
+/// Who falls silent.
+#[derive(Clone, Copy, PartialEq)]
+enum Who {
+    /// Both, and their clocks run on.
+    Idle,
+    /// A host that sleeps, and its clock with it: what comes to it meanwhile is lost.
+    Ours,
+    Peer,
+    /// Nobody: the peer's clock is set, ahead by the length.
+    Step,
+}
+
 struct World {
     seed: u64,
     /// Time of the world, µs.
@@ -64,6 +76,8 @@ struct World {
     /// Whether the peer echoes the least delayed datagram since its last echo, or the latest.
     echo_least: bool,
     delay: Delay,
+    /// From when to when. Errors do not count until two seconds later.
+    pauses: Vec<(Who, u64, u64)>,
 }
 
 impl Default for World {
@@ -81,6 +95,7 @@ impl Default for World {
             echo_loss: 0.2,
             echo_least: false,
             delay: |_, _, _, _| 40.0 * MS,
+            pauses: Vec::new(),
         }
     }
 }
@@ -129,11 +144,32 @@ impl Textbook {
 
 impl World {
     fn ours(&self, at: u64) -> u64 {
+        let at = at - self.stood(Who::Ours, at);
         self.ours_start + (at as f64 * (1.0 + self.ours_ppm * 1e-6)).round() as u64
     }
 
     fn peer(&self, at: u64) -> u64 {
+        let at = at - self.stood(Who::Peer, at) + self.stood(Who::Step, at);
         self.peer_start + (at as f64 * (1.0 + self.peer_ppm * 1e-6)).round() as u64
+    }
+
+    /// How long it was up to then.
+    fn stood(&self, who: Who, at: u64) -> u64 {
+        let past = self.pauses.iter().filter(|pause| pause.0 == who);
+        past.map(
+            |(who, from, to)| {
+                if *who == Who::Step { (at >= *from) as u64 * (to - from) } else { at.clamp(*from, *to) - from }
+            },
+        )
+        .sum()
+    }
+
+    /// Until when one of these is silent.
+    fn silent(&self, who: &[Who], at: u64) -> Option<u64> {
+        self.pauses
+            .iter()
+            .find(|(which, from, to)| who.contains(which) && (*from..*to).contains(&at))
+            .map(|pause| pause.2)
     }
 
     fn run(&self) -> Errors {
@@ -158,11 +194,26 @@ impl World {
         let mut errors = Errors { worst: 0.0, mean: 0.0, textbook_worst: 0.0, delay: 0.0, skew_ppm: 0.0 };
         let mut looks = 0.0;
         // Sent `received` gets the unwrapped peer time of a true one.
-        let mut peer_time = |time: u64| unwrapper.extend(wire(time));
+        let mut peer_time = |time: u64, now: u64| unwrapper.extend(wire(time), now);
 
         while let Some(Reverse((at, what))) = events.pop() {
             if at > self.length {
                 break;
+            }
+            let silent = match what {
+                What::SendThere { .. } | What::ArriveBack { .. } | What::ArriveEcho { .. } => {
+                    self.silent(&[Who::Idle, Who::Ours], at)
+                }
+                What::SendBack { .. } | What::Echo { .. } | What::ArriveThere { .. } => {
+                    self.silent(&[Who::Idle, Who::Peer], at)
+                }
+                _ => None,
+            };
+            if let Some(until) = silent {
+                if matches!(what, What::SendThere { .. } | What::SendBack { .. } | What::Echo { .. }) {
+                    events.push(Reverse((until, what)));
+                }
+                continue;
             }
             match what {
                 What::SendThere { path } if open(path, at) => {
@@ -194,19 +245,26 @@ impl World {
                 }
                 What::ArriveBack { path, peer_sent } => {
                     let now = self.ours(at);
-                    clocks.on_arrival(PathId(path), peer_time(peer_sent), now);
+                    clocks.on_arrival(PathId(path), peer_time(peer_sent, now), now);
                     if path == 0 {
                         textbook.add(1, now as f64 - peer_sent as f64, at);
                     }
                 }
                 What::ArriveEcho { path, our_sent, peer_received } => {
-                    clocks.on_reported(PathId(path), our_sent, peer_time(peer_received), self.ours(at));
+                    let now = self.ours(at);
+                    clocks.on_reported(PathId(path), our_sent, peer_time(peer_received, now), now);
                     if path == 0 {
                         textbook.add(0, peer_received as f64 - our_sent as f64, at);
                     }
                 }
                 What::Close { path } => clocks.path_closed(PathId(path)),
                 What::Look => {
+                    events.push(Reverse((at + 10_000, What::Look)));
+                    if self.pauses.iter().any(|(who, from, to)| {
+                        (*from..if *who == Who::Step { *from } else { *to } + 2 * SECOND).contains(&at)
+                    }) {
+                        continue;
+                    }
                     let ours = clocks.to_ours(self.peer(at).wrapping_add(unwrapped)).expect("settled");
                     let error = ours.abs_diff(self.ours(at)) as f64;
                     errors.worst = errors.worst.max(error);
@@ -216,7 +274,6 @@ impl World {
                         let truth = self.peer(at) as f64 - self.ours(at) as f64;
                         errors.textbook_worst = errors.textbook_worst.max((offset - truth).abs());
                     }
-                    events.push(Reverse((at + 10_000, What::Look)));
                 }
                 What::SendThere { .. } | What::SendBack { .. } | What::Echo { .. } => {}
             }
@@ -236,7 +293,8 @@ impl World {
     fn check(self, name: &str, worst: f64) -> Vec<Errors> {
         (1..=8)
             .map(|seed| {
-                let errors = Self { seed, paths: self.paths.clone(), ..self }.run_named(name);
+                let errors =
+                    Self { seed, paths: self.paths.clone(), pauses: self.pauses.clone(), ..self }.run_named(name);
                 assert!(errors.worst <= worst, "{name}, seed {seed}: {errors:?}");
                 errors
             })
@@ -415,6 +473,65 @@ fn wire_times_wrap() {
     // The peer's clock passes 2³² µs a few seconds in; ours is near another wrap.
     let peer_start = (3 << 32) - 5 * SECOND;
     World { peer_start, ours_start: (1 << 33) - 2 * SECOND, ..World::default() }.check("wrap", 1_000.0);
+}
+
+#[test]
+fn silence_of_any_length_is_bridged() {
+    const MINUTE: u64 = 60 * SECOND;
+    let delay: Delay = |_, _, _, random| 30.0 * MS + jitter(0.3 * MS, random);
+    for idle in [1, 36, 50, 120] {
+        let pauses = vec![(Who::Idle, MINUTE, (1 + idle) * MINUTE)];
+        let errors = World { delay, pauses, length: (3 + idle) * MINUTE, ..World::default() }
+            .check(&format!("{idle} minutes of silence"), 2_000.0);
+        assert!(errors.iter().all(|error| error.delay < 2_000.0), "{errors:?}");
+    }
+}
+
+#[test]
+fn a_clock_that_stood_or_was_set_is_followed() {
+    // One path, and a second that is longer one way.
+    let delay: Delay = |path, way, _, random| {
+        (30.0 + if path > 0 && way == Way::There { 25.0 } else { 0.0 }) * MS + jitter(0.3 * MS, random)
+    };
+    for paths in [vec![(0, 0, u64::MAX)], vec![(0, 0, u64::MAX), (1, 0, u64::MAX)]] {
+        for (who, millis) in [
+            (Who::Ours, 5_000),
+            (Who::Peer, 5_000),
+            (Who::Ours, 25_000),
+            (Who::Peer, 25_000),
+            (Who::Step, 20),
+            (Who::Step, 40),
+            (Who::Step, 100),
+            (Who::Step, 1_200_000),
+        ] {
+            let pauses = [100, 160]
+                .map(|from| (who, from * SECOND + 123_456, from * SECOND + 123_456 + millis * 1_000))
+                .to_vec();
+            let name = format!("{millis} ms, {} paths", paths.len());
+            let world = World { delay, pauses, length: 240 * SECOND, paths: paths.clone(), ..World::default() };
+            let errors = world.check(&name, 2_500.0);
+            assert!(errors.iter().all(|error| error.delay < 2_500.0), "{name}: {errors:?}");
+        }
+    }
+}
+
+#[test]
+fn the_difference_is_told_modulo_what_the_wire_can_tell() {
+    for ahead in [-3_000_000_000_i64, -5_000, 0, 58_291, 2_000_000_000] {
+        let (mut clocks, mut unwrapper) = (Clocks::new(), Unwrapper::default());
+        let at = |time: u64| wire(time.wrapping_add_signed(ahead));
+        clocks.on_arrival(PathId(0), unwrapper.extend(at(HOURS_3), HOURS_3 + 20_000), HOURS_3 + 20_000);
+        clocks.on_reported(
+            PathId(0),
+            HOURS_3,
+            unwrapper.extend(at(HOURS_3 + 20_000), HOURS_3 + 40_000),
+            HOURS_3 + 40_000,
+        );
+        let offset = clocks.estimate().expect("both directions were heard").offset_micros;
+        let truth = ahead as f64;
+        let wraps = (offset - truth) / 4_294_967_296.0;
+        assert!((wraps - wraps.round()).abs() < 1e-9 && offset.abs() <= 2_147_483_648.0, "{ahead}: {offset}");
+    }
 }
 
 #[test]

@@ -292,7 +292,7 @@ impl Bottleneck {
                 }
             }
             Happening::Acked { pn, sent } => flow.on_acked(now, self.start, pn, sent),
-            Happening::Report(list) => flow.on_report(now, &list),
+            Happening::Report(list) => flow.on_report(now, at, &list),
         }
     }
 }
@@ -374,10 +374,10 @@ impl Flow {
         self.path.follow(now);
     }
 
-    fn on_report(&mut self, now: Instant, list: &[Arrival]) {
+    fn on_report(&mut self, now: Instant, at: Duration, list: &[Arrival]) {
         let mut reported = |arrival: &Arrival| Reported {
             stamp: arrival.stamp,
-            at: self.reported.extend(arrival.received),
+            at: self.reported.extend(arrival.received, at.as_micros() as u64),
             ce: arrival.ce,
         };
         let list: Vec<_> = list.iter().map(&mut reported).collect();

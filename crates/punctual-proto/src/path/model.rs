@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::{
     backlog::Backlog,
-    floor::{Delay, Floor},
+    floor::Floor,
     law::Law,
     log::{Fate, Sent, SentLog},
     overflow::Overflow,
@@ -19,8 +19,6 @@ const WAY_BACK_MEMORY: Duration = Duration::from_millis(500);
 const SERVICE_MEMORY: Duration = Duration::from_millis(50);
 /// Packets are remembered for this long, and four round trips: their neighbours' fates may be asked for.
 const LOG_MEMORY: Duration = Duration::from_millis(100);
-/// A delay that differs this much from the floor is no delay: a clock has jumped, or one of the hosts has slept.
-const JUMP: Delay = 20_000_000;
 /// The latest time on a receiver's clock that is told from later ones, microseconds: differences of any two fit in 64 bits.
 const FARTHEST: u64 = 1 << 62;
 /// The share of packets that arrive no later than the forecast and [`spread`](Model::spread).
@@ -144,7 +142,10 @@ impl Model {
             // A receiver may say any time. Beyond this, which is in 146,000 years, its clock stands still.
             let at = (reported.at.min(FARTHEST)).cast_signed();
             let delay = at - left;
-            if self.floor.of(sent.bytes).is_some_and(|floor| (delay - floor).abs() > JUMP) {
+            // Nothing waits longer than it has been under way, nor saves more than a round trip: a clock has jumped, or one of the hosts has slept.
+            let (under_way, rtt) = (now.saturating_duration_since(sent.at), self.base_rtt());
+            let possible = -(rtt.as_micros() as i64)..=under_way.as_micros() as i64;
+            if self.floor.of(sent.bytes).is_some_and(|floor| !possible.contains(&(delay - floor))) {
                 self.floor.clear();
                 self.service.clear();
             }

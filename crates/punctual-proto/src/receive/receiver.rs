@@ -111,8 +111,8 @@ pub(crate) struct Receiver {
     ready_bytes: u64,
     /// Blocks that have ended here, one way or another.
     ended: RangeSet<u64>,
-    /// Blocks refused here whose credit the peer has not settled yet, and whether their info had been seen.
-    refused: BTreeMap<BlockId, bool>,
+    /// Blocks refused here whose credit the peer has not settled yet, and their info, if that had been seen.
+    refused: BTreeMap<BlockId, Option<Info>>,
     granted: Totals,
     opened: Totals,
     /// Blocks known by their fragments or an UPDATE only, each with the end of its furthest fragment.
@@ -254,16 +254,19 @@ impl Receiver {
         if size > self.limits.max_block_size {
             return Err(ProtocolError::BlockSize);
         }
-        if let Some(info_seen) = self.refused.remove(&id) {
+        if let Some(info) = self.refused.remove(&id) {
+            if info.is_some_and(|info| info.size != size || info.channel != place) {
+                return Err(ProtocolError::InfoConflict);
+            }
             if size > 0 {
-                if !info_seen {
+                if info.is_none() {
                     self.open(size)?;
                 }
                 self.consume(size);
                 self.notices.push_back(Notice::Freed { id, good_bytes: 0 });
             }
             // Of a block refused before its info came it was not known that others wait for it.
-            return match place.filter(|_| !info_seen) {
+            return match place.filter(|_| info.is_none()) {
                 Some(place) => self.pass_over(place, id, now, clocks),
                 None => Ok(()),
             };
@@ -322,7 +325,7 @@ impl Receiver {
     /// The application does not want a block.
     pub(crate) fn refuse(&mut self, id: BlockId, now: Micros, clocks: &Clocks) -> Result<(), BlockError> {
         let block = self.take(id).ok_or(BlockError::NotLive(id))?;
-        self.refused.insert(id, block.info.is_some());
+        self.refused.insert(id, block.info);
         self.end(id);
         if let Some(place) = block.info.and_then(|info| info.channel) {
             // The place exists: it came with the info.
@@ -526,6 +529,21 @@ mod tests {
         r.on_dropped(BlockId(0), DropReason::Refused, 9, place(0), 3, &clocks).unwrap();
         assert_eq!(r.recv().map(|block| block.id), Some(BlockId(1)));
         assert_eq!(r.live(), (0, 0));
+    }
+
+    #[test]
+    fn a_refused_block_is_as_large_as_its_info_said() {
+        for (size, place, fits) in
+            [(9, None, true), (1_000_000, None, false), (0, None, false), (9, Some((Channel(1), 0)), false)]
+        {
+            let (mut r, clocks) = receiver(Limits::default());
+            r.on_info(&info(0, 9, None), 0, 1, &clocks).unwrap();
+            r.refuse(BlockId(0), 1, &clocks).unwrap();
+            let granted = r.granted.bytes;
+            let settled = r.on_dropped(BlockId(0), DropReason::Refused, size, place, 2, &clocks);
+            assert_eq!(settled, if fits { Ok(()) } else { Err(ProtocolError::InfoConflict) }, "{size} {place:?}");
+            assert!(r.granted.bytes <= granted + 9, "credit is what was opened, once");
+        }
     }
 
     #[test]

@@ -256,7 +256,7 @@ impl Session {
         let Some(block) = self.store.get(id) else { return self.store.on_completed(id, Duration::ZERO, 0) };
         let elapsed = now.saturating_duration_since(block.begin);
         let begin = self.stamp(now).micros(block.begin);
-        let at = self.peer_time.extend(at);
+        let at = self.peer_time.extend(at, self.micros(now));
         let completion = match self.clocks.to_ours(at) {
             Some(at) => Duration::from_micros(at.saturating_sub(begin)),
             // The clocks have not been compared: the word took about half a round trip.
@@ -296,7 +296,7 @@ impl Session {
                     restored = self.groups.on_repair(&head, &shard, micros)?;
                 }
                 DatagramFrame::Timestamp { sent } => {
-                    let extended = self.peer_time.extend(sent);
+                    let extended = self.peer_time.extend(sent, micros);
                     stamp = Some((sent, extended));
                     if let Some(path) = self.paths.on_network(network) {
                         self.clocks.on_arrival(path.id, extended, micros);
@@ -334,7 +334,7 @@ impl Session {
         let Some(path) = self.paths.by_quic(quic.into()) else { return Ok(()) };
         let mut list = Vec::with_capacity(arrivals.list.len());
         for arrival in &arrivals.list {
-            let at = self.peer_time.extend(arrival.received);
+            let at = self.peer_time.extend(arrival.received, micros);
             let sent = time::from_wire(arrival.stamp, micros);
             if sent <= micros {
                 self.clocks.on_reported(path.id, sent, at, micros);
@@ -352,7 +352,7 @@ impl Session {
         for frame in DatagramFrames::of_symbol(symbol) {
             // What cannot be read was never sent.
             match frame.map_err(|_| ProtocolError::Repair)? {
-                DatagramFrame::Timestamp { sent } => stamp = Some(self.peer_time.extend(sent)),
+                DatagramFrame::Timestamp { sent } => stamp = Some(self.peer_time.extend(sent, self.micros(now))),
                 DatagramFrame::Arrivals(_) => {}
                 DatagramFrame::BlockInfo(info) => self.take_info(now, &info, stamp)?,
                 DatagramFrame::Fragment { id, offset, data } => {

@@ -133,6 +133,10 @@ pub(crate) struct World {
     pub(crate) narrow: Option<(SocketAddr, usize)>,
     /// What this address sends is lost, and what is sent to it.
     pub(crate) cut: Option<SocketAddr>,
+    /// By how much each host's clock is behind, for it stood while the host slept.
+    behind: Vec<Duration>,
+    /// This host sleeps.
+    asleep: Option<HostId>,
 }
 
 impl World {
@@ -152,6 +156,8 @@ impl World {
             lose_next: None,
             narrow: None,
             cut: None,
+            behind: Vec::new(),
+            asleep: None,
         }
     }
 
@@ -159,6 +165,7 @@ impl World {
         self.hosts.push(host);
         self.events.push(Vec::new());
         self.packets_sent.push(0);
+        self.behind.push(Duration::ZERO);
         self.hosts.len() - 1
     }
 
@@ -216,6 +223,20 @@ impl World {
         self.now = until;
     }
 
+    /// A host sleeps for so long, and its clock stands; what comes to it meanwhile is lost.
+    pub(crate) fn sleep(&mut self, host: HostId, for_: Duration) {
+        self.drain();
+        self.asleep = Some(host);
+        self.run(for_);
+        self.asleep = None;
+        self.behind[host] += for_;
+    }
+
+    /// The time by a host's own clock.
+    pub(crate) fn now_at(&self, host: HostId) -> Instant {
+        self.now - self.behind[host]
+    }
+
     /// Runs until `done` says so; fails after `patience`.
     pub(crate) fn run_until(&mut self, patience: Duration, mut done: impl FnMut(&mut Self) -> bool) {
         let until = self.now + patience;
@@ -233,9 +254,11 @@ impl World {
 
     fn next_event(&mut self) -> Option<Instant> {
         let packet = self.wire.first_key_value().map(|(&(at, _), _)| at);
-        let alarms = self.hosts.iter().map(|host| match host {
-            Host::Punctual(endpoint) => endpoint.poll_timeout(),
-            Host::Raw(raw) => raw.poll_timeout(),
+        let asleep = self.asleep;
+        let awake = self.hosts.iter().zip(&self.behind).enumerate().filter(|(id, _)| asleep != Some(*id));
+        let alarms = awake.map(|(_, (host, behind))| match host {
+            Host::Punctual(endpoint) => Some(endpoint.poll_timeout()? + *behind),
+            Host::Raw(raw) => Some(raw.poll_timeout()? + *behind),
         });
         alarms.chain([packet]).flatten().min()
     }
@@ -243,7 +266,8 @@ impl World {
     /// Does what is due now.
     fn step(&mut self) {
         let now = self.now;
-        for host in &mut self.hosts {
+        for (id, host) in self.hosts.iter_mut().enumerate().filter(|(id, _)| self.asleep != Some(*id)) {
+            let now = now - self.behind[id];
             match host {
                 Host::Punctual(endpoint) if endpoint.poll_timeout().is_some_and(|at| at <= now) => {
                     endpoint.handle_timeout(now);
@@ -257,6 +281,10 @@ impl World {
             let Packet { from, to, ecn, data } = packet.remove();
             let data = BytesMut::from(&data[..]);
             let (host, local) = end_at(to);
+            if self.asleep == Some(host) {
+                continue;
+            }
+            let now = self.now_at(host);
             match &mut self.hosts[host] {
                 Host::Punctual(endpoint) => {
                     endpoint.handle_datagram(now, NetworkPath { local, remote: from }, ecn, data);
@@ -275,8 +303,8 @@ impl World {
 
     /// Carries away all that hosts have to send and to say.
     pub(crate) fn drain(&mut self) {
-        let now = self.now;
-        for id in 0..self.hosts.len() {
+        for id in (0..self.hosts.len()).filter(|id| self.asleep != Some(*id)) {
+            let now = self.now - self.behind[id];
             loop {
                 let mut data = Vec::new();
                 let sent = match &mut self.hosts[id] {
@@ -301,7 +329,7 @@ impl World {
                     continue;
                 }
                 let extra = self.delay.take_if(|(host, _)| *host == id).map_or(Duration::ZERO, |(_, extra)| extra);
-                let key = (now + self.one_way_delay + extra, self.sequence);
+                let key = (self.now + self.one_way_delay + extra, self.sequence);
                 self.wire.insert(key, Packet { from, to, ecn, data });
             }
             if let Host::Punctual(endpoint) = &mut self.hosts[id] {
@@ -362,26 +390,26 @@ impl World {
     }
 
     pub(crate) fn try_send(&mut self, end: End, block: Block) -> Result<BlockId, SendError> {
-        let now = self.now;
+        let now = self.now_at(end.host);
         let sent = self.session(end.host, end.session).send(now, block);
         self.drain();
         sent
     }
 
     pub(crate) fn update(&mut self, end: End, id: BlockId, update: BlockUpdate) {
-        let now = self.now;
+        let now = self.now_at(end.host);
         self.session(end.host, end.session).update(now, id, update).expect("the block is live");
         self.drain();
     }
 
     pub(crate) fn cancel(&mut self, end: End, id: BlockId) {
-        let now = self.now;
+        let now = self.now_at(end.host);
         self.session(end.host, end.session).cancel(now, id).expect("the block is live");
         self.drain();
     }
 
     pub(crate) fn recv(&mut self, end: End) -> Option<ReceivedBlock> {
-        let now = self.now;
+        let now = self.now_at(end.host);
         let block = self.session(end.host, end.session).recv(now);
         self.drain();
         block
