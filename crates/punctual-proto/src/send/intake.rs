@@ -64,9 +64,15 @@ impl Store {
         Ok(id)
     }
 
+    /// Whether so much is to be said of blocks that there had better be no more of them.
+    pub(crate) fn hush(&mut self, hushed: bool) {
+        self.hushed = hushed;
+    }
+
     /// Whether a block of `size` bytes has room.
     pub(crate) fn has_room(&self, size: usize) -> bool {
-        self.blocks.len() < self.max_live()
+        !self.hushed
+            && self.blocks.len() + self.early_drops.len() < self.max_live()
             // A single block always fits, however the limits were set.
             && (self.bytes + size as u64 <= self.limits.send_bytes || self.blocks.is_empty())
     }

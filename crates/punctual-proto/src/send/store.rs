@@ -76,6 +76,8 @@ pub(crate) struct Store {
     pub(super) channels: Channels,
     /// Blocks of channels that were dropped before the peer said how many channels it takes.
     pub(super) early_drops: Vec<(BlockId, DropReason, Place)>,
+    /// There is more to say to the peer than it takes.
+    pub(super) hushed: bool,
     pub(super) opening: Opening,
     /// The largest block the peer takes, once it has said so.
     pub(super) peer_max_block: Option<u64>,
@@ -118,6 +120,7 @@ impl Store {
             bytes: 0,
             channels: Channels::new(&limits),
             early_drops: Vec::new(),
+            hushed: false,
             opening: Opening::default(),
             peer_max_block: None,
             peer_confirms: true,

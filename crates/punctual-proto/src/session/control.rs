@@ -1,7 +1,7 @@
 //! The control stream: settings, credit, what became of blocks.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     time::{Duration, Instant},
 };
 
@@ -19,8 +19,11 @@ use crate::{
     },
 };
 
-/// More control bytes than this that the peer has not read, and it has stopped listening while it goes on talking.
-const MAX_BACKLOG: usize = 1 << 20;
+/// More control bytes than this that the peer has not read, and it has stopped listening while it goes on talking. What we have to say of our own
+/// blocks stays below it: [`ENOUGH`], and a word on each that is live.
+const MAX_BACKLOG: usize = 4 << 20;
+/// More than this, and no more blocks are taken of which there might be something to say.
+const ENOUGH: usize = 512 << 10;
 /// More than this, and feedback the application volunteers is refused.
 const MAX_VOLUNTARY: usize = 64 << 10;
 /// The control stream goes before any other.
@@ -107,6 +110,8 @@ pub(super) struct Control {
     completed: Vec<(BlockId, u32)>,
     /// Blocks that were dropped before they were opened, behind those.
     given_up: GivenUp,
+    /// Live blocks of which the application has changed what it said, and the peer has not been told yet: only the last word on each counts.
+    updates: BTreeMap<BlockId, (Option<u64>, u8)>,
     /// Something waits for one of these.
     is_urgent: bool,
     /// When words were last handed on.
@@ -128,6 +133,7 @@ impl Control {
             said_again: None,
             completed: Vec::new(),
             given_up: GivenUp::default(),
+            updates: BTreeMap::new(),
             is_urgent: false,
             flushed: None,
             pieces: Pieces::default(),
@@ -177,6 +183,17 @@ impl Control {
         self.given_up.add(id, reason);
     }
 
+    /// Queues a change of a block's deadline and priority.
+    pub(super) fn update(&mut self, id: BlockId, deadline: Option<u64>, priority: u8) {
+        self.is_urgent = true;
+        self.updates.insert(id, (deadline, priority));
+    }
+
+    /// The block has ended: how it was to go on does not matter.
+    pub(super) fn forget_update(&mut self, id: BlockId) {
+        self.updates.remove(&id);
+    }
+
     fn write_completed(&mut self) {
         if !self.completed.is_empty() {
             ControlFrame::CompletedList(std::mem::take(&mut self.completed)).encode(&mut self.words);
@@ -189,7 +206,7 @@ impl Control {
     }
 
     fn is_empty(&self) -> bool {
-        self.waiting() == 0 && self.completed.is_empty() && self.given_up.is_empty()
+        self.waiting() == 0 && self.completed.is_empty() && self.given_up.is_empty() && self.updates.is_empty()
     }
 
     /// Whether there are words that QUIC has not been given yet, and would take.
@@ -223,6 +240,9 @@ impl Control {
         self.hand_on(id, conn);
         if self.waiting() == 0 {
             self.given_up.write(&mut self.words);
+            for (id, (deadline, priority)) in std::mem::take(&mut self.updates) {
+                ControlFrame::Update { id, priority, deadline }.encode(&mut self.words);
+            }
             self.hand_on(id, conn);
         }
         self.is_blocked = self.waiting() > 0;
@@ -295,6 +315,11 @@ impl Control {
         self.heard += more as u64;
         self.pieces.on_heard(self.heard);
         Ok(())
+    }
+
+    /// There is so much to say that nothing should be added to it.
+    pub(super) fn has_enough(&self) -> bool {
+        self.words.len() + self.given_up.waiting() > ENOUGH
     }
 
     /// # Errors

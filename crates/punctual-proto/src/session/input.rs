@@ -504,6 +504,7 @@ impl Session {
         while let Some(notice) = self.store.poll() {
             match notice {
                 StoreNotice::Ended(id, outcome) => {
+                    self.control.forget_update(id);
                     self.fallback_ended(id, &outcome);
                     self.events.push_back(Event::Outcome { id, outcome });
                 }
@@ -514,12 +515,12 @@ impl Session {
                 },
                 StoreNotice::Updated { id, deadline, priority } => {
                     if self.punctual == Some(true) {
-                        let deadline = deadline.map(wire_duration);
-                        self.control.write(&ControlFrame::Update { id, priority, deadline });
+                        self.control.update(id, deadline.map(wire_duration), priority);
                     }
                 }
             }
         }
+        self.store.hush(self.control.has_enough());
         if self.store.take_writable() {
             self.events.push_back(Event::Writable);
         }
