@@ -260,13 +260,13 @@ impl Delivery {
 /// Why a block was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DropReason {
-    /// Its deadline passed before it could be sent.
+    /// Its deadline passed before it could be sent, or before the peer said anything of it.
     Expired,
     /// The sending application cancelled it.
     Cancelled,
     /// A block it depends on was dropped.
     DependencyDropped,
-    /// The peer refused it.
+    /// The peer refused it, or has it and never said a word of it.
     Refused,
     /// The session ended first.
     SessionClosed,

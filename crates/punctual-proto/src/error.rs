@@ -161,6 +161,9 @@ pub enum ProtocolError {
     /// A repair that contradicts its group: other repairs, sources, or what it restores.
     #[error("contradictory repair")]
     Repair,
+    /// For as long as a session may be idle the peer acknowledged what it was sent and did not say a word of it, or of itself.
+    #[error("silent peer")]
+    Silent,
 }
 
 impl ProtocolError {
@@ -188,6 +191,7 @@ impl ProtocolError {
             Channel,
             Stream,
             Repair,
+            Silent,
         ]
         .into_iter()
         .find(|e| e.code().into_inner() == code)

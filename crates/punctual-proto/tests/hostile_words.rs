@@ -402,3 +402,54 @@ fn a_flood_of_dropped_blocks_waits_for_the_application() {
     bench.lives();
     assert_eq!(bench.received().into_keys().collect::<Vec<_>>(), [2 * MANY - 1]);
 }
+
+// ---- A peer that does not answer
+
+/// Runs for so many seconds, in each of which the peer does as it is told; how blocks ended, and how long after `from`.
+fn watch(bench: &mut Bench, seconds: u64, talk: impl Fn(u64) -> Vec<u8>) -> BTreeMap<u64, (u64, Outcome)> {
+    let mut ended = BTreeMap::new();
+    for second in 0..seconds {
+        bench.raw().control(&talk(second));
+        bench.world.run(ms(1_000));
+        let told = outcomes(&bench.events());
+        ended.extend(told.into_iter().map(|(id, outcome)| (id.0, (second, outcome))));
+    }
+    ended
+}
+
+#[test]
+fn a_block_of_which_the_peer_says_nothing_ends() {
+    let mut bench = Bench::new();
+    let end = bench.end;
+    for n in 0..40_u8 {
+        let block = Block::new(vec![n; 500]);
+        let due = std::time::Duration::from_millis(100);
+        bench.world.send(end, if n % 2 == 0 { block.deadline(due) } else { block });
+    }
+    bench.lives();
+    // It talks, but of other things.
+    let ended = watch(&mut bench, 62, |second| wire::credit((1 << 22) + second, 1_000 + second));
+    bench.lives();
+    assert_eq!(ended.len(), 40, "{ended:?}");
+    for (id, (_, outcome)) in ended {
+        let reason = if id % 2 == 0 { DropReason::Expired } else { DropReason::Refused };
+        assert!(matches!(outcome, Outcome::Dropped { reason: is, .. } if is == reason), "{id} {outcome:?}");
+    }
+    // Late words are of no consequence.
+    bench.control(&wire::completed(0, 0, 500));
+    bench.others_go_on();
+}
+
+#[test]
+fn a_peer_that_never_says_anything_is_left() {
+    for settings in [false, true] {
+        let mut bench = if settings { Bench::new() } else { Bench::silent() };
+        let end = bench.end;
+        let id = bench.world.send(end, Block::new(vec![1; 500]));
+        bench.lives();
+        let ended = watch(&mut bench, 62, |_| Vec::new());
+        assert!(matches!(ended.get(&id.0), Some((_, Outcome::Dropped { .. }))), "{ended:?}");
+        let lost = bench.raw().closed_with();
+        assert_eq!(lost, Some(ProtocolError::Silent.code().into_inner()), "SETTINGS: {settings}");
+    }
+}

@@ -65,6 +65,8 @@ pub(crate) struct LiveBlock {
     pub(crate) hopeless: bool,
     /// It was dropped here, but the peer may have it whole: its word decides.
     pub(crate) dying: Option<DropReason>,
+    /// When answers were last looked for, the peer's was missing.
+    pub(crate) owed: bool,
 }
 
 impl LiveBlock {
@@ -100,6 +102,7 @@ impl LiveBlock {
             others: None,
             hopeless: false,
             dying: None,
+            owed: false,
         }
     }
 
@@ -137,6 +140,11 @@ impl LiveBlock {
     /// Whether every byte has been on the wire, so that the peer may have them all.
     pub(crate) fn all_sent_once(&self) -> bool {
         self.frontier == self.size()
+    }
+
+    /// Whether there is nothing left but for the peer to say what became of it.
+    pub(crate) fn awaits_word(&self) -> bool {
+        self.dying.is_some() || self.info == InfoState::Known && self.acked.gaps(0..self.size).next().is_none()
     }
 
     /// The next bytes to send: what was lost first, then what is new; `true` if they are sent again.

@@ -21,3 +21,4 @@ mod protection;
 pub(crate) mod recovery;
 pub(crate) mod store;
 pub(crate) mod tally;
+mod unanswered;

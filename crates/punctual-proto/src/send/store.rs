@@ -340,6 +340,11 @@ impl Store {
         self.notices.pop_front()
     }
 
+    /// Whether the peer has said its SETTINGS.
+    pub(crate) fn knows_peer(&self) -> bool {
+        self.peer_max_block.is_some()
+    }
+
     /// Whether stale blocks are dropped.
     pub(crate) fn drops_stale(&self) -> bool {
         self.drops_stale

@@ -19,9 +19,10 @@ use crate::{
     },
 };
 
-/// More control bytes than this that the peer has not read, and it has stopped listening while it goes on talking. What we have to say of our own
-/// blocks stays below it: [`ENOUGH`], and a word on each that is live.
-const MAX_BACKLOG: usize = 4 << 20;
+/// More answers than this, in bytes, that the peer has not read, and it has stopped listening while it goes on talking.
+const MAX_BACKLOG: usize = 1 << 20;
+/// The same, with what is said of our own blocks: that stays below it, being [`ENOUGH`] and a word or two on each that is live.
+const MAX_WORDS: usize = 4 << 20;
 /// More than this, and no more blocks are taken of which there might be something to say.
 const ENOUGH: usize = 512 << 10;
 /// More than this, and feedback the application volunteers is refused.
@@ -112,6 +113,8 @@ pub(super) struct Control {
     given_up: GivenUp,
     /// Live blocks of which the application has changed what it said, and the peer has not been told yet: only the last word on each counts.
     updates: BTreeMap<BlockId, (Option<u64>, u8)>,
+    /// How much of the words is of our own blocks: no less than that, and all of it forgotten when all words have been heard.
+    own: usize,
     /// Something waits for one of these.
     is_urgent: bool,
     /// When words were last handed on.
@@ -134,6 +137,7 @@ impl Control {
             completed: Vec::new(),
             given_up: GivenUp::default(),
             updates: BTreeMap::new(),
+            own: 0,
             is_urgent: false,
             flushed: None,
             pieces: Pieces::default(),
@@ -166,7 +170,11 @@ impl Control {
             Completed { .. } | CompletedList(_) | Freed { .. } | Dropped { channel: None, .. } | Heard { .. }
         );
         self.is_urgent |= !only_ends;
+        let before = self.words.len();
         frame.encode(&mut self.words);
+        if matches!(frame, Dropped { .. }) {
+            self.own += self.words.len() - before;
+        }
     }
 
     /// Queues the word that a block is complete, all of it in time. What comes in a row shares a frame.
@@ -239,10 +247,12 @@ impl Control {
         self.write_completed();
         self.hand_on(id, conn);
         if self.waiting() == 0 {
+            let before = self.words.len();
             self.given_up.write(&mut self.words);
             for (id, (deadline, priority)) in std::mem::take(&mut self.updates) {
                 ControlFrame::Update { id, priority, deadline }.encode(&mut self.words);
             }
+            self.own += self.words.len() - before;
             self.hand_on(id, conn);
         }
         self.is_blocked = self.waiting() > 0;
@@ -311,6 +321,7 @@ impl Control {
         // Of what it has read on the stream before this one, some may be still to come on this one, which cannot leave it out any more.
         let more = usize::try_from(bytes.saturating_sub(self.heard)).map_or(self.given, |more| more.min(self.given));
         self.words.drain(..more);
+        self.own = self.own.min(self.words.len());
         self.given -= more;
         self.heard += more as u64;
         self.pieces.on_heard(self.heard);
@@ -325,7 +336,8 @@ impl Control {
     /// # Errors
     /// If the peer goes on talking and has stopped listening.
     pub(super) fn check_backlog(&self) -> Result<(), ProtocolError> {
-        if self.words.len() + self.given_up.waiting() > MAX_BACKLOG { Err(ProtocolError::Stream) } else { Ok(()) }
+        let words = self.words.len();
+        if words - self.own > MAX_BACKLOG || words > MAX_WORDS { Err(ProtocolError::Stream) } else { Ok(()) }
     }
 }
 

@@ -100,6 +100,9 @@ pub struct Session {
     farewell: Option<(VarInt, Bytes)>,
     /// Since when the control stream has gone unread because there were too many events.
     stalled: Option<Instant>,
+    /// When answers that the peer owes are looked for, and whether it has said anything since they were last.
+    answers_due: Option<Instant>,
+    heard_word: bool,
 }
 
 impl Session {
@@ -142,6 +145,8 @@ impl Session {
             unsettled: None,
             farewell: None,
             stalled: None,
+            answers_due: None,
+            heard_word: false,
             config,
         }
     }
@@ -369,7 +374,8 @@ impl Session {
         let next = next.filter(|_| !self.output.is_held_up());
         let groups = self.groups.next_timeout().and_then(|at| self.epoch.checked_add(Duration::from_micros(at)));
         // By the contract the events have been taken once this is asked: reading can go on.
-        [quic, self.store.next_timeout(), paths, next, groups, words, self.retry_at, self.stalled]
+        let answers = self.answers_due.filter(|_| self.is_owed_answers());
+        [quic, self.store.next_timeout(), paths, next, groups, words, self.retry_at, self.stalled, answers]
             .into_iter()
             .flatten()
             .min()
@@ -384,8 +390,29 @@ impl Session {
         if self.phase == Phase::Open {
             self.groups.on_timeout(self.micros(now));
             self.look_after_paths(now);
+            self.look_for_answers(now);
         }
         self.settle(now);
+    }
+
+    /// No block waits for ever for a peer that does not say what became of it. As long as the application does not take what there is to be heard, it
+    /// is not the peer that is silent.
+    fn look_for_answers(&mut self, now: Instant) {
+        if self.answers_due.is_none_or(|at| now < at) || !self.is_owed_answers() {
+            return;
+        }
+        self.answers_due = now.checked_add(self.config.idle_timeout);
+        let heard = std::mem::take(&mut self.heard_word);
+        let unanswered = self.store.unanswered();
+        if !heard && !unanswered.is_empty() || !self.store.knows_peer() {
+            self.fail(now, ProtocolError::Silent);
+        } else {
+            unanswered.into_iter().for_each(|id| self.store.end_unanswered(id));
+        }
+    }
+
+    fn is_owed_answers(&self) -> bool {
+        self.punctual == Some(true) && self.stalled.is_none() && self.store.len() > 0
     }
 
     /// Does what was left to do when datagrams came in: they come in bursts, and what follows is done once for each.
