@@ -1,9 +1,10 @@
 //! Settings of sessions and endpoints, and the limits that keep a hostile peer's costs its own.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use noq_proto::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig, QuicServerConfig};
 use noq_proto::rustls;
+use thiserror::Error;
 
 use crate::{
     block::Redundancy,
@@ -19,6 +20,8 @@ pub const ALPN: &[u8] = b"punctual/1";
 
 /// The most blocks a sender may have live, by the protocol: a receiver needs to remember so many gaps between ended ids.
 pub(crate) const MAX_LIVE: usize = 65_536;
+/// The largest block there may be: 1 GiB.
+pub(crate) const LARGEST_BLOCK: u64 = 1 << 30;
 
 /// Bounds on what a session may hold. Those marked *announced* are told to the peer in SETTINGS and enforced on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,8 +129,59 @@ impl Default for SessionConfig {
     }
 }
 
-impl std::fmt::Debug for SessionConfig {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+/// A setting with which no session could do its work.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{name} is {value}; it must be {wanted}")]
+pub struct ConfigError {
+    /// The setting.
+    pub name: &'static str,
+    /// What it was set to.
+    pub value: String,
+    /// What would do.
+    pub wanted: &'static str,
+}
+
+impl SessionConfig {
+    /// Whether a session could do its work with these settings. [`Endpoint::connect`](crate::Endpoint::connect) asks that itself; of a server's
+    /// settings it is to be asked before they are used.
+    ///
+    /// # Errors
+    /// The first setting with which none could.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let Limits { max_block_size, receive_bytes, receive_blocks, send_bytes, send_blocks, .. } = self.limits;
+        let Limits { paths, events, sessions, .. } = self.limits;
+        let counts = [
+            ("limits.receive_blocks", receive_blocks),
+            ("limits.send_bytes", send_bytes),
+            ("limits.send_blocks", send_blocks as u64),
+            ("limits.paths", paths.into()),
+            ("limits.events", events as u64),
+            ("limits.sessions", sessions as u64),
+            ("initial_window_packets", self.initial_window_packets.into()),
+        ];
+        let none = counts.iter().find(|(_, count)| *count == 0);
+        none.map_or(Ok(()), |(name, count)| Err(ConfigError::new(name, count, "at least 1")))?;
+        if !(1..=LARGEST_BLOCK).contains(&max_block_size) {
+            return Err(ConfigError::new("limits.max_block_size", &max_block_size, "1 byte to 1 GiB"));
+        }
+        if receive_bytes < max_block_size {
+            return Err(ConfigError::new("limits.receive_bytes", &receive_bytes, "at least limits.max_block_size"));
+        }
+        if self.idle_timeout.is_zero() {
+            return Err(ConfigError::new("idle_timeout", &"0", "longer than nothing"));
+        }
+        Ok(())
+    }
+}
+
+impl ConfigError {
+    fn new(name: &'static str, value: &dyn fmt::Display, wanted: &'static str) -> Self {
+        Self { name, value: value.to_string(), wanted }
+    }
+}
+
+impl fmt::Debug for SessionConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SessionConfig")
             .field("limits", &self.limits)
             .field("max_ack_delay", &self.max_ack_delay)
@@ -193,4 +247,29 @@ impl ServerConfig {
 fn offer_punctual(protocols: &mut Vec<Vec<u8>>) {
     protocols.retain(|name| name != ALPN);
     protocols.insert(0, ALPN.to_vec());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_with_which_nothing_could_be_done_are_refused() {
+        let check = |change: fn(&mut SessionConfig)| {
+            let mut config = SessionConfig::default();
+            change(&mut config);
+            config.check().map_err(|error| error.name)
+        };
+        assert_eq!(check(|_| {}), Ok(()));
+        assert_eq!(check(|config| config.limits.events = 0), Err("limits.events"));
+        assert_eq!(check(|config| config.limits.send_blocks = 0), Err("limits.send_blocks"));
+        assert_eq!(check(|config| config.limits.receive_blocks = 0), Err("limits.receive_blocks"));
+        assert_eq!(check(|config| config.limits.paths = 0), Err("limits.paths"));
+        assert_eq!(check(|config| config.limits.max_block_size = 0), Err("limits.max_block_size"));
+        assert_eq!(check(|config| config.limits.max_block_size = u64::MAX), Err("limits.max_block_size"));
+        assert_eq!(check(|config| config.limits.receive_bytes = 1 << 20), Err("limits.receive_bytes"));
+        assert_eq!(check(|config| config.idle_timeout = Duration::ZERO), Err("idle_timeout"));
+        let error = SessionConfig { initial_window_packets: 0, ..SessionConfig::default() }.check().unwrap_err();
+        assert_eq!(error.to_string(), "initial_window_packets is 0; it must be at least 1");
+    }
 }

@@ -15,7 +15,7 @@ use noq_proto::{
 use thiserror::Error;
 
 use crate::{
-    config::{ClientConfig, ServerConfig, SessionConfig},
+    config::{ClientConfig, ConfigError, ServerConfig, SessionConfig},
     congestion::steering::{SteeredFactory, Steering},
     event::Event,
     fec,
@@ -103,6 +103,9 @@ pub enum ConnectError {
     /// Port 0, or an unspecified address.
     #[error("{0} is not an address one can connect to")]
     RemoteAddress(SocketAddr),
+    /// No session could do its work with these settings.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// No room for another session.
     #[error("the endpoint has no room for another session")]
     Full,
@@ -181,6 +184,7 @@ impl Endpoint {
         path: NetworkPath,
         server_name: &str,
     ) -> Result<SessionId, ConnectError> {
+        config.session.check()?;
         self.tick(now);
         let steering = Steering::new();
         let session = Arc::new(config.session.clone());

@@ -62,7 +62,7 @@ pub use block::{
     Block, BlockId, BlockMeta, BlockUpdate, Channel, Delivery, Delta, DropReason, Outcome, ReceivedBlock, Redundancy,
     UnknownRedundancy,
 };
-pub use config::{ALPN, ClientConfig, Limits, ServerConfig, SessionConfig};
+pub use config::{ALPN, ClientConfig, ConfigError, Limits, ServerConfig, SessionConfig};
 pub use endpoint::{ConnectError, Endpoint, EndpointConfig, LocalId, NetworkPath, SessionId, Transmit};
 pub use error::{BlockError, CloseReason, PathError, ProtocolError, SendError};
 pub use event::{Event, PathEvent};

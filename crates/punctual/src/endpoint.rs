@@ -192,6 +192,7 @@ impl Endpoint {
         client: Option<ClientConfig>,
         server: Option<punctual_proto::ServerConfig>,
     ) -> Result<Self, BuildError> {
+        config.session.check()?;
         let role = if server.is_some() { Role::Server } else { Role::Client };
         let by_address = server.is_some();
         let core = punctual_proto::Endpoint::new(EndpointConfig { seed: None, epoch: Instant::now() }, server);
@@ -314,6 +315,7 @@ impl Connect {
                 match error {
                     punctual_proto::ConnectError::ServerName(name) => ConnectError::ServerName(name),
                     punctual_proto::ConnectError::RemoteAddress(address) => ConnectError::RemoteAddress(address),
+                    punctual_proto::ConnectError::Config(error) => ConnectError::Config(error),
                     punctual_proto::ConnectError::Full => ConnectError::Full,
                 }
             })?;

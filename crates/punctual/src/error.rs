@@ -42,6 +42,9 @@ pub enum BuildError {
         /// The system's answer.
         source: io::Error,
     },
+    /// No session could do its work with these settings.
+    #[error(transparent)]
+    Config(#[from] punctual_proto::ConfigError),
     /// Sockets need tokio's reactor: build the endpoint inside a tokio runtime.
     #[error("an endpoint must be built inside a tokio runtime")]
     NoRuntime,
@@ -111,6 +114,9 @@ pub enum ConnectError {
     /// The endpoint has no such local end.
     #[error("there is no local end {}", .0.0)]
     UnknownLocal(LocalId),
+    /// No session could do its work with these settings.
+    #[error(transparent)]
+    Config(#[from] punctual_proto::ConfigError),
     /// The endpoint was built to accept sessions only.
     #[error("a server endpoint does not connect; build another with Endpoint::client()")]
     NotClient,

@@ -92,8 +92,8 @@ pub use session::{Path, Session};
 pub use tls::{Fingerprint, FingerprintError, Identity, Trust};
 
 pub use punctual_proto::{
-    ALPN, Block, BlockError, BlockId, BlockMeta, BlockUpdate, Channel, CloseReason, Delivery, Delta, DropReason,
-    Limits, LocalId, Outcome, PathError, PathEvent, PathId, PathStats, ProtocolError, ReceivedBlock, Redundancy,
-    SendError, SessionConfig, SessionId, SessionStats, UnknownRedundancy, clock, congestion, multipath, redundancy,
-    schedule,
+    ALPN, Block, BlockError, BlockId, BlockMeta, BlockUpdate, Channel, CloseReason, ConfigError, Delivery, Delta,
+    DropReason, Limits, LocalId, Outcome, PathError, PathEvent, PathId, PathStats, ProtocolError, ReceivedBlock,
+    Redundancy, SendError, SessionConfig, SessionId, SessionStats, UnknownRedundancy, clock, congestion, multipath,
+    redundancy, schedule,
 };

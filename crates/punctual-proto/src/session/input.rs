@@ -190,7 +190,7 @@ impl Session {
         }
         self.stalled = None;
         while self.phase == Phase::Open {
-            if self.hearing.has_more() && self.events.len() >= self.config.limits.events {
+            if self.hearing.has_more() && self.events.len() >= self.config.limits.events.max(1) {
                 self.stalled = Some(now);
                 return;
             }
