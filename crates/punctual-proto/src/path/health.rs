@@ -26,8 +26,9 @@ pub(crate) const GRANULARITY: Duration = Duration::from_millis(1);
 const PROBE_INTERVAL: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(200));
 /// After this many unanswered probes they become rarer.
 const EAGER_PROBES: u32 = 50;
-/// The time between those.
-const LAZY_PROBE_INTERVAL: Duration = Duration::from_secs(1);
+/// Bounds on the time between those, and what part it is of that for which the path has been silent: QUIC keeps each that is never answered.
+const LAZY_PROBES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
+const LAZY_SHARE: u32 = 32;
 
 /// How far a path is trusted, and why.
 #[derive(Debug)]
@@ -160,10 +161,33 @@ impl Trust {
         }
         self.probes += 1;
         let interval = match self.probes > EAGER_PROBES {
-            true => LAZY_PROBE_INTERVAL,
+            true => (self.suspect_since.map_or(Duration::ZERO, |since| now - since) / LAZY_SHARE)
+                .clamp(LAZY_PROBES.0, LAZY_PROBES.1),
             false => rtt.clamp(PROBE_INTERVAL.0, PROBE_INTERVAL.1),
         };
         self.next_probe = Some(now + interval);
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_is_dead_for_an_hour_is_probed_ever_more_rarely() {
+        let (start, mut trust) = (Instant::now(), Trust::new(PathHealth::Active));
+        trust.suspect(start);
+        let mut probes = Vec::new();
+        while let Some(at) = trust.next_probe().filter(|at| *at < start + Duration::from_secs(3_600)) {
+            assert!(trust.takes_probe(at, Duration::from_millis(40)));
+            probes.push(at - start);
+        }
+        let within = |seconds| probes.iter().filter(|at| **at < Duration::from_secs(seconds)).count();
+        assert!((60..90).contains(&within(30)) && within(3_600) < 450, "{} and {}", within(30), within(3_600));
+        let longest = probes.windows(2).map(|pair| pair[1] - pair[0]).max();
+        assert_eq!(longest, Some(LAZY_PROBES.1), "when it comes back, that is soon known");
+        trust.on_acked(start + Duration::from_secs(3_600), start + Duration::from_secs(3_601), Duration::ZERO);
+        assert_eq!((trust.health(), trust.next_probe()), (PathHealth::Active, None));
     }
 }
