@@ -24,6 +24,13 @@ use crate::error::ProtocolError;
 pub(crate) const MAX_SOURCES: usize = 128;
 /// The most repairs of a group: with these, a group has no more shards than bytes can number.
 pub(crate) const MAX_REPAIRS: usize = 127;
+
+/// The most repairs there may be for so many symbols: a code is as dear to undo as it has repairs, and a few bytes are not to cost a receiver more than
+/// they cost who sends them.
+pub(crate) const fn most_repairs(sources: usize) -> usize {
+    let most = 4 * sources + 8;
+    if most < MAX_REPAIRS { most } else { MAX_REPAIRS }
+}
 /// Bytes of a shard that say how long its symbol is.
 pub(crate) const LENGTH_PREFIX: usize = 2;
 

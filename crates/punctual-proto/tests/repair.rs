@@ -219,6 +219,7 @@ fn malformed_frames() {
         repair(0, LIFE, (129, 1), 0, &shard),
         repair(0, LIFE, (1, 0), 0, &shard),
         repair(0, LIFE, (1, 128), 0, &shard),
+        repair(0, LIFE, (2, 17), 0, &shard),
         repair(0, LIFE, (1, 1), 1, &shard),
         repair(0, LIFE, (1, 1), 0, &[]),
         repair(0, LIFE, (1, 1), 0, &shard[..3]),

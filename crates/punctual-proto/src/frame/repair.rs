@@ -8,7 +8,7 @@ use bytes::{Buf, BufMut};
 use super::{time::TIMESTAMP_SIZE, varint};
 use crate::{
     error::ProtocolError,
-    fec::{LENGTH_PREFIX, MAX_REPAIRS, MAX_SOURCES, is_shard_len},
+    fec::{LENGTH_PREFIX, MAX_SOURCES, is_shard_len, most_repairs},
 };
 
 /// The frame type of SOURCE.
@@ -55,7 +55,7 @@ pub(crate) struct RepairHead {
     pub(crate) life: u64,
     /// m: how many symbols the group has, 1 to [`MAX_SOURCES`].
     pub(crate) sources: u8,
-    /// n: for how many repairs its code is made, 1 to [`MAX_REPAIRS`].
+    /// n: for how many repairs its code is made, 1 to [`most_repairs`] of m.
     pub(crate) repairs: u8,
     /// Which of these, from 0.
     pub(crate) index: u8,
@@ -82,7 +82,7 @@ impl RepairHead {
     }
 
     pub(super) fn is_possible(&self) -> bool {
-        let sizes = [(self.sources, MAX_SOURCES), (self.repairs, MAX_REPAIRS)];
+        let sizes = [(self.sources, MAX_SOURCES), (self.repairs, most_repairs(self.sources.into()))];
         sizes.iter().all(|&(size, max)| (1..=max).contains(&size.into())) && self.index < self.repairs
     }
 }
@@ -132,7 +132,8 @@ pub(super) mod tests {
     }
 
     pub(in crate::frame) fn any_repair() -> impl Strategy<Value = RepairHead> {
-        let sizes = (1..=MAX_SOURCES as u8, 1..=MAX_REPAIRS as u8);
+        let repairs = |sources: u8| (Just(sources), 1..=most_repairs(sources.into()) as u8);
+        let sizes = (1..=MAX_SOURCES as u8).prop_flat_map(repairs);
         let code = sizes.prop_flat_map(|(sources, repairs)| (Just(sources), Just(repairs), 0..repairs));
         (varint::any_value(), varint::any_value(), code)
             .prop_map(|(group, life, (sources, repairs, index))| RepairHead { group, life, sources, repairs, index })

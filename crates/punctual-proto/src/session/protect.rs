@@ -8,6 +8,7 @@ use super::{Session, output::Datagram};
 use crate::{
     block::{BlockId, Redundancy},
     clock::wire,
+    fec::most_repairs,
     frame::DatagramWriter,
     multipath::{PathHealth, PathId, PathView},
     path::health::GRANULARITY,
@@ -127,7 +128,7 @@ impl Session {
         // Behind a queue, what is added makes all that follows later.
         let worth = view.backlog <= BUSY || asked_for || group_view.len() as f64 * chance >= WORTH;
         let wanted = if arrived || !worth { 0 } else { self.store.groups.wanted(&group_view) };
-        let repairs = wanted.min(most);
+        let repairs = wanted.min(most).min(most_repairs(group_view.len()));
         if repairs == 0 && !arrived {
             // Clean is a path, and for longer than full are all: the next report may show that there is room.
             let (path, rest) = if wanted == 0 { (Some(majority), (view.rtt / 4).max(REST)) } else { (None, REST) };
