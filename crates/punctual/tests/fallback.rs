@@ -462,3 +462,18 @@ async fn beginnings_of_blocks_take_no_more_room_than_there_is() {
     assert_eq!(stats.blocks_received + stats.blocks_peer_dropped, STREAMS as u64);
     assert!((2..=finished).contains(&stats.blocks_received), "{stats:?}, {finished} finished");
 }
+
+#[tokio::test]
+async fn a_stream_without_bytes_is_no_block() {
+    let (_server, _client, ours, theirs) = within(reverse_pair(Config::default())).await;
+    for bytes in [&b""[..], b"one", b"", b"two"] {
+        let mut stream = within(theirs.open_uni()).await.expect("there is credit for streams");
+        stream.write_all(bytes).await.expect("open");
+        stream.finish().expect("open");
+        // The next one comes later than this.
+        within(stream.stopped()).await.expect("all of it was acknowledged");
+    }
+    for bytes in [b"one", b"two"] {
+        assert_eq!(&within(ours.recv()).await.expect("open").data[..], bytes);
+    }
+}

@@ -187,6 +187,10 @@ impl Session {
                     }
                     Ok(None) => {
                         let bytes = self.fallback.receiving.remove(&id).unwrap_or_default();
+                        // A block has bytes; a stream may be opened and ended for reasons of its own.
+                        if bytes.is_empty() {
+                            break;
+                        }
                         let block = BlockId(id.index());
                         self.receiver.on_stream_block(block, bytes.freeze(), now);
                         if let Some(observer) = &mut self.observer {
