@@ -447,7 +447,7 @@ fn a_peer_that_never_says_anything_is_left() {
         let end = bench.end;
         let id = bench.world.send(end, Block::new(vec![1; 500]));
         bench.lives();
-        let ended = watch(&mut bench, 62, |_| Vec::new());
+        let ended = watch(&mut bench, 92, |_| Vec::new());
         assert!(matches!(ended.get(&id.0), Some((_, Outcome::Dropped { .. }))), "{ended:?}");
         let lost = bench.raw().closed_with();
         assert_eq!(lost, Some(ProtocolError::Silent.code().into_inner()), "SETTINGS: {settings}");

@@ -103,6 +103,8 @@ pub struct Session {
     /// When answers that the peer owes are looked for, and whether it has said anything since they were last.
     answers_due: Option<Instant>,
     heard_word: bool,
+    /// How often on end it had not.
+    silences: u32,
 }
 
 impl Session {
@@ -147,6 +149,7 @@ impl Session {
             stalled: None,
             answers_due: None,
             heard_word: false,
+            silences: 0,
             config,
         }
     }
@@ -405,10 +408,15 @@ impl Session {
         let heard = std::mem::take(&mut self.heard_word);
         let unanswered = self.store.unanswered();
         if !heard && !unanswered.is_empty() || !self.store.knows_peer() {
-            self.fail(now, ProtocolError::Silent);
-        } else {
-            unanswered.into_iter().for_each(|id| self.store.end_unanswered(id));
+            // The first time that may be an outage, of which the session is not dead yet.
+            self.silences += 1;
+            if self.silences > 1 {
+                self.fail(now, ProtocolError::Silent);
+            }
+            return;
         }
+        self.silences = 0;
+        unanswered.into_iter().for_each(|id| self.store.end_unanswered(id));
     }
 
     fn is_owed_answers(&self) -> bool {
