@@ -260,7 +260,7 @@ impl Delivery {
 /// Why a block was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DropReason {
-    /// Its deadline passed before it could be sent, or before the peer said anything of it.
+    /// Its deadline passed before it could be sent; or the peer has it, and never said a word of it.
     Expired,
     /// The sending application cancelled it.
     Cancelled,

@@ -342,7 +342,10 @@ impl Clocks {
         path.disagree(seen, gate, now);
         let (id, since) = (path.id, path.agreed());
         // Others were at their levels later than this one: then it is the path.
-        let contradicted = |other: &PathClock| other.id != id && other.agreed() > since;
+        // One that has not been heard for long says nothing.
+        let lately = |at: Micros| now.saturating_sub(at) <= HOLD;
+        let contradicted =
+            |other: &PathClock| other.id != id && other.agreed().is_some_and(|at| Some(at) > since && lately(at));
         if jumped && !self.paths.iter().any(contradicted) {
             self.jump(shift);
         } else {

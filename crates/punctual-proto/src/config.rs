@@ -96,8 +96,8 @@ pub struct SessionConfig {
     pub keep_alive: Duration,
     /// A session none of whose paths has carried anything for this long is dead. Default 30 s.
     ///
-    /// Of a block that the peer has acknowledged, or that was dropped here, it owes a word. A block without one ends at the latest when it has been owed for twice as
-    /// long; a peer that says nothing at all for three times as long ends the session ([`ProtocolError::Silent`](crate::ProtocolError::Silent)).
+    /// Of a block that the peer has acknowledged, or that was dropped here, it owes a word. A block without one ends at the latest when it has been owed for three times as
+    /// long (at least 15 s); a peer that says nothing at all meanwhile ends the session ([`ProtocolError::Silent`](crate::ProtocolError::Silent)).
     pub idle_timeout: Duration,
     /// First congestion window of a path, packets of 1,200 bytes. Default 12, which is what RFC 9002 (7.2) allows.
     pub initial_window_packets: u32,

@@ -89,7 +89,7 @@ pub trait Policy: Send {
     /// The name it is chosen by.
     fn name(&self) -> &'static str;
 
-    /// n. The sender makes it less where the path has no room for so many.
+    /// n. The sender makes it less where the path has no room for so many, and where it is more than 4 m + 8, which is all that the protocol allows.
     fn repairs(&mut self, group: &GroupView<'_>) -> usize;
 
     /// What became of an earlier group.

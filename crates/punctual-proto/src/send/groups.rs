@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     block::BlockId,
-    fec::{self, MAX_REPAIRS as MOST_MADE},
+    fec,
     frame::{RepairHead, repair::repair_datagram},
     multipath::PathId,
     redundancy::{GroupFate, GroupView, MAX_SOURCES, Policy},
@@ -301,12 +301,8 @@ impl Groups {
     ) -> Verdict {
         let Some(open) = self.open.take() else { return Verdict::default() };
         let Some(group) = self.groups.get_mut(&open.id) else { return Verdict::default() };
-        // Rounding up costs next to nothing in the code, and gives what can be sent if more is lost.
-        let made = match (repairs, group.resends) {
-            (0, _) => 0,
-            (n, true) => (n + 1).next_power_of_two().min(MOST_MADE),
-            (n, false) => n,
-        };
+        let repairs = repairs.min(fec::most_repairs(group.len()));
+        let made = made(repairs, group.len(), group.resends);
         let shards = if made == 0 { Vec::new() } else { self.encoder.encode(&group.symbols(), made) };
         self.last_repairs = shards.iter().take(repairs).map(|shard| shard.len() as u64).sum();
         let cost = shards.iter().map(|shard| shard.len() as u64 + SYMBOL_OVERHEAD).sum::<u64>();
@@ -490,4 +486,32 @@ impl Groups {
 fn life(until: Instant, now: Instant) -> u64 {
     let left = until.saturating_duration_since(now);
     left.as_micros().div_ceil(1_000).min(u128::from(u32::MAX)) as u64
+}
+
+/// For how many repairs the code of a group of so many sources is made that is to have `repairs`.
+///
+/// Rounding up costs next to nothing in the code, and gives what can be sent if more is lost.
+fn made(repairs: usize, sources: usize, resends: bool) -> usize {
+    match (repairs, resends) {
+        (0, _) => 0,
+        (n, true) => (n + 1).next_power_of_two().min(fec::most_repairs(sources)),
+        (n, false) => n,
+    }
+}
+
+#[cfg(test)]
+mod made_tests {
+    use super::*;
+
+    #[test]
+    fn no_code_is_made_that_the_peer_would_refuse() {
+        for sources in 1..=MAX_SOURCES {
+            for repairs in 0..=fec::most_repairs(sources) {
+                for resends in [false, true] {
+                    let made = made(repairs, sources, resends);
+                    assert!((repairs..=fec::most_repairs(sources)).contains(&made), "{repairs} of {sources}: {made}");
+                }
+            }
+        }
+    }
 }

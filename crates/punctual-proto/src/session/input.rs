@@ -95,7 +95,7 @@ impl Session {
         let punctual = data.is_some_and(|data| data.protocol.as_deref() == Some(ALPN));
         self.punctual = Some(punctual);
         self.phase = Phase::Open;
-        self.answers_due = now.checked_add(self.config.idle_timeout);
+        self.answers_due = now.checked_add(self.answers_take());
         // Paths can be opened from now on.
         self.opening.iter_mut().for_each(|opening| opening.since = now);
         // The handshake's packets are QUIC's own affair.
@@ -522,7 +522,8 @@ impl Session {
                 }
             }
         }
-        self.store.hush(self.control.has_enough());
+        // What is to be said to a peer that does not speak Punctual is never said.
+        self.store.hush(self.punctual != Some(false) && self.control.has_enough());
         if self.store.take_writable() {
             self.events.push_back(Event::Writable);
         }

@@ -59,6 +59,8 @@ enum Phase {
 
 /// The most bytes of a reason to close that the peer is told. noq overruns its packet where a reason is about as long as that and the code a large one.
 const MOST_REASON: usize = 256;
+/// However soon a session is dead that nothing is heard of, words may take so long.
+const ANSWERS_TAKE: Duration = Duration::from_secs(5);
 
 /// One connection with a peer, over one or more paths.
 ///
@@ -404,7 +406,7 @@ impl Session {
         if self.answers_due.is_none_or(|at| now < at) || !self.is_owed_answers() {
             return;
         }
-        self.answers_due = now.checked_add(self.config.idle_timeout);
+        self.answers_due = now.checked_add(self.answers_take());
         let heard = std::mem::take(&mut self.heard_word);
         let unanswered = self.store.unanswered();
         if !heard && !unanswered.is_empty() || !self.store.knows_peer() {
@@ -417,6 +419,11 @@ impl Session {
         }
         self.silences = 0;
         unanswered.into_iter().for_each(|id| self.store.end_unanswered(id));
+    }
+
+    /// How long the peer may take to say what it has to say, twice.
+    fn answers_take(&self) -> Duration {
+        self.config.idle_timeout.max(ANSWERS_TAKE)
     }
 
     fn is_owed_answers(&self) -> bool {
