@@ -223,6 +223,7 @@ impl ClientConfig {
 #[derive(Clone)]
 pub struct ServerConfig {
     pub(crate) crypto: Arc<QuicServerConfig>,
+    pub(crate) holds: bool,
     /// The sessions' settings.
     pub session: SessionConfig,
 }
@@ -234,7 +235,14 @@ impl ServerConfig {
     /// If `tls` lacks TLS 1.3 with AES-128-GCM.
     pub fn new(mut tls: rustls::ServerConfig) -> Result<Self, NoInitialCipherSuite> {
         offer_punctual(&mut tls.alpn_protocols);
-        Ok(Self { crypto: Arc::new(tls.try_into()?), session: SessionConfig::default() })
+        Ok(Self { crypto: Arc::new(tls.try_into()?), holds: false, session: SessionConfig::default() })
+    }
+
+    /// Has each session wait for [`Session::accept`](crate::Session::accept) before its client may send any block. For applications that may
+    /// leave a session waiting, or refuse it: nothing is delivered to nobody, and what waits holds next to no memory.
+    pub fn wait_for_acceptance(mut self) -> Self {
+        self.holds = true;
+        self
     }
 
     /// Replaces the sessions' settings.

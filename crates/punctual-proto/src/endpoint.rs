@@ -28,7 +28,9 @@ pub(crate) const DATAGRAM_QUEUE: usize = 64 << 10;
 const DATAGRAM_INBOX: usize = 256 << 10;
 /// Bytes of one stream, and of all, that a peer may send ahead of our reading.
 const STREAM_WINDOW: u32 = 1 << 20;
-const RECEIVE_WINDOW: u32 = 8 << 20;
+pub(crate) const RECEIVE_WINDOW: u32 = 8 << 20;
+/// The same of a session that nobody has accepted yet: what its control stream may have to say.
+const HELD_WINDOW: u32 = 64 << 10;
 /// Streams a peer may have open. Punctual needs one; a fallback peer one for each block.
 const STREAMS: u32 = 256;
 /// The packet size that every path carries, and that a window is counted in.
@@ -144,12 +146,14 @@ struct Entry {
 struct Server {
     quic: Arc<QuicServerConfig>,
     session: Arc<SessionConfig>,
+    /// Its sessions wait for being accepted.
+    holds: bool,
 }
 
 impl Server {
     fn new(config: ServerConfig) -> Self {
         let quic = QuicServerConfig::with_crypto(config.crypto);
-        Self { quic: Arc::new(quic), session: Arc::new(config.session) }
+        Self { quic: Arc::new(quic), session: Arc::new(config.session), holds: config.holds }
     }
 }
 
@@ -189,7 +193,7 @@ impl Endpoint {
         let steering = Steering::new();
         let session = Arc::new(config.session.clone());
         let mut quic = QuicClientConfig::new(config.crypto.clone());
-        quic.transport_config(Arc::new(transport_config(&session, &steering)));
+        quic.transport_config(Arc::new(transport_config(&session, &steering, false)));
         let (handle, conn) = self.quic.connect(now, quic, path.remote, server_name).map_err(|error| match error {
             noq_proto::ConnectError::InvalidServerName(name) => ConnectError::ServerName(name),
             noq_proto::ConnectError::InvalidRemoteAddress(address) => ConnectError::RemoteAddress(address),
@@ -299,6 +303,18 @@ impl Endpoint {
         self.sessions.len()
     }
 
+    /// Whether every session is over and its peer has been told as often as it will be. They are forgotten only some time later, as somebody may still ask.
+    pub fn has_parted(&self) -> bool {
+        self.sessions.values().all(|entry| entry.session.has_parted())
+    }
+
+    /// Closes every session, those in the middle of their handshake included; see [`Session::close`].
+    pub fn close_all(&mut self, now: Instant, code: u32, reason: &str) {
+        let ids: Vec<_> = self.sessions.keys().copied().collect();
+        ids.into_iter()
+            .for_each(|id| self.session(id).into_iter().for_each(|session| session.close(now, code, reason)));
+    }
+
     fn tick(&mut self, now: Instant) {
         debug_assert!(self.latest.is_none_or(|latest| now >= latest), "time must not run backwards");
         self.latest = Some(now);
@@ -324,12 +340,15 @@ impl Endpoint {
             return;
         }
         let steering = Steering::new();
-        let session = server.session.clone();
+        let (session, holds) = (server.session.clone(), server.holds);
         let mut quic = (*server.quic).clone();
-        quic.transport_config(Arc::new(transport_config(&session, &steering)));
+        quic.transport_config(Arc::new(transport_config(&session, &steering, holds)));
         match self.quic.accept(incoming, now, &mut buf, Some(Arc::new(quic))) {
             Ok((handle, conn)) => {
-                self.add(now, conn, handle, session, path, steering);
+                let id = self.add(now, conn, handle, session, path, steering);
+                if let Some(entry) = self.sessions.get_mut(&id).filter(|_| holds) {
+                    entry.session.await_acceptance();
+                }
             }
             Err(error) => {
                 if let Some(transmit) = error.response {
@@ -430,7 +449,7 @@ impl std::fmt::Debug for Endpoint {
 }
 
 /// QUIC's settings for a session.
-fn transport_config(config: &SessionConfig, steering: &Arc<Steering>) -> TransportConfig {
+fn transport_config(config: &SessionConfig, steering: &Arc<Steering>, is_held: bool) -> TransportConfig {
     let window = u64::from(config.initial_window_packets) * BASE_PACKET;
     let controllers = SteeredFactory::new((config.congestion.quic())(window), steering.clone());
     let mut ack_frequency = AckFrequencyConfig::default();
@@ -440,7 +459,7 @@ fn transport_config(config: &SessionConfig, steering: &Arc<Steering>) -> Transpo
         .max_concurrent_bidi_streams(VarInt::from_u32(0))
         .max_concurrent_uni_streams(VarInt::from_u32(STREAMS))
         .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
-        .receive_window(VarInt::from_u32(RECEIVE_WINDOW))
+        .receive_window(VarInt::from_u32(if is_held { HELD_WINDOW } else { RECEIVE_WINDOW }))
         .datagram_receive_buffer_size(Some(DATAGRAM_INBOX))
         .datagram_send_buffer_size(DATAGRAM_QUEUE)
         .max_concurrent_multipath_paths(config.limits.paths.min(crate::multipath::MAX_PATHS as u32))

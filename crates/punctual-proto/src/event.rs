@@ -43,6 +43,8 @@ pub enum Event {
     },
     /// `send` may take blocks again after it said [`SendError::Full`](crate::SendError::Full).
     Writable,
+    /// After [`finish`](crate::Session::finish): every block has ended, and the peer's application has dealt with those it was given.
+    Taken,
     /// A path changed.
     Path {
         /// Which.

@@ -116,7 +116,7 @@ impl AppEvent {
             Event::Expected { id, delta } => Self::Expected { id, micros: delta.as_micros() },
             Event::Path { id, event } => Self::Path { id: id.0, event },
             Event::Closed(_) => Self::Closed,
-            Event::Readable | Event::Writable => return None,
+            Event::Readable | Event::Writable | Event::Taken => return None,
         })
     }
 }

@@ -99,7 +99,7 @@ impl Driver {
                 self.due = state.core.poll_timeout();
             }
             more |= !drained || self.due.is_some_and(|due| due <= now);
-            if state.core.sessions() == 0 {
+            if state.core.has_parted() {
                 shared.idle.notify_waiters();
             }
             state.abandoned && state.core.sessions() == 0 && drained

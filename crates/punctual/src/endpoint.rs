@@ -117,9 +117,14 @@ impl Endpoint {
         let shared = &self.0.shared;
         loop {
             let accepted = shared.accepted.notified();
-            let (next, over) = shared.with(|state, _| {
+            let (next, over) = shared.drive(|state, now| {
                 let next =
                     state.incoming.pop_front().and_then(|id| Some((id, state.sessions.get(&id)?.signals.clone())));
+                if let Some((id, _)) = next
+                    && let Ok((session, _)) = state.session(id)
+                {
+                    session.accept(now);
+                }
                 (next, state.dead || state.closing.is_some())
             });
             match next {
@@ -174,12 +179,12 @@ impl Endpoint {
         self.0.shared.accepted.notify_waiters();
     }
 
-    /// Waits until no session is left, and the peers of those that were closed have been told.
+    /// Waits until every session is over, and the peers of those that were closed have been told: a few times over each path, as nobody acknowledges it.
     pub async fn wait_idle(&self) {
         let shared = &self.0.shared;
         loop {
             let idle = shared.idle.notified();
-            if shared.with(|state, _| state.dead || state.core.sessions() == 0) {
+            if shared.with(|state, _| state.dead || state.core.has_parted()) {
                 return;
             }
             idle.await;
@@ -480,6 +485,7 @@ impl ServerBuilder {
     pub fn build(self) -> Result<Endpoint, BuildError> {
         let Self { identity, client_ca, fallback, binds, port, config } = self;
         let server = tls::server_config(&identity, client_ca.as_ref(), &fallback)?
+            .wait_for_acceptance()
             .session(session_config(&config, Role::Server)?);
         let mut sockets = binds.iter().map(|bind| open(bind, &config)).collect::<Result<Vec<_>, _>>()?;
         if let Some(port) = port.or(binds.is_empty().then_some(0)) {

@@ -95,6 +95,8 @@ impl Events {
 pub struct Undelivered {
     /// The blocks that were live when it was called and have not been delivered, in the order in which they were handed over.
     pub blocks: Vec<(BlockId, DropReason)>,
+    /// Whether the peer's application has taken all blocks that were delivered. `false` also if there was no time left to hear of it.
+    pub taken: bool,
     /// Why the session ended; [`CloseReason::Local`] unless something else came first.
     pub reason: Option<CloseReason>,
 }

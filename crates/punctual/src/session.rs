@@ -68,6 +68,13 @@ impl Link {
         self.shared.with(|state, _| state.sessions.get_mut(&self.id).map(look))
     }
 
+    /// The application has dealt with all it was given. Seldom does anybody wait for that word.
+    fn catch_up(&self) {
+        if self.shared.with(|state, now| state.session(self.id).is_ok_and(|(session, _)| session.caught_up(now))) {
+            self.shared.wake.notify_one();
+        }
+    }
+
     fn close_path(&self, id: PathId) -> Result<(), PathError> {
         self.drive(|session, _, now| session.close_path(now, id)).unwrap_or(Err(PathError::Closed))
     }
@@ -222,6 +229,8 @@ impl Session {
     ///
     /// Blocks that were complete when the session ended can still be received.
     ///
+    /// To wait here is to say that all blocks given out before have been dealt with; see [`confirm_on_next_recv`](Self::confirm_on_next_recv).
+    ///
     /// # Errors
     /// Why the session ended, once there is nothing more to receive.
     pub async fn recv(&self) -> Result<ReceivedBlock, CloseReason> {
@@ -229,7 +238,10 @@ impl Session {
             let readable = self.link().signals.readable.notified();
             match self.try_recv() {
                 Ok(Some(block)) => return Ok(block),
-                Ok(None) => readable.await,
+                Ok(None) => {
+                    self.link().catch_up();
+                    readable.await;
+                }
                 Err(reason) => return Err(reason),
             }
         }
@@ -404,7 +416,17 @@ impl Session {
         let _: Result<(), Gone> = self.link().drive(|session, _, now| session.close(now, code, reason));
     }
 
-    /// Ends the session in peace: accepts no more blocks, waits until those handed over have ended, for `timeout` at most, and closes it.
+    /// Has a block count as taken only once the application waits for the next one ([`recv`](Self::recv)), not when it is given it: a peer that [finishes](Self::finish) then knows that
+    /// all of its blocks have been dealt with, written to a file, say.
+    pub fn confirm_on_next_recv(&self) {
+        // A session that is gone has nobody to tell.
+        let _: Result<(), Gone> = self.link().drive(|session, _, _| session.confirm_by_word());
+    }
+
+    /// Ends the session in peace: accepts no more blocks, waits until those handed over have ended and the peer's application has taken them, for `timeout` at most, and closes it.
+    ///
+    /// A block is [delivered](Outcome::Delivered) once the peer's session has all of it, and only sessions that the peer's application has accepted get any. That the application has *taken* all of them is told
+    /// by [`Undelivered::taken`]: it was given them, or has dealt with them, if it says so itself ([`confirm_on_next_recv`](Self::confirm_on_next_recv)). A peer that does not speak Punctual says nothing of that.
     ///
     /// The peer's own blocks are not waited for: which side closes when is for the applications to agree on.
     pub async fn finish(&self, timeout: Duration) -> Undelivered {
@@ -412,20 +434,23 @@ impl Session {
         link.slot(|slot| {
             slot.finishing.get_or_insert_default();
         });
+        // A session that is gone has nothing left to finish.
+        let _: Result<(), Gone> = link.drive(|session, _, now| session.finish(now));
         link.signals.writable.notify_waiters();
-        let ended = async {
+        let taken = async {
             loop {
                 let changed = link.signals.changed.notified();
-                if self.live_blocks() == 0 {
+                if link.slot(|slot| slot.taken || slot.closed.is_some()).unwrap_or(true) {
                     return;
                 }
                 changed.await;
             }
         };
-        let _ = tokio::time::timeout(timeout, ended).await;
+        let _ = tokio::time::timeout(timeout, taken).await;
         self.close(0, "");
         let reason = self.closed().await;
         let mut undelivered = link.slot(|slot| slot.finishing.clone()).flatten().unwrap_or_default();
+        undelivered.taken = link.slot(|slot| slot.taken).unwrap_or(false);
         undelivered.reason = Some(reason);
         undelivered.blocks.sort_unstable_by_key(|(id, _)| *id);
         undelivered

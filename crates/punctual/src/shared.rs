@@ -154,12 +154,7 @@ impl State {
         info!(sessions = self.sessions.len(), code, reason, "endpoint closing");
         self.closing = Some((code, reason.to_owned()));
         self.core.set_server(None);
-        let ids: Vec<_> = self.sessions.keys().copied().collect();
-        for id in ids {
-            if let Some(session) = self.core.session(id) {
-                session.close(now, code, reason);
-            }
-        }
+        self.core.close_all(now, code, reason);
         for id in std::mem::take(&mut self.incoming) {
             self.release(id, now);
         }
@@ -214,6 +209,8 @@ pub(crate) struct Slot {
     pub(crate) events: Option<broadcast::Sender<SessionEvent>>,
     /// Set while finishing: nothing is accepted any more, and what is dropped is noted.
     pub(crate) finishing: Option<Undelivered>,
+    /// After finishing: the peer's application has taken all blocks.
+    pub(crate) taken: bool,
     /// As they were when the session ended.
     pub(crate) last_stats: Option<(SessionStats, Vec<PathStats>)>,
     pub(crate) log: Option<BlockLog>,
@@ -232,6 +229,7 @@ impl Slot {
             inbox: VecDeque::new(),
             events: None,
             finishing: None,
+            taken: false,
             last_stats: None,
             log,
         }
@@ -250,9 +248,13 @@ impl Slot {
                 self.punctual = Some(punctual);
                 self.signals.changed.notify_waiters();
             }
-            Event::Outcome { id: block, outcome } => self.outcome(core, id, block, outcome, now),
+            Event::Outcome { id: block, outcome } => self.outcome(block, outcome, now),
             Event::Readable => self.signals.readable.notify_waiters(),
             Event::Writable => self.signals.writable.notify_waiters(),
+            Event::Taken => {
+                self.taken = true;
+                self.signals.changed.notify_waiters();
+            }
             Event::PeerDropped { id, reason, received_bytes } => {
                 trace!(block = id.0, %reason, received_bytes, "dropped by the peer");
                 if let Some(log) = &mut self.log {
@@ -284,14 +286,7 @@ impl Slot {
         }
     }
 
-    fn outcome(
-        &mut self,
-        core: &mut punctual_proto::Endpoint,
-        session: SessionId,
-        id: BlockId,
-        outcome: Outcome,
-        now: Instant,
-    ) {
+    fn outcome(&mut self, id: BlockId, outcome: Outcome, now: Instant) {
         trace!(block = id.0, ?outcome, "ended");
         if let Some(log) = &mut self.log {
             log.outcome(now, id, &outcome);
@@ -301,13 +296,8 @@ impl Slot {
             Some(waiting) => _ = waiting.send(outcome),
             None => debug_assert!(false, "block {id} ended twice, or was never sent"),
         }
-        if let Some(undelivered) = &mut self.finishing {
-            if let Outcome::Dropped { reason, .. } = outcome {
-                undelivered.blocks.push((id, reason));
-            }
-            if core.session(session).is_none_or(|session| session.live_blocks() == 0) {
-                self.signals.changed.notify_waiters();
-            }
+        if let (Some(undelivered), Outcome::Dropped { reason, .. }) = (&mut self.finishing, outcome) {
+            undelivered.blocks.push((id, reason));
         }
     }
 

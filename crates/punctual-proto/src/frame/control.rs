@@ -37,6 +37,8 @@ const UPDATE: u64 = 0x07;
 const COMPLETED_LIST: u64 = 0x08;
 const HEARD: u64 = 0x09;
 const DROPPED_LIST: u64 = 0x0a;
+const FINISHED: u64 = 0x0b;
+const TAKEN: u64 = 0x0c;
 
 const MAX_BLOCK_SIZE: u64 = 0x01;
 const RECEIVE_BYTES: u64 = 0x02;
@@ -120,6 +122,10 @@ pub(crate) enum ControlFrame {
         /// Bytes since its beginning.
         bytes: u64,
     },
+    /// The sender of blocks hands over no more of them, and all have ended.
+    Finished,
+    /// The answer to that: the receiving application has dealt with all blocks it was given, and waits for more.
+    Taken,
 }
 
 /// SETTINGS: what its sender accepts.
@@ -168,6 +174,8 @@ impl ControlFrame {
             Self::Update { .. } => UPDATE,
             Self::Heard { .. } => HEARD,
             Self::DroppedList(..) => DROPPED_LIST,
+            Self::Finished => FINISHED,
+            Self::Taken => TAKEN,
         }
     }
 
@@ -212,6 +220,7 @@ impl ControlFrame {
                 out.put_u8(reason_to_wire(reason));
                 lists::put_runs(out, runs);
             }
+            Self::Finished | Self::Taken => {}
         }
     }
 
@@ -250,6 +259,8 @@ impl ControlFrame {
             },
             HEARD => Self::Heard { bytes: varint::get(input)? },
             DROPPED_LIST => Self::DroppedList(reason_from_wire(varint::get_u8(input)?)?, lists::get_runs(input)?),
+            FINISHED => Self::Finished,
+            TAKEN => Self::Taken,
             _ => return Err(ProtocolError::UnknownFrame),
         };
         if input.has_remaining() { Err(ProtocolError::Malformed) } else { Ok(frame) }
@@ -392,7 +403,7 @@ impl ControlDecoder {
             SETTINGS if settings_are_due => Ok(()),
             _ if settings_are_due => Err(ProtocolError::Settings),
             SETTINGS => Err(ProtocolError::Settings),
-            CREDIT..=DROPPED_LIST => Ok(()),
+            CREDIT..=TAKEN => Ok(()),
             extension if EXTENSIONS.contains(&extension) => Ok(()),
             _ => Err(ProtocolError::UnknownFrame),
         }

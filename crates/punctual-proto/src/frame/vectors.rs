@@ -114,6 +114,8 @@ fn describe_control_frame(frame: &ControlFrame) -> String {
             with_deadline(format!("UPDATE id={id} priority={priority}"), deadline)
         }
         ControlFrame::Heard { bytes } => format!("HEARD bytes={bytes}"),
+        ControlFrame::Finished => "FINISHED".into(),
+        ControlFrame::Taken => "TAKEN".into(),
         ControlFrame::DroppedList(reason, ref runs) => {
             let one = |run: &Range<u64>| match run.end - run.start {
                 1 => run.start.to_string(),

@@ -134,13 +134,18 @@ impl Receiver {
             ready_bytes: 0,
             ended: RangeSet::new(),
             refused: BTreeMap::new(),
-            granted: Totals { bytes: limits.receive_bytes, blocks: limits.receive_blocks },
+            granted: Totals::default(),
             opened: Totals::default(),
             headless: Totals::default(),
             consumed: Totals::default(),
             notices: VecDeque::new(),
             tally: Tally::default(),
         }
+    }
+
+    /// The peer is told what it may open.
+    pub(crate) fn begin(&mut self) {
+        self.granted = Totals { bytes: self.limits.receive_bytes, blocks: self.limits.receive_blocks };
     }
 
     /// BLOCK_INFO arrived; `begin` is the block's hand-over on the peer's clock. Returns whether the block is complete by it.
@@ -368,6 +373,11 @@ impl Receiver {
         ((self.blocks.len() + self.ready.len()) as u64, self.held + self.ready_bytes)
     }
 
+    /// Whether the application has been given less than there is.
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
     /// Forgets everything that is not ready for the application: the session is over.
     pub(crate) fn close(&mut self) {
         self.blocks.clear();
@@ -510,7 +520,9 @@ mod tests {
     use super::*;
 
     fn receiver(limits: Limits) -> (Receiver, Clocks) {
-        (Receiver::new(limits, Instant::now()), Clocks::new())
+        let mut receiver = Receiver::new(limits, Instant::now());
+        receiver.begin();
+        (receiver, Clocks::new())
     }
 
     fn info(id: u64, size: u64, channel: Option<(Channel, u64)>) -> BlockInfo {

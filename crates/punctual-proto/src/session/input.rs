@@ -111,11 +111,12 @@ impl Session {
             self.fail(now, ProtocolError::Settings);
             return;
         }
-        if punctual {
-            self.control.begin(&self.config.limits);
-        } else {
+        if !punctual {
             self.steering.hands_off();
             self.store.on_fallback();
+        }
+        if !self.is_held {
+            self.begin_to_speak();
         }
         tracing::debug!(punctual, "connected");
         self.events.push_back(Event::Connected { punctual });
@@ -185,7 +186,9 @@ impl Session {
     /// Reads what streams hold, as long as the application keeps up with its events.
     pub(super) fn read_streams(&mut self, now: Instant) {
         if self.punctual == Some(false) {
-            self.read_fallback_streams(now);
+            if !self.is_held {
+                self.read_fallback_streams(now);
+            }
             return;
         }
         self.stalled = None;
@@ -246,6 +249,8 @@ impl Session {
                 self.events.push_back(Event::Expected { id, delta });
             }
             ControlFrame::Heard { bytes } => self.control.on_heard(bytes)?,
+            ControlFrame::Finished => self.on_finished(),
+            ControlFrame::Taken => self.on_taken(),
             ControlFrame::Update { id, priority, deadline } => {
                 self.receiver.on_update(id, deadline.map(Duration::from_micros), priority)?;
             }

@@ -6,8 +6,10 @@
 //! - [`control`] is the control stream.
 //! - [`paths`] opens and closes paths, and looks after them.
 //! - [`fallback`] carries blocks to a peer that does not speak Punctual.
+//! - [`ending`] is how a session is accepted, and how it ends.
 
 mod control;
+mod ending;
 mod fallback;
 mod given_up;
 mod input;
@@ -24,11 +26,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
-use noq_proto::{ConnectionHandle, FourTuple, VarInt};
+use noq_proto::{ConnectionHandle, FourTuple};
 
 use self::{
     control::{Control, Hearing, Patience},
+    ending::{Ending, Farewell},
     fallback::Fallback,
     output::Output,
     paths::Opening,
@@ -57,8 +59,6 @@ enum Phase {
     Closed(CloseReason),
 }
 
-/// The most bytes of a reason to close that the peer is told. noq overruns its packet where a reason is about as long as that and the code a large one.
-const MOST_REASON: usize = 256;
 /// However soon a session is dead that nothing is heard of, words may take so long.
 const ANSWERS_TAKE: Duration = Duration::from_secs(5);
 
@@ -98,8 +98,10 @@ pub struct Session {
     events: VecDeque<Event>,
     /// When something came in of which not everything that follows has been done yet.
     unsettled: Option<Instant>,
-    /// What the peer is to be told last, once what was to be said before has left.
-    farewell: Option<(VarInt, Bytes)>,
+    /// The application has not accepted the session yet: the peer is not told that it may send anything.
+    is_held: bool,
+    ending: Ending,
+    farewell: Farewell,
     /// Since when the control stream has gone unread because there were too many events.
     stalled: Option<Instant>,
     /// When answers that the peer owes are looked for, and whether it has said anything since they were last.
@@ -147,7 +149,9 @@ impl Session {
             observer,
             events: VecDeque::new(),
             unsettled: None,
-            farewell: None,
+            is_held: false,
+            ending: Ending::default(),
+            farewell: Farewell::default(),
             stalled: None,
             answers_due: None,
             heard_word: false,
@@ -163,7 +167,7 @@ impl Session {
     /// # Errors
     /// See [`SendError`]; `Full` gives the block back.
     pub fn send(&mut self, now: Instant, block: Block) -> Result<BlockId, SendError> {
-        if matches!(self.phase, Phase::Closed(_)) {
+        if matches!(self.phase, Phase::Closed(_)) || self.is_finishing() {
             return Err(SendError::Closed);
         }
         let size = block.data.len() as u64;
@@ -209,6 +213,7 @@ impl Session {
         if let Some(observer) = &mut self.observer {
             observer.block_delivered(now, block.id);
         }
+        self.on_given();
         self.settle(now);
         Some(block)
     }
@@ -242,31 +247,6 @@ impl Session {
         self.control.write(&ControlFrame::Refused { id });
         self.settle(now);
         Ok(())
-    }
-
-    /// Ends the session at once: every live block is dropped ([`DropReason::SessionClosed`](crate::DropReason)).
-    ///
-    /// `code` 0 is a normal end; codes from [`ProtocolError::BASE`] to 255 above it are Punctual's own. Of `reason` the first 256 bytes are told.
-    pub fn close(&mut self, now: Instant, code: u32, reason: &str) {
-        if matches!(self.phase, Phase::Closed(_)) {
-            return;
-        }
-        let told = (0..=reason.len().min(MOST_REASON)).rev().find(|&end| reason.is_char_boundary(end)).unwrap_or(0);
-        self.farewell = Some((VarInt::from_u32(code), reason.as_bytes()[..told].to_vec().into()));
-        if self.phase == Phase::Open && self.control.waits() {
-            // What is to be said of blocks leaves before.
-            self.control.flush(now, Patience::NONE, &mut self.conn);
-        } else {
-            self.say_farewell(now);
-        }
-        self.end(CloseReason::Local);
-        self.settle(now);
-    }
-
-    /// Tells the peer that the session is over, if that is to be told still.
-    fn say_farewell(&mut self, now: Instant) -> bool {
-        let farewell = self.farewell.take();
-        farewell.map(|(code, reason)| self.conn.close(now, code, reason)).is_some()
     }
 
     /// Blocks handed over that have not ended yet.
@@ -361,14 +341,14 @@ impl Session {
 
     /// Whether the endpoint may forget the session.
     pub(crate) fn is_over(&self) -> bool {
-        self.conn.is_drained() && self.events.is_empty()
+        self.conn.is_drained() && self.events.is_empty() && self.farewell.due().is_none()
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is due.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let quic = self.conn.poll_timeout();
         if self.phase != Phase::Open {
-            return [quic, self.store.next_timeout()].into_iter().flatten().min();
+            return [quic, self.store.next_timeout(), self.farewell.due()].into_iter().flatten().min();
         }
         let paths = self.paths.iter().filter_map(|path| path.next_timeout(self.config.max_ack_delay)).min();
         // A datagram that QUIC holds back has an alarm of QUIC's own; the next one has to wait for it.
@@ -391,6 +371,7 @@ impl Session {
         if self.conn.poll_timeout().is_some_and(|at| at <= now) {
             self.conn.handle_timeout(now);
         }
+        self.repeat_farewell(now);
         self.store.on_timeout(now);
         if self.phase == Phase::Open {
             self.groups.on_timeout(self.micros(now));
@@ -452,7 +433,8 @@ impl Session {
             self.read_streams(now);
         }
         self.pass_on_notices(now);
-        if self.phase == Phase::Open && self.punctual == Some(true) {
+        self.look_for_the_end();
+        if self.phase == Phase::Open && self.punctual == Some(true) && !self.is_held {
             if self.paths.have_words_stuck() && self.control.say_again(now, self.shortest_rtt(), &mut self.conn) {
                 tracing::debug!("the control stream goes on, on another");
                 self.paths.words_are_said_again();
@@ -484,7 +466,7 @@ impl Session {
     /// The peer broke the protocol.
     fn fail(&mut self, now: Instant, error: ProtocolError) {
         tracing::debug!(%error, "closing");
-        self.conn.close(now, error.code(), error.to_string().into_bytes().into());
+        self.part(now, error.code(), error.to_string().into_bytes().into());
         self.end(CloseReason::Protocol(error));
     }
 

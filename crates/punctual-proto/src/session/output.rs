@@ -181,8 +181,7 @@ impl Session {
         self.catch_up();
         if self.phase != Phase::Open {
             self.steering.set_gate(Gate::Open);
-            let transmit = self.poll_quic(now, buf);
-            return if transmit.is_none() && self.say_farewell(now) { self.poll_quic(now, buf) } else { transmit };
+            return self.poll_parting(now, buf);
         }
         if self.output.queued.is_none() && self.output.stirred {
             if let Some(transmit) = self.poll_own(now, buf) {

@@ -1,0 +1,219 @@
+//! How sessions begin to be of use, and how they end: nothing is delivered to nobody, a peaceful end waits for the application, and the peer hears of every end.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{End, HostId, World, address_at, client_config, ms, server_config};
+use punctual_proto::{Block, CloseReason, Event, LocalId, NetworkPath, Outcome, SendError, SessionConfig};
+
+/// A client and a server; `holds` tells whether the server waits for sessions to be accepted.
+fn joined(holds: bool) -> (World, End, End) {
+    let mut world = World::new(ms(10));
+    let mut config = server_config(SessionConfig::default());
+    if holds {
+        config = config.wait_for_acceptance();
+    }
+    let server = world.add_endpoint(Some(config));
+    let host = world.add_endpoint(None);
+    let session = world.connect(host, &client_config(SessionConfig::default()), server);
+    let theirs = world.accept(server);
+    (world, End { host, session }, End { host: server, session: theirs })
+}
+
+fn finish(world: &mut World, end: End) {
+    let now = world.now;
+    world.session(end.host, end.session).finish(now);
+}
+
+fn catch_up(world: &mut World, end: End) -> bool {
+    let now = world.now;
+    world.session(end.host, end.session).caught_up(now)
+}
+
+fn close(world: &mut World, end: End) {
+    let now = world.now;
+    world.session(end.host, end.session).close(now, 7, "enough");
+}
+
+fn closed(events: &[Event]) -> Option<&CloseReason> {
+    events.iter().find_map(|event| if let Event::Closed(reason) = event { Some(reason) } else { None })
+}
+
+#[test]
+fn nothing_is_delivered_before_the_session_is_accepted() {
+    let (mut world, from, to) = joined(true);
+    let kept = world.send(from, Block::new(vec![1; 5_000]));
+    let urgent = world.send(from, Block::new(vec![1; 5_000]).deadline(ms(100)));
+    world.run(ms(1_000));
+    let outcomes = common::outcomes(&world.events_of(from.host, from.session));
+    assert!(!outcomes.contains_key(&kept), "it waits");
+    assert!(matches!(outcomes[&urgent], Outcome::Dropped { .. }), "nobody was there to take it");
+    assert_eq!(world.session(to.host, to.session).stats().live_in_bytes, 0);
+    let now = world.now;
+    world.session(to.host, to.session).accept(now);
+    world.run(ms(100));
+    assert_eq!(world.recv(to).map(|block| block.id), Some(kept));
+    world.run(ms(100));
+    common::delivery(common::outcomes(&world.events_of(from.host, from.session)).get(&kept));
+    // Twice does no harm.
+    world.session(to.host, to.session).accept(now);
+    world.run(ms(100));
+    assert_eq!(closed(&world.events_of(from.host, from.session)), None);
+}
+
+fn is_taken(world: &mut World, from: End) -> bool {
+    world.run(ms(100));
+    world.events_of(from.host, from.session).contains(&Event::Taken)
+}
+
+#[test]
+fn the_end_waits_until_everything_is_given_to_the_application() {
+    let (mut world, from, to) = joined(false);
+    world.send(from, Block::new("first"));
+    let last = world.send(from, Block::new(vec![1; 5_000]));
+    finish(&mut world, from);
+    assert!(matches!(world.try_send(from, Block::new("more")), Err(SendError::Closed)));
+    world.run(ms(1_000));
+    let events = world.events_of(from.host, from.session);
+    common::delivery(common::outcomes(&events).get(&last));
+    assert!(!events.contains(&Event::Taken), "nobody has read them");
+    assert!(!catch_up(&mut world, to), "there is something to read");
+    assert!(world.recv(to).is_some());
+    assert!(!is_taken(&mut world, from), "one is left");
+    assert!(world.recv(to).is_some());
+    assert!(is_taken(&mut world, from));
+    assert!(!catch_up(&mut world, to), "said once");
+}
+
+#[test]
+fn what_was_given_before_the_peer_finished_is_taken() {
+    let (mut world, from, to) = joined(false);
+    world.send(from, Block::new("only"));
+    world.run(ms(100));
+    assert!(world.recv(to).is_some());
+    finish(&mut world, from);
+    assert!(is_taken(&mut world, from));
+}
+
+#[test]
+fn an_application_that_says_itself_what_it_has_dealt_with_is_waited_for() {
+    for early in [false, true] {
+        let (mut world, from, to) = joined(false);
+        world.session(to.host, to.session).confirm_by_word();
+        world.send(from, Block::new("only"));
+        world.run(ms(100));
+        if early {
+            assert!(world.recv(to).is_some());
+            assert!(!catch_up(&mut world, to), "nobody has asked yet");
+        }
+        world.take_events(to.host);
+        finish(&mut world, from);
+        assert!(!is_taken(&mut world, from));
+        assert!(world.events_of(to.host, to.session).contains(&Event::Readable), "it is to look again");
+        if !early {
+            assert!(world.recv(to).is_some());
+        }
+        assert!(!is_taken(&mut world, from), "given is not dealt with");
+        assert!(catch_up(&mut world, to), "it is waited for");
+        assert!(is_taken(&mut world, from));
+    }
+}
+
+#[test]
+fn who_has_sent_nothing_has_nothing_to_wait_for() {
+    let (mut world, from, _) = joined(false);
+    finish(&mut world, from);
+    assert!(world.events_of(from.host, from.session).contains(&Event::Taken));
+}
+
+/// Whether the server hears of the end if the first `lost` datagrams of it are lost.
+fn hears_of_the_end(lost: u64) -> bool {
+    let (mut world, from, to) = joined(false);
+    world.run(ms(500));
+    let before = world.packets_sent[from.host];
+    close(&mut world, from);
+    world.cut = Some(address_at(from.host, 0));
+    world.run_until(ms(2_000), |world| world.packets_sent[from.host] >= before + lost);
+    world.cut = None;
+    world.run(ms(2_000));
+    closed(&world.events_of(to.host, to.session)).is_some()
+}
+
+#[test]
+fn a_lost_farewell_is_said_again() {
+    assert!(hears_of_the_end(1));
+    assert!(hears_of_the_end(2));
+}
+
+/// Both paths end at address `remote` of the server.
+fn two_paths(remote: u32) -> (World, End, End) {
+    let (mut world, from, to) = joined(false);
+    let path = NetworkPath { local: LocalId(1), remote: address_at(to.host, remote) };
+    let now = world.now;
+    world.session(from.host, from.session).open_path(now, path).expect("a path");
+    world.run(ms(500));
+    (world, from, to)
+}
+
+fn assert_heard(world: &mut World, to: End) {
+    world.run(ms(500));
+    let reason = CloseReason::Peer { code: 7, reason: "enough".into() };
+    assert_eq!(closed(&world.events_of(to.host, to.session)), Some(&reason));
+}
+
+#[test]
+fn the_farewell_goes_over_a_path_that_lives() {
+    for dead in [0, 1] {
+        let (mut world, from, to) = two_paths(1);
+        world.cut = Some(address_at(from.host, dead));
+        for _ in 0..20 {
+            world.send(from, Block::new(vec![1; 5_000]));
+            world.run(ms(50));
+        }
+        close(&mut world, from);
+        assert_heard(&mut world, to);
+    }
+}
+
+#[test]
+fn the_farewell_goes_over_each_path_to_the_same_address() {
+    for dead in [0, 1] {
+        let (mut world, from, to) = two_paths(0);
+        // Nobody knows it yet.
+        world.cut = Some(address_at(from.host, dead));
+        close(&mut world, from);
+        assert_heard(&mut world, to);
+    }
+}
+
+#[test]
+fn the_peer_has_been_told_within_moments() {
+    for mut case in [joined(false), two_paths(0), two_paths(1)] {
+        let (world, from) = (&mut case.0, case.1);
+        close(world, from);
+        assert!(!has_parted(world, from.host));
+        world.run(ms(250));
+        assert!(has_parted(world, from.host));
+    }
+}
+
+fn has_parted(world: &mut World, host: HostId) -> bool {
+    world.endpoint(host).has_parted()
+}
+
+#[test]
+fn a_session_in_its_handshake_is_closed_with_all_others() {
+    let mut world = World::new(Duration::from_millis(10));
+    let server = world.add_endpoint(Some(server_config(SessionConfig::default())));
+    let host = world.add_endpoint(None);
+    world.connect(host, &client_config(SessionConfig::default()), server);
+    world.run(ms(15));
+    // The client is gone; the server has heard of it once.
+    world.cut = Some(address_at(host, 0));
+    assert_eq!(world.endpoint(server).sessions(), 1);
+    let now = world.now;
+    world.endpoint(server).close_all(now, 0, "");
+    world.run(ms(500));
+    assert!(has_parted(&mut world, server));
+}

@@ -1,0 +1,55 @@
+//! What the peer's application has not taken is not claimed to be: sessions that nobody accepts, blocks that nobody reads or has dealt with.
+
+mod common;
+
+use std::{future::IntoFuture, time::Duration};
+
+use common::{client, pair, server, within};
+use punctual::{Block, CloseReason};
+
+const LONG: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn a_session_that_nobody_accepts_gets_nothing() {
+    let server = server();
+    let client = client(&server);
+    let session = within(client.connect(server.address, "localhost").into_future()).await.expect("it answers");
+    let sent = within(session.send(Block::new("to nobody"))).await.expect("accepted");
+    let undelivered = within(session.finish(Duration::from_millis(500))).await;
+    assert_eq!(undelivered.blocks.len(), 1, "{undelivered:?}");
+    assert!(!undelivered.taken);
+    assert_eq!(sent.id(), undelivered.blocks[0].0);
+}
+
+#[tokio::test]
+async fn blocks_that_nobody_reads_are_not_taken() {
+    let server = server();
+    let client = client(&server);
+    let (ours, theirs) = within(pair(&server, &client)).await;
+    let sent = within(ours.send(Block::new("unread"))).await.expect("accepted");
+    within(sent).await;
+    let undelivered = within(ours.finish(Duration::from_millis(300))).await;
+    assert!(undelivered.is_empty() && !undelivered.taken, "{undelivered:?}");
+    // It can still be read.
+    assert_eq!(within(theirs.recv()).await.expect("it is there").data, "unread");
+}
+
+#[tokio::test]
+async fn an_application_says_when_it_has_dealt_with_everything() {
+    let server = server();
+    let client = client(&server);
+    let (ours, theirs) = within(pair(&server, &client)).await;
+    theirs.confirm_on_next_recv();
+    let sent = within(ours.send(Block::new("read, but not written"))).await.expect("accepted");
+    within(sent).await;
+    within(theirs.recv()).await.expect("a block");
+    let finishing = tokio::spawn({
+        let ours = ours.clone();
+        async move { ours.finish(LONG).await }
+    });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!finishing.is_finished(), "it waits for the application");
+    assert!(matches!(within(theirs.recv()).await, Err(CloseReason::Peer { code: 0, .. })));
+    let undelivered = within(finishing).await.expect("no panic");
+    assert!(undelivered.taken, "{undelivered:?}");
+}
