@@ -53,6 +53,10 @@ pub struct Limits {
     pub events: usize,
     /// Sessions a server endpoint has at once. Default 4,096.
     pub sessions: usize,
+    /// Bytes that all sessions of an endpoint hold of what their peers sent, blocks that the application has not taken included. A new session's `receive_bytes` is at most a quarter of what has not been
+    /// promised to others (but never less than `max_block_size`). If all hold more nevertheless, the one that holds most ends ([`ProtocolError::Memory`](crate::ProtocolError::Memory)). At least
+    /// `receive_bytes`. Default 1 GiB.
+    pub endpoint_bytes: u64,
 }
 
 impl Default for Limits {
@@ -70,6 +74,7 @@ impl Default for Limits {
             paths: 8,
             events: 65_536,
             sessions: 4_096,
+            endpoint_bytes: 1 << 30,
         }
     }
 }
@@ -166,6 +171,10 @@ impl SessionConfig {
         }
         if receive_bytes < max_block_size {
             return Err(ConfigError::new("limits.receive_bytes", &receive_bytes, "at least limits.max_block_size"));
+        }
+        if self.limits.endpoint_bytes < receive_bytes {
+            let bytes = self.limits.endpoint_bytes;
+            return Err(ConfigError::new("limits.endpoint_bytes", &bytes, "at least limits.receive_bytes"));
         }
         if self.idle_timeout.is_zero() {
             return Err(ConfigError::new("idle_timeout", &"0", "longer than nothing"));
@@ -276,6 +285,7 @@ mod tests {
         assert_eq!(check(|config| config.limits.max_block_size = 0), Err("limits.max_block_size"));
         assert_eq!(check(|config| config.limits.max_block_size = u64::MAX), Err("limits.max_block_size"));
         assert_eq!(check(|config| config.limits.receive_bytes = 1 << 20), Err("limits.receive_bytes"));
+        assert_eq!(check(|config| config.limits.endpoint_bytes = 1 << 20), Err("limits.endpoint_bytes"));
         assert_eq!(check(|config| config.idle_timeout = Duration::ZERO), Err("idle_timeout"));
         let error = SessionConfig { initial_window_packets: 0, ..SessionConfig::default() }.check().unwrap_err();
         assert_eq!(error.to_string(), "initial_window_packets is 0; it must be at least 1");

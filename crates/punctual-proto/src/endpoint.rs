@@ -1,5 +1,7 @@
 //! Many sessions behind one or more sockets.
 
+mod memory;
+
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     net::{IpAddr, Ipv6Addr, SocketAddr},
@@ -14,6 +16,7 @@ use noq_proto::{
 };
 use thiserror::Error;
 
+use self::memory::{Memory, Part};
 use crate::{
     config::{ClientConfig, ConfigError, ServerConfig, SessionConfig},
     congestion::steering::{SteeredFactory, Steering},
@@ -130,6 +133,7 @@ pub struct Endpoint {
     eventful: BTreeSet<SessionId>,
     /// When each session wants to be woken.
     alarms: BTreeSet<(Instant, SessionId)>,
+    memory: Memory,
     /// The latest time we were told, to find callers whose time runs backwards.
     latest: Option<Instant>,
 }
@@ -141,6 +145,8 @@ struct Entry {
     stirred: bool,
     /// Its alarm among the endpoint's.
     alarm: Option<Instant>,
+    /// Its part of the endpoint's memory.
+    part: Part,
 }
 
 struct Server {
@@ -176,6 +182,7 @@ impl Endpoint {
             stirred: VecDeque::new(),
             eventful: BTreeSet::new(),
             alarms: BTreeSet::new(),
+            memory: Memory::default(),
             latest: None,
         }
     }
@@ -220,6 +227,10 @@ impl Endpoint {
                 let Some(id) = self.by_handle.get(handle.0).copied().flatten() else { return };
                 if let Some(entry) = self.sessions.get_mut(&id) {
                     entry.session.handle_datagram(now, path, ecn, event);
+                    self.memory.note(&mut entry.part, entry.session.held_bytes());
+                    if self.memory.is_too_much(entry.session.limits()) {
+                        self.make_room(now, id);
+                    }
                     self.stir(id);
                 }
             }
@@ -372,13 +383,30 @@ impl Endpoint {
         let observer = config.observer.as_ref().map(|make| make(id));
         let mut session = Box::new(Session::new(conn, handle, config, self.epoch, path, steering, observer));
         session.start(now);
-        self.sessions.insert(id, Entry { session, stirred: false, alarm: None });
+        let part = self.memory.promise(session.limits());
+        session.set_window(part.promised());
+        self.sessions.insert(id, Entry { session, stirred: false, alarm: None, part });
         if self.by_handle.len() <= handle.0 {
             self.by_handle.resize(handle.0 + 1, None);
         }
         self.by_handle[handle.0] = Some(id);
         self.stir(id);
         id
+    }
+
+    /// All sessions together hold too much, it seems: what the applications have taken since is not counted yet. `newest` has just added to it.
+    fn make_room(&mut self, now: Instant, newest: SessionId) {
+        for entry in self.sessions.values_mut() {
+            self.memory.note(&mut entry.part, entry.session.held_bytes());
+        }
+        let Some(limits) = self.sessions.get(&newest).map(|entry| *entry.session.limits()) else { return };
+        while self.memory.is_too_much(&limits) {
+            let largest = self.sessions.iter_mut().max_by_key(|(id, entry)| entry.part.weight(**id));
+            let Some((&id, entry)) = largest else { return };
+            entry.session.give_up_for_others(now);
+            self.memory.note(&mut entry.part, entry.session.held_bytes());
+            self.stir(id);
+        }
     }
 
     fn reply(&mut self, path: NetworkPath, transmit: &QuicTransmit, mut buf: Vec<u8>) {
@@ -434,9 +462,12 @@ impl Endpoint {
     }
 
     fn forget_if_over(&mut self, id: SessionId) {
-        if self.sessions.get(&id).is_some_and(|entry| entry.session.is_over())
-            && let Some(Entry { alarm: Some(at), .. }) = self.sessions.remove(&id)
-        {
+        if self.sessions.get(&id).is_none_or(|entry| !entry.session.is_over()) {
+            return;
+        }
+        let Some(entry) = self.sessions.remove(&id) else { return };
+        self.memory.forget(&entry.part);
+        if let Some(at) = entry.alarm {
             self.alarms.remove(&(at, id));
         }
     }

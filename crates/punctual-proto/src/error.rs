@@ -164,6 +164,9 @@ pub enum ProtocolError {
     /// For as long as a session may be idle the peer acknowledged what it was sent and did not say a word of it, or of itself.
     #[error("silent peer")]
     Silent,
+    /// No breach: all sessions of the endpoint together hold too much, and this one most of it.
+    #[error("the endpoint is out of memory")]
+    Memory,
 }
 
 impl ProtocolError {
@@ -192,6 +195,7 @@ impl ProtocolError {
             Stream,
             Repair,
             Silent,
+            Memory,
         ]
         .into_iter()
         .find(|e| e.code().into_inner() == code)

@@ -173,6 +173,11 @@ impl Groups {
     }
 
     /// Bytes of a block were new that a restored symbol had.
+    /// Bytes that are kept, overheads included.
+    pub(crate) fn held(&self) -> u64 {
+        self.held
+    }
+
     pub(crate) fn on_recovered(&mut self, bytes: u64) {
         self.tally.recovered_bytes += bytes;
     }

@@ -11,10 +11,14 @@ use crate::error::ProtocolError;
 
 /// What holding a fragment costs besides its bytes (map node, reference to its packet), for accounting.
 const ISLAND_OVERHEAD: u64 = 128;
+/// What it costs where it keeps a packet alive: as much of that as is not its own, too.
+const PINNED_OVERHEAD: u64 = ISLAND_OVERHEAD + LARGEST_PACKET - SMALL as u64;
+/// The largest packet there is: what Ethernet carries. Only over loopback could there be others, and QUIC does not look for them.
+const LARGEST_PACKET: u64 = 1_500;
 /// Where a block's size is known, there is room for up to so many times what has arrived: the less is moved as it grows.
 const FORESIGHT: usize = 8;
 /// Fragments shorter than this are copied, so that they do not keep a whole packet alive.
-const SMALL: usize = 512;
+const SMALL: usize = 1_024;
 
 /// The bytes of one block, as they arrive.
 #[derive(Debug, Default)]
@@ -26,6 +30,8 @@ pub(crate) struct Reassembly {
     /// What lies beyond it, by offset; never overlapping, never touching `head`.
     islands: BTreeMap<u64, Bytes>,
     island_bytes: u64,
+    /// How many of them keep a packet alive.
+    pinned: u64,
 }
 
 impl Reassembly {
@@ -86,7 +92,8 @@ impl Reassembly {
 
     /// Bytes of memory this takes, roughly.
     pub(crate) fn held(&self) -> u64 {
-        self.received() + self.islands.len() as u64 * ISLAND_OVERHEAD
+        let copied = self.islands.len() as u64 - self.pinned;
+        self.received() + copied * ISLAND_OVERHEAD + self.pinned * PINNED_OVERHEAD
     }
 
     /// The end of the furthest byte that has arrived.
@@ -118,7 +125,8 @@ impl Reassembly {
             self.extend(&fresh);
         } else {
             self.island_bytes += fresh.len() as u64;
-            let own = if fresh.len() < SMALL { Bytes::copy_from_slice(&fresh) } else { fresh };
+            self.pinned += u64::from(is_pinned(&fresh));
+            let own = if is_pinned(&fresh) { fresh } else { Bytes::copy_from_slice(&fresh) };
             self.islands.insert(at, own);
         }
     }
@@ -128,9 +136,15 @@ impl Reassembly {
         while let Some(island) = self.islands.first_entry().filter(|island| *island.key() == self.head.len() as u64) {
             let bytes = island.remove();
             self.island_bytes -= bytes.len() as u64;
+            self.pinned -= u64::from(is_pinned(&bytes));
             self.extend(&bytes);
         }
     }
+}
+
+/// Whether a fragment that waits stays where it is, in its packet.
+fn is_pinned(fragment: &Bytes) -> bool {
+    fragment.len() >= SMALL
 }
 
 #[cfg(test)]

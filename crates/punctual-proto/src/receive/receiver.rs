@@ -143,6 +143,16 @@ impl Receiver {
         }
     }
 
+    /// Bounds the bytes that the peer may have open, before it is told.
+    pub(crate) fn set_window(&mut self, bytes: u64) {
+        self.limits.receive_bytes = bytes;
+    }
+
+    /// What the peer is told, or has been.
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
     /// The peer is told what it may open.
     pub(crate) fn begin(&mut self) {
         self.granted = Totals { bytes: self.limits.receive_bytes, blocks: self.limits.receive_blocks };
@@ -376,6 +386,13 @@ impl Receiver {
     /// Whether the application has been given less than there is.
     pub(crate) fn has_ready(&self) -> bool {
         !self.ready.is_empty()
+    }
+
+    /// Forgets what is ready, too.
+    pub(crate) fn forget(&mut self) {
+        self.close();
+        self.ready = VecDeque::new();
+        self.ready_bytes = 0;
     }
 
     /// Forgets everything that is not ready for the application: the session is over.

@@ -93,7 +93,7 @@ impl Session {
     pub(super) fn begin_to_speak(&mut self) {
         if self.punctual == Some(true) {
             self.receiver.begin();
-            self.control.begin(&self.config.limits);
+            self.control.begin(self.receiver.limits());
         }
         self.conn.set_receive_window(VarInt::from_u32(RECEIVE_WINDOW));
     }

@@ -218,7 +218,7 @@ impl Session {
     /// A plain QUIC peer knows nothing of our limits, so that we stop reading instead.
     fn has_room_for_streams(&self) -> bool {
         let (limits, (blocks, bytes)) = (&self.config.limits, self.receiver.live());
-        blocks < limits.receive_blocks && bytes + self.fallback.live_in().1 < limits.receive_bytes
+        blocks < limits.receive_blocks && bytes + self.fallback.live_in().1 < self.receiver.limits().receive_bytes
     }
 
     fn stop_incoming(&mut self, id: StreamId) {

@@ -313,6 +313,26 @@ impl Session {
         }
     }
 
+    pub(crate) fn limits(&self) -> &crate::config::Limits {
+        &self.config.limits
+    }
+
+    /// Bytes held of what the peer sent.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.receiver.live().1 + self.groups.held() + self.fallback.live_in().1
+    }
+
+    /// Says how many bytes the peer may have open, before it is told. No more than the limits say.
+    pub(crate) fn set_window(&mut self, bytes: u64) {
+        self.receiver.set_window(bytes);
+    }
+
+    /// Ends the session, and forgets what the application has not taken: the endpoint needs the memory.
+    pub(crate) fn give_up_for_others(&mut self, now: Instant) {
+        self.fail(now, ProtocolError::Memory);
+        self.receiver.forget();
+    }
+
     /// Whether nothing is left of past blocks but counters: what a test for leaks asks once all blocks have ended. (Of a
     /// peer that sends redundancy, something is kept for a moment longer.)
     pub fn is_clean(&self) -> bool {
