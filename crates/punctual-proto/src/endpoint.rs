@@ -1,6 +1,8 @@
 //! Many sessions behind one or more sockets.
 
 mod memory;
+mod transport;
+mod turns;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -11,35 +13,27 @@ use std::{
 
 use bytes::BytesMut;
 use noq_proto::{
-    AckFrequencyConfig, ClientConfig as QuicClientConfig, ConnectionHandle, DatagramEvent, EcnCodepoint, IdleTimeout,
-    Incoming, MtuDiscoveryConfig, ServerConfig as QuicServerConfig, Transmit as QuicTransmit, TransportConfig, VarInt,
+    ClientConfig as QuicClientConfig, ConnectionEvent, ConnectionHandle, DatagramEvent, EcnCodepoint, Incoming,
+    ServerConfig as QuicServerConfig, Transmit as QuicTransmit,
 };
 use thiserror::Error;
 
-use self::memory::{Memory, Part};
+pub(crate) use self::transport::{BASE_PACKET, DATAGRAM_QUEUE, RECEIVE_WINDOW};
+use self::{
+    memory::{Memory, Part},
+    transport::transport_config,
+    turns::Turns,
+};
 use crate::{
     config::{ClientConfig, ConfigError, ServerConfig, SessionConfig},
-    congestion::steering::{SteeredFactory, Steering},
+    congestion::steering::Steering,
     event::Event,
     fec,
     session::Session,
 };
 
-/// Room in QUIC's queue for outgoing datagrams; we queue one at a time.
-pub(crate) const DATAGRAM_QUEUE: usize = 64 << 10;
-/// Room in QUIC's queue for incoming datagrams; it is drained after every packet.
-const DATAGRAM_INBOX: usize = 256 << 10;
-/// Bytes of one stream, and of all, that a peer may send ahead of our reading.
-const STREAM_WINDOW: u32 = 1 << 20;
-pub(crate) const RECEIVE_WINDOW: u32 = 8 << 20;
-/// The same of a session that nobody has accepted yet: what its control stream may have to say.
-const HELD_WINDOW: u32 = 64 << 10;
-/// Streams a peer may have open. Punctual needs one; a fallback peer one for each block.
-const STREAMS: u32 = 256;
-/// The packet size that every path carries, and that a window is counted in.
-pub(crate) const BASE_PACKET: u64 = 1_200;
-/// An ACK at least for every so many packets, plus one.
-const ACK_THRESHOLD: u32 = 1;
+/// Datagrams that a session sends before others have their turn: what one call with segmentation offload may carry.
+const TRANSMITS_IN_TURN: usize = 32;
 
 /// Names a session of an endpoint. Never used twice by the same endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -129,11 +123,14 @@ pub struct Endpoint {
     replies: VecDeque<(Transmit, Vec<u8>)>,
     /// Sessions that something was done to and that have not been drained of packets since.
     stirred: VecDeque<SessionId>,
+    /// Datagrams that the first of them has sent in its turn.
+    sent_in_turn: usize,
     /// The same, of events.
     eventful: BTreeSet<SessionId>,
     /// When each session wants to be woken.
     alarms: BTreeSet<(Instant, SessionId)>,
     memory: Memory,
+    turns: Turns,
     /// The latest time we were told, to find callers whose time runs backwards.
     latest: Option<Instant>,
 }
@@ -180,9 +177,11 @@ impl Endpoint {
             next_session: 0,
             replies: VecDeque::new(),
             stirred: VecDeque::new(),
+            sent_in_turn: 0,
             eventful: BTreeSet::new(),
             alarms: BTreeSet::new(),
             memory: Memory::default(),
+            turns: Turns::default(),
             latest: None,
         }
     }
@@ -217,24 +216,58 @@ impl Endpoint {
 
     /// Takes in one UDP datagram.
     pub fn handle_datagram(&mut self, now: Instant, path: NetworkPath, ecn: Option<EcnCodepoint>, data: BytesMut) {
+        if let Some(event) = self.sort(now, path, ecn, data) {
+            self.take_in(now, path, ecn, event);
+        }
+    }
+
+    /// Finds out whom a datagram is for. What is for nobody is answered, if it is to be.
+    fn sort(
+        &mut self,
+        now: Instant,
+        path: NetworkPath,
+        ecn: Option<EcnCodepoint>,
+        data: BytesMut,
+    ) -> Option<DatagramEvent> {
         self.tick(now);
         let mut buf = Vec::new();
-        match self.quic.handle(now, path.into(), ecn, data, &mut buf) {
-            None => {}
-            Some(DatagramEvent::Response(transmit)) => self.reply(path, &transmit, buf),
-            Some(DatagramEvent::NewConnection(incoming)) => self.accept(now, path, incoming),
-            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
-                let Some(id) = self.by_handle.get(handle.0).copied().flatten() else { return };
-                if let Some(entry) = self.sessions.get_mut(&id) {
-                    entry.session.handle_datagram(now, path, ecn, event);
-                    self.memory.note(&mut entry.part, entry.session.held_bytes());
-                    if self.memory.is_too_much(entry.session.limits()) {
-                        self.make_room(now, id);
-                    }
-                    self.stir(id);
+        match self.quic.handle(now, path.into(), ecn, data, &mut buf)? {
+            DatagramEvent::Response(transmit) => {
+                self.reply(path, &transmit, buf);
+                None
+            }
+            event => Some(event),
+        }
+    }
+
+    fn take_in(&mut self, now: Instant, path: NetworkPath, ecn: Option<EcnCodepoint>, event: DatagramEvent) {
+        match event {
+            DatagramEvent::Response(_) => debug_assert!(false, "it has been answered"),
+            DatagramEvent::NewConnection(incoming) => self.accept(now, path, incoming),
+            DatagramEvent::ConnectionEvent(handle, event) => {
+                if let Some(id) = self.by_handle.get(handle.0).copied().flatten() {
+                    self.give(now, id, path, ecn, event);
                 }
             }
         }
+    }
+
+    /// Gives a session what came for it.
+    fn give(
+        &mut self,
+        now: Instant,
+        id: SessionId,
+        path: NetworkPath,
+        ecn: Option<EcnCodepoint>,
+        event: ConnectionEvent,
+    ) {
+        let Some(entry) = self.sessions.get_mut(&id) else { return };
+        entry.session.handle_datagram(now, path, ecn, event);
+        self.memory.note(&mut entry.part, entry.session.held_bytes());
+        if self.memory.is_too_much(entry.session.limits()) {
+            self.make_room(now, id);
+        }
+        self.stir(id);
     }
 
     /// Writes the next datagram to send into `buf`, which must be empty.
@@ -249,6 +282,7 @@ impl Endpoint {
                 let transmit = entry.session.poll_transmit(now, buf);
                 let answered = self.forward(id);
                 if transmit.is_some() {
+                    self.share(id);
                     return transmit;
                 }
                 if answered {
@@ -256,6 +290,7 @@ impl Endpoint {
                 }
             }
             self.stirred.pop_front();
+            self.sent_in_turn = 0;
             self.rest(id);
         }
         None
@@ -324,6 +359,16 @@ impl Endpoint {
         let ids: Vec<_> = self.sessions.keys().copied().collect();
         ids.into_iter()
             .for_each(|id| self.session(id).into_iter().for_each(|session| session.close(now, code, reason)));
+    }
+
+    /// A session has sent a datagram. After some of them others have their turn.
+    fn share(&mut self, id: SessionId) {
+        self.sent_in_turn += 1;
+        if self.sent_in_turn >= TRANSMITS_IN_TURN && self.stirred.len() > 1 {
+            self.sent_in_turn = 0;
+            self.stirred.pop_front();
+            self.stirred.push_back(id);
+        }
     }
 
     fn tick(&mut self, now: Instant) {
@@ -477,31 +522,4 @@ impl std::fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Endpoint").field("sessions", &self.sessions.len()).finish_non_exhaustive()
     }
-}
-
-/// QUIC's settings for a session.
-fn transport_config(config: &SessionConfig, steering: &Arc<Steering>, is_held: bool) -> TransportConfig {
-    let window = u64::from(config.initial_window_packets) * BASE_PACKET;
-    let controllers = SteeredFactory::new((config.congestion.quic())(window), steering.clone());
-    let mut ack_frequency = AckFrequencyConfig::default();
-    ack_frequency.ack_eliciting_threshold(VarInt::from_u32(ACK_THRESHOLD)).max_ack_delay(Some(config.max_ack_delay));
-    let mut transport = TransportConfig::default();
-    transport
-        .max_concurrent_bidi_streams(VarInt::from_u32(0))
-        .max_concurrent_uni_streams(VarInt::from_u32(STREAMS))
-        .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
-        .receive_window(VarInt::from_u32(if is_held { HELD_WINDOW } else { RECEIVE_WINDOW }))
-        .datagram_receive_buffer_size(Some(DATAGRAM_INBOX))
-        .datagram_send_buffer_size(DATAGRAM_QUEUE)
-        .max_concurrent_multipath_paths(config.limits.paths.min(crate::multipath::MAX_PATHS as u32))
-        .ack_frequency_config(Some(ack_frequency))
-        .mtu_discovery_config(config.mtu_discovery.then(MtuDiscoveryConfig::default))
-        .keep_alive_interval(Some(config.keep_alive))
-        .default_path_keep_alive_interval(Some(config.keep_alive))
-        .max_idle_timeout(IdleTimeout::try_from(config.idle_timeout).ok())
-        .congestion_controller_factory(Arc::new(controllers));
-    if let Some(qlog) = &config.qlog {
-        transport.qlog_factory(qlog.clone());
-    }
-    transport
 }

@@ -137,13 +137,20 @@ pub(crate) struct World {
     behind: Vec<Duration>,
     /// This host sleeps.
     asleep: Option<HostId>,
+    /// This host can deal with so many datagrams a millisecond, and others wait for their turn.
+    pub(crate) slow: Option<(HostId, usize)>,
+    /// When it has last.
+    worked: Instant,
+    /// What this host sends arrives so many times.
+    pub(crate) multiplied: Option<(HostId, usize)>,
 }
 
 impl World {
     /// Without hosts; every path takes `one_way_delay` in each direction.
     pub(crate) fn new(one_way_delay: Duration) -> Self {
+        let now = Instant::now();
         Self {
-            now: Instant::now(),
+            now,
             hosts: Vec::new(),
             wire: BTreeMap::new(),
             sequence: 0,
@@ -158,6 +165,9 @@ impl World {
             cut: None,
             behind: Vec::new(),
             asleep: None,
+            slow: None,
+            worked: now,
+            multiplied: None,
         }
     }
 
@@ -260,7 +270,8 @@ impl World {
             Host::Punctual(endpoint) => Some(endpoint.poll_timeout()? + *behind),
             Host::Raw(raw) => Some(raw.poll_timeout()? + *behind),
         });
-        alarms.chain([packet]).flatten().min()
+        let work = self.slow.map(|_| self.worked + ms(1));
+        alarms.chain([packet, work]).flatten().min()
     }
 
     /// Does what is due now.
@@ -276,6 +287,11 @@ impl World {
                 Host::Punctual(_) | Host::Raw(_) => {}
             }
         }
+        if let Some((host, most)) = self.slow.filter(|_| now >= self.worked + ms(1)) {
+            self.worked = now;
+            let now = self.now_at(host);
+            self.endpoint(host).work(now, most);
+        }
         self.drain();
         while let Some(packet) = self.wire.first_entry().filter(|packet| packet.key().0 <= now) {
             let Packet { from, to, ecn, data } = packet.remove();
@@ -286,6 +302,9 @@ impl World {
             }
             let now = self.now_at(host);
             match &mut self.hosts[host] {
+                Host::Punctual(endpoint) if self.slow.is_some_and(|(slow, _)| slow == host) => {
+                    endpoint.queue_datagram(now, NetworkPath { local, remote: from }, ecn, data);
+                }
                 Host::Punctual(endpoint) => {
                     endpoint.handle_datagram(now, NetworkPath { local, remote: from }, ecn, data);
                 }
@@ -329,8 +348,12 @@ impl World {
                     continue;
                 }
                 let extra = self.delay.take_if(|(host, _)| *host == id).map_or(Duration::ZERO, |(_, extra)| extra);
-                let key = (self.now + self.one_way_delay + extra, self.sequence);
-                self.wire.insert(key, Packet { from, to, ecn, data });
+                let times = self.multiplied.filter(|(host, _)| *host == id).map_or(1, |(_, times)| times);
+                for _ in 0..times {
+                    self.sequence += 1;
+                    let key = (self.now + self.one_way_delay + extra, self.sequence);
+                    self.wire.insert(key, Packet { from, to, ecn, data: data.clone() });
+                }
             }
             if let Host::Punctual(endpoint) = &mut self.hosts[id] {
                 let before = self.events[id].len();
