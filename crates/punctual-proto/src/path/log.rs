@@ -5,6 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::rate::Rate;
+
 /// Packets remembered at most; of a path that carries more in flight the oldest are forgotten, and their arrivals tell nothing.
 const MOST: usize = 65_536;
 
@@ -102,9 +104,12 @@ impl SentLog {
         self.packets.range(from as usize..)
     }
 
-    /// The queue that a packet would have found, near enough: that of the last to leave before it that arrived, or else the first behind it. The longer
-    /// of the two would say that chance strikes longer queues more often.
-    pub(crate) fn queue_beside(&self, place: Place) -> Option<Duration> {
+    /// The queue that a packet would have found, near enough: what the last to leave before it that arrived found, as it has been served since, and as what left meanwhile has joined it, for as
+    /// long as the `service` of each takes. Without one before it, that of the first behind.
+    ///
+    /// The longer of both neighbours' would say that chance strikes longer queues more often. So would the queue of long ago where frames leave at once, since of the first of a frame it would be what
+    /// the last of the one before found; and so would, in a train, what the one before has added itself, which therefore counts only as far as it has been served.
+    pub(crate) fn queue_beside(&self, place: Place, service: Option<Rate>) -> Option<Duration> {
         /// Packets looked at on either side: where a queue overflows after the link has become slower, hundreds on end are lost.
         const REACH: usize = 1_024;
         let at = usize::try_from(place.checked_sub(self.removed)?).ok()?.min(self.packets.len());
@@ -112,9 +117,22 @@ impl SentLog {
             Fate::Arrived(queue) => Some(queue),
             Fate::Open | Fate::Lost => None,
         };
-        let mut before = self.packets.range(at.saturating_sub(REACH)..at).rev();
-        let mut behind = self.packets.range((at + 1).min(self.packets.len())..).take(REACH);
-        before.find_map(found).or_else(|| behind.find_map(found))
+        let since = (at.saturating_sub(REACH)..at).rev().find(|&i| found(&self.packets[i]).is_some());
+        let Some(since) = since else {
+            return self.packets.range((at + 1).min(self.packets.len())..).take(REACH).find_map(found);
+        };
+        let mut queue = found(&self.packets[since])?;
+        for (sent, next) in self.packets.range(since..at).zip(self.packets.range(since + 1..)) {
+            let passed = next.at.saturating_duration_since(sent.at);
+            let own = service.map_or(Duration::ZERO, |rate| rate.time_for(sent.bytes.into()));
+            let joined = match sent.fate {
+                Fate::Arrived(_) => own.min(passed),
+                Fate::Open => own,
+                Fate::Lost => Duration::ZERO,
+            };
+            queue = (queue + joined).saturating_sub(passed);
+        }
+        Some(queue)
     }
 
     /// Forgets packets that left before `since`.
@@ -172,14 +190,30 @@ mod tests {
         for (place, queue) in [(1, 1), (3, 9), (299, 3)] {
             log.get_mut(place).unwrap().fate = Fate::Arrived(ms * queue);
         }
-        let beside = |place| log.queue_beside(place).map(|queue| queue.as_millis());
+        // What leaves takes as long as until the next leaves.
+        let rate = Some(Rate::from_bytes_per_second(100e3));
+        let beside = |place| log.queue_beside(place, rate).map(|queue| queue.as_millis());
         assert_eq!([2, 4, 200, 298].map(beside), [Some(1), Some(9), Some(9), Some(9)], "that of the one before");
         assert_eq!(beside(0), Some(1), "there is none before it");
         assert_eq!(beside(999), Some(3));
         log.forget(now + ms * 298);
         assert_eq!(log.get(297).map(|sent| sent.pn), None);
         assert_eq!(log.behind(298).map(|sent| sent.pn).collect::<Vec<_>>(), [299]);
-        assert_eq!(log.queue_beside(298), Some(ms * 3), "it is forgotten who was before it");
-        assert_eq!(SentLog::default().queue_beside(0), None);
+        assert_eq!(log.queue_beside(298, rate), Some(ms * 3), "it is forgotten who was before it");
+        assert_eq!(SentLog::default().queue_beside(0, rate), None);
+    }
+
+    #[test]
+    fn a_queue_is_served_while_nothing_is_reported() {
+        let (ms, now, mut log) = (Duration::from_millis(1), Instant::now(), SentLog::default());
+        // Frames of ten packets at once, 20 ms apart, over a link that takes half a millisecond for each.
+        (0..30).for_each(|i| log.push(Sent::new(u64::from(i), now + ms * (i / 10 * 20), 100, Duration::ZERO, false)));
+        (0..10_u32).for_each(|i| log.get_mut(i.into()).unwrap().fate = Fate::Arrived(ms * i / 2));
+        let rate = Some(Rate::from_bytes_per_second(200e3));
+        let beside = |log: &SentLog, place| log.queue_beside(place, rate).map(|queue| queue.as_micros());
+        assert_eq!(beside(&log, 10), Some(0), "the first of a frame, not the last of the one before");
+        assert_eq!([14, 25].map(|place| beside(&log, place)), [Some(2_000), Some(2_500)]);
+        log.get_mut(11).unwrap().fate = Fate::Lost;
+        assert_eq!(beside(&log, 14), Some(1_500), "what was lost waits nowhere");
     }
 }

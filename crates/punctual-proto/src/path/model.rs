@@ -256,7 +256,7 @@ impl Model {
     /// then how many were before it, though they had not been known to be.
     pub(crate) fn on_lost(&mut self, pn: u64) -> (Duration, Option<u32>) {
         let Some(place) = self.log.by_number(pn) else { return (Duration::ZERO, None) };
-        let queue = self.log.queue_beside(place).unwrap_or_default();
+        let queue = self.log.queue_beside(place, self.service.rate()).unwrap_or_default();
         match self.log.get_mut(place) {
             Some(sent) if sent.fate == Fate::Open => sent.fate = Fate::Lost,
             _ => return (queue, None),
