@@ -44,13 +44,17 @@ Examples:
   punctual demo --json | jq '.runs[] | {name, on_time}'";
 
 const RECV_HELP: &str = "\
-It says on standard error where it listens and which fingerprint the sender has to know, and ends when the sender does.
+It says on standard error where it listens and which fingerprint the sender has to know, and ends when the sender does. A sender that
+comes while there is no output for it is refused: it ends with code 9, and none of its blocks counts as delivered.
 
 Examples:
   punctual recv --out film.h264
   punctual recv | ffplay -f h264 -          watch it
   punctual recv --framed | consume          4 bytes of length (big endian), then the block
   punctual recv --dir blocks                each block as a file
+  punctual recv --out 'clip-{n}.h264'       many senders at once: clip-0001.h264, clip-0002.h264, …
+  punctual recv --keep-going --dir blocks   many senders at once: blocks/0001-192.0.2.7-51234, …
+  punctual recv --keep-going --out all.log  one after the other; who comes meanwhile is refused
   punctual recv --identity server.pem --out film.h264
                                             keep the certificate, and so the fingerprint
   punctual recv --listen 192.0.2.7:4433 --listen 198.51.100.7:4433
@@ -95,7 +99,7 @@ pub(crate) struct DemoArgs {
 }
 
 /// What `send` and `recv` have in common.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct CommonArgs {
     /// Print a summary as one JSON object at the end.
@@ -127,13 +131,20 @@ pub(crate) struct RecvArgs {
     /// A name or address for a new certificate to bear, for senders that check it; may be repeated.
     #[arg(long, value_name = "NAME", default_value = "localhost")]
     pub(crate) name: Vec<String>,
-    /// Serve one sender after the other instead of ending with the first.
-    #[arg(long)]
+    /// Go on after the first sender, until told to stop (Ctrl-C, SIGTERM). With --dir, or with a placeholder in the name, any number of
+    /// senders at once; else one after the other.
+    #[arg(long, conflicts_with = "once")]
     pub(crate) keep_going: bool,
-    /// Write the blocks to this file, one after the other. Without it, or with `-`, to standard output.
+    /// End with the first sender: the default, unless the output's name has a placeholder.
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Write the blocks to this file, one after the other. Without it, or with `-`, to standard output. In the name, {n} stands for the
+    /// sender's number (0001, 0002, …, passing over files that are there) and {peer} for its address (192.0.2.7-51234): then each sender
+    /// has a file of its own.
     #[arg(long, short, value_name = "FILE", conflicts_with = "dir")]
     pub(crate) out: Option<PathBuf>,
-    /// Write each block to a file of its own in this directory.
+    /// Write each block to a file of its own in this directory. The name may have placeholders, as that of --out; with --keep-going and
+    /// none, each sender has the directory {n}-{peer} in it.
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
     /// Put 4 bytes of length (big endian) before each block.

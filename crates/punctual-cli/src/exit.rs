@@ -2,8 +2,20 @@
 
 use std::{fmt, path::Path, process::ExitCode};
 
-use punctual::{BuildError, ConnectError, TlsError};
+use punctual::{BuildError, CloseReason, ConnectError, TlsError};
 use thiserror::Error;
+
+use crate::signals::Signal;
+
+/// The codes with which `recv` and `send` close a session before its time; 0 is the end that both wanted.
+pub(crate) mod close {
+    /// This side cannot do its work any more: its disk is full, say.
+    pub(crate) const FAILED: u32 = 1;
+    /// The session is turned away at the door, and nothing of it was kept. The words say why.
+    pub(crate) const REFUSED: u32 = 2;
+    /// Somebody told this side to stop.
+    pub(crate) const STOPPED: u32 = 3;
+}
 
 /// Why the program gave up. The message is the line a person reads, so it says what to look at.
 #[derive(Debug, Error)]
@@ -32,9 +44,27 @@ pub(crate) enum Failure {
     /// `--strict`, and not every block was delivered on time.
     #[error("{0}")]
     NotDelivered(String),
+    /// The receiver would not have the session, and has kept nothing of it.
+    #[error("the receiver refused the session: {0}")]
+    Refused(String),
+    /// A signal came before everything was done.
+    #[error("ended by {} before everything was done", .0.name())]
+    Interrupted(Signal),
 }
 
 impl Failure {
+    /// A session that ended before its time.
+    pub(crate) fn lost(reason: &CloseReason) -> Self {
+        // The peer's words go to a terminal.
+        let printable = |text: String| text.replace(char::is_control, " ");
+        match reason {
+            CloseReason::Peer { code, reason } if *code == u64::from(close::REFUSED) => {
+                Self::Refused(printable(reason.clone()))
+            }
+            reason => Self::SessionLost(printable(format!("the session was lost: {reason}"))),
+        }
+    }
+
     /// A file that could not be read or written.
     pub(crate) fn file(verb: &str, path: &Path, error: impl fmt::Display) -> Self {
         Self::File(format!("cannot {verb} {}: {error}", path.display()))
@@ -51,6 +81,8 @@ impl Failure {
             Self::Path(_) => 6,
             Self::SessionLost(_) => 7,
             Self::NotDelivered(_) => 8,
+            Self::Refused(_) => 9,
+            Self::Interrupted(signal) => signal.code(),
         }
     }
 
@@ -64,7 +96,7 @@ impl Failure {
 /// The exit codes, for `--help`.
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
-  0  done
+  0  done; also a receiver that was to keep going and was told to stop by a signal
   1  an unexpected error; with eval check and eval gauntlet: a threshold does not hold
   2  the command line, the configuration or the input makes no sense
   3  a file cannot be read or written
@@ -72,7 +104,10 @@ Exit codes:
   5  the certificate or fingerprint does not match
   6  a path cannot be bound
   7  the session was lost midway
-  8  with --strict: some blocks were not delivered on time";
+  8  with --strict: some blocks were not delivered on time
+  9  the receiver refused the session: it is busy, or does not let this sender in
+  128 and its number, where a signal came before everything was done: 129 SIGHUP, 130 Ctrl-C, 143 SIGTERM
+A first signal ends in order: the peer is told, what is under way is finished, output is flushed. A second ends at once.";
 
 impl From<BuildError> for Failure {
     fn from(error: BuildError) -> Self {
@@ -94,9 +129,9 @@ impl From<ConnectError> for Failure {
             ConnectError::ServerName(_) | ConnectError::RemoteAddress(_) => Self::Usage(text),
             ConnectError::Fingerprint { .. } | ConnectError::Certificate(_) => Self::Certificate(text),
             ConnectError::NoLocal(_) | ConnectError::UnknownLocal(_) => Self::Path(text),
-            ConnectError::TimedOut { .. } | ConnectError::Refused(_) | ConnectError::Failed(_) => {
-                Self::Unreachable(text)
-            }
+            ConnectError::Refused(reason) => Self::Refused(reason),
+            ConnectError::Failed(reason @ CloseReason::Peer { .. }) => Self::lost(&reason),
+            ConnectError::TimedOut { .. } | ConnectError::Failed(_) => Self::Unreachable(text),
             _ => Self::Other(text),
         }
     }

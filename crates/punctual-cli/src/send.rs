@@ -16,8 +16,9 @@ use tokio::{sync::mpsc, task::JoinSet};
 use crate::{
     cli::{SendArgs, SourceArgs},
     config::Settings,
-    exit::Failure,
+    exit::{Failure, close},
     route::{self, Route},
+    signals::Interrupt,
     source::{self, Cut, Piece},
     stats::{self, Display, Figures, Tally},
 };
@@ -37,8 +38,11 @@ pub(crate) async fn run(args: &SendArgs) -> Result<(), Failure> {
     let endpoint = builder.build()?;
     let session = connect(&endpoint, &routes[0], route::host(&args.to)?, settings.connect_timeout()).await?;
 
-    let sender = Sender::new(session, &settings, args);
+    let sender = Sender::new(session, &settings, args, Interrupt::listen()?);
     let ended = sender.run(&endpoint, &routes, &settings, pieces, &Display::new(&args.common)).await;
+    if matches!(ended, Err(Failure::Refused(_))) {
+        sender.tally.refused();
+    }
     stats::conclude(&args.common, &sender.figures());
     // So that the receiver hears the end; it does not matter more than this.
     let _ = tokio::time::timeout(Duration::from_secs(1), endpoint.wait_idle()).await;
@@ -115,6 +119,7 @@ async fn connect(endpoint: &Endpoint, route: &Route, name: &str, within: Duratio
 /// The sending side of a session.
 struct Sender {
     session: Session,
+    interrupt: Interrupt,
     deadline: Option<Duration>,
     /// Of the most important blocks.
     priority: u8,
@@ -126,9 +131,10 @@ struct Sender {
 type PathNames = Arc<Mutex<BTreeMap<PathId, String>>>;
 
 impl Sender {
-    fn new(session: Session, settings: &Settings, args: &SendArgs) -> Self {
+    fn new(session: Session, settings: &Settings, args: &SendArgs, interrupt: Interrupt) -> Self {
         Self {
             session,
+            interrupt,
             deadline: settings.deadline,
             priority: settings.priority.unwrap_or(if args.source.h264 { 0 } else { 128 }),
             channel: (!args.unordered).then_some(Channel(0)),
@@ -137,7 +143,7 @@ impl Sender {
         }
     }
 
-    /// Sends until the input ends, the session breaks or somebody presses ctrl-c; then waits for what is under way.
+    /// Sends until the input ends, the session breaks or a signal comes; then waits for what is under way.
     async fn run(
         &self,
         endpoint: &Endpoint,
@@ -152,7 +158,7 @@ impl Sender {
             let sent = tokio::select! {
                 sent = self.send_all(pieces, &mut outcomes) => sent,
                 reason = self.session.closed() => Err(lost(&reason)),
-                _ = tokio::signal::ctrl_c() => Ok(()),
+                signal = self.interrupt.first() => Err(Failure::Interrupted(signal)),
             };
             let finished = self.finish(settings.finish_timeout()).await;
             outcomes.join_all().await;
@@ -223,13 +229,13 @@ impl Sender {
         }
     }
 
-    /// Waits for blocks under way; a (second) ctrl-c ends that.
+    /// Waits for blocks under way; a second signal ends that.
     async fn finish(&self, within: Duration) -> Result<(), Failure> {
         let undelivered = tokio::select! {
             undelivered = self.session.finish(within) => undelivered,
-            _ = tokio::signal::ctrl_c() => {
-                self.session.close(0, "interrupted");
-                return Ok(());
+            signal = self.interrupt.second() => {
+                self.session.close(close::STOPPED, "the sender was told to stop");
+                return Err(Failure::Interrupted(signal));
             }
         };
         match undelivered.reason {
@@ -267,7 +273,7 @@ impl Sender {
 }
 
 fn lost(reason: &CloseReason) -> Failure {
-    Failure::SessionLost(format!("the session was lost: {reason}"))
+    Failure::lost(reason)
 }
 
 /// Keeps pieces apart in time.

@@ -169,11 +169,12 @@ impl Tally {
         counts.delivered(block.completion, on_time, block.data.len() as u64);
     }
 
-    /// A block that will never arrive at the receiver.
-    pub(crate) fn peer_dropped(&self) {
+    /// The receiver turned the session away, and kept nothing of it, whatever it had said of blocks before.
+    pub(crate) fn refused(&self) {
         let mut counts = self.lock();
-        counts.blocks += 1;
-        counts.dropped += 1;
+        counts.dropped += counts.on_time + counts.late;
+        (counts.on_time, counts.late, counts.bytes) = (0, 0, 0);
+        counts.delays.reset();
     }
 
     /// The figures now; `sent` is the sender's session. `name` names paths.
@@ -233,6 +234,13 @@ impl Figures {
     /// Blocks that were not delivered on time.
     pub(crate) fn missed(&self) -> u64 {
         self.late + self.dropped
+    }
+
+    /// With the blocks that the peer has dropped, of which a receiver's tally knows nothing.
+    pub(crate) fn with_peer_dropped(mut self, dropped: u64) -> Self {
+        self.blocks += dropped;
+        self.dropped += dropped;
+        self
     }
 
     /// The counts in words.
