@@ -15,6 +15,7 @@ mod demo;
 mod eval;
 mod exit;
 mod identity;
+mod notify;
 mod out;
 mod output;
 mod recv;

@@ -16,6 +16,7 @@ use crate::{
     config::endpoint_config,
     exit::{Failure, close},
     identity,
+    notify::ServiceManager,
     output::{NoOutput, Outputs},
     signals::{Interrupt, Signal},
     sink::Sink,
@@ -41,11 +42,15 @@ pub(crate) async fn run(args: &RecvArgs) -> Result<(), Failure> {
     let outputs = Outputs::open(args)?;
     let interrupt = Interrupt::listen()?;
     let endpoint = listen(args, identity)?;
+    let mut manager = ServiceManager::from_environment();
+    manager.ready();
     let mut reception = Reception::new(args, outputs, interrupt.clone());
     let ended = tokio::select! {
         ended = reception.run(&endpoint) => ended,
+        never = manager.keep_telling() => never,
         signal = interrupt.first() => Err(Failure::Interrupted(signal)),
     };
+    manager.stopping();
     let ended = match ended {
         Err(Failure::Interrupted(signal)) => {
             endpoint.close(close::STOPPED, "the receiver was told to stop");

@@ -6,3 +6,4 @@
 mod ending;
 mod many;
 mod processes;
+mod service;
