@@ -52,7 +52,7 @@ Examples:
   punctual recv | ffplay -f h264 -          watch it
   punctual recv --framed | consume          4 bytes of length (big endian), then the block
   punctual recv --dir blocks                each block as a file
-  punctual recv --out 'clip-{n}.h264'       many senders at once: clip-0001.h264, clip-0002.h264, …
+  punctual recv --out 'clip-{number}.h264'       many senders at once: clip-0001.h264, clip-0002.h264, …
   punctual recv --keep-going --dir blocks   many senders at once: blocks/0001-192.0.2.7-51234, …
   punctual recv --keep-going --out all.log  one after the other; who comes meanwhile is refused
   punctual recv --identity server.pem --out film.h264
@@ -105,13 +105,15 @@ pub(crate) struct CommonArgs {
     /// Print a summary as one JSON object at the end.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Print the statistics as one JSON object each second, on standard error.
+    /// Print the statistics as one JSON object each second, on standard error: totals, and under `last` what happened since the one
+    /// before. Without this, and without a terminal to keep a line up to date on, there is a line every 10 s and when a path changes.
     #[arg(long)]
     pub(crate) stats_json: bool,
     /// Show no statistics.
     #[arg(long, short)]
     pub(crate) quiet: bool,
-    /// Exit with code 8 unless every block was delivered on time.
+    /// Exit with code 8 unless every block was delivered on time: by its own deadline, on which both sides agree. (Frames that others
+    /// refer to have twice --deadline.)
     #[arg(long)]
     pub(crate) strict: bool,
     /// Write qlog traces of every session to this directory.
@@ -138,13 +140,13 @@ pub(crate) struct RecvArgs {
     /// End with the first sender: the default, unless the output's name has a placeholder.
     #[arg(long)]
     pub(crate) once: bool,
-    /// Write the blocks to this file, one after the other. Without it, or with `-`, to standard output. In the name, {n} stands for the
+    /// Write the blocks to this file, one after the other. Without it, or with `-`, to standard output. In the name, {number} stands for the
     /// sender's number (0001, 0002, …, passing over files that are there) and {peer} for its address (192.0.2.7-51234): then each sender
     /// has a file of its own.
     #[arg(long, short, value_name = "FILE", conflicts_with = "dir")]
     pub(crate) out: Option<PathBuf>,
     /// Write each block to a file of its own in this directory. The name may have placeholders, as that of --out; with --keep-going and
-    /// none, each sender has the directory {n}-{peer} in it.
+    /// none, each sender has the directory {number}-{peer} in it.
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
     /// Put 4 bytes of length (big endian) before each block.

@@ -65,6 +65,17 @@ impl Failure {
         }
     }
 
+    /// As the failure of one of several sessions.
+    pub(crate) fn of(self, peer: Option<&str>) -> Self {
+        let Some(peer) = peer else { return self };
+        let named = |text: String| format!("{peer}: {text}");
+        match self {
+            Self::SessionLost(text) => Self::SessionLost(named(text)),
+            Self::NotDelivered(text) => Self::NotDelivered(named(text)),
+            other => other,
+        }
+    }
+
     /// A file that could not be read or written.
     pub(crate) fn file(verb: &str, path: &Path, error: impl fmt::Display) -> Self {
         Self::File(format!("cannot {verb} {}: {error}", path.display()))

@@ -12,9 +12,11 @@
 mod cli;
 mod config;
 mod demo;
+mod display;
 mod eval;
 mod exit;
 mod identity;
+mod line;
 mod notify;
 mod out;
 mod output;
@@ -25,6 +27,7 @@ mod signals;
 mod sink;
 mod source;
 mod stats;
+mod window;
 
 use std::process::ExitCode;
 

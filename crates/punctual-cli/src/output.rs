@@ -46,7 +46,7 @@ impl Outputs {
         };
         let mut pattern = Pattern::parse(path)?;
         if args.keep_going && kind == Kind::Dir && !pattern.is_for_each() {
-            pattern = Pattern::parse(&path.join("{n}-{peer}"))?;
+            pattern = Pattern::parse(&path.join("{number}-{peer}"))?;
         }
         if pattern.is_for_each() {
             let naming = Naming { pattern, kind, framed: args.framed, next: 1, taken: HashMap::new() };
@@ -156,7 +156,7 @@ fn make_directories(path: &Path) -> Result<(), Failure> {
     fs::create_dir_all(path).map_err(|error| Failure::file("make the directory", path, error))
 }
 
-/// A path in which `{n}` stands for the sender's number and `{peer}` for its address.
+/// A path in which `{number}` stands for the sender's number and `{peer}` for its address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Pattern {
     path: PathBuf,
@@ -170,13 +170,13 @@ impl Pattern {
         let text = path.to_str().unwrap_or_default();
         for part in text.split('{').skip(1) {
             let name = part.split_once('}').map(|(name, _)| name);
-            if !matches!(name, Some("n" | "peer")) {
+            if !matches!(name, Some("number" | "peer")) {
                 let path = path.display();
-                return Err(Failure::Usage(format!("{path}: of placeholders there are {{n}} and {{peer}} only")));
+                return Err(Failure::Usage(format!("{path}: of placeholders there are {{number}} and {{peer}} only")));
             }
         }
         let has = |placeholder| text.contains(placeholder);
-        Ok(Self { path: path.to_owned(), numbered: has("{n}"), addressed: has("{peer}") })
+        Ok(Self { path: path.to_owned(), numbered: has("{number}"), addressed: has("{peer}") })
     }
 
     fn is_numbered(&self) -> bool {
@@ -189,7 +189,7 @@ impl Pattern {
 
     fn name(&self, number: u64, peer: SocketAddr) -> PathBuf {
         let Some(text) = self.path.to_str() else { return self.path.clone() };
-        text.replace("{n}", &format!("{number:04}")).replace("{peer}", &peer_name(peer)).into()
+        text.replace("{number}", &format!("{number:04}")).replace("{peer}", &peer_name(peer)).into()
     }
 
     /// The directory above the first part of the path that has a placeholder.
@@ -213,8 +213,8 @@ mod tests {
     fn names_have_a_number_and_an_address() {
         let peer = "192.0.2.7:51234".parse().unwrap();
         let name = |pattern: &str, n| Pattern::parse(Path::new(pattern)).unwrap().name(n, peer);
-        assert_eq!(name("clip-{n}.h264", 7), Path::new("clip-0007.h264"));
-        assert_eq!(name("{peer}/{n}", 12_345), Path::new("192.0.2.7-51234/12345"));
+        assert_eq!(name("clip-{number}.h264", 7), Path::new("clip-0007.h264"));
+        assert_eq!(name("{peer}/{number}", 12_345), Path::new("192.0.2.7-51234/12345"));
         assert_eq!(name("plain", 1), Path::new("plain"));
         assert_eq!(peer_name("[2001:db8::7]:1".parse().unwrap()), "2001-db8--7-1");
         assert_eq!(peer_name("[::ffff:192.0.2.7]:1".parse().unwrap()), "192.0.2.7-1");
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn placeholders_that_are_none_are_named() {
-        for bad in ["{x}", "{n", "{}", "a{n}b{N}"] {
+        for bad in ["{x}", "{number", "{}", "a{number}b{N}"] {
             assert_eq!(Pattern::parse(Path::new(bad)).unwrap_err().code(), 2, "{bad}");
         }
         assert!(!Pattern::parse(Path::new("a}b")).unwrap().is_for_each());
@@ -231,9 +231,9 @@ mod tests {
     #[test]
     fn the_directory_in_common_has_no_placeholder() {
         let common = |text: &str| Pattern::parse(Path::new(text)).unwrap().common_directory().to_owned();
-        assert_eq!(common("a/b/{n}.x"), Path::new("a/b"));
-        assert_eq!(common("a/{n}/b.x"), Path::new("a"));
-        assert_eq!(common("{n}.x"), Path::new(""));
+        assert_eq!(common("a/b/{number}.x"), Path::new("a/b"));
+        assert_eq!(common("a/{number}/b.x"), Path::new("a"));
+        assert_eq!(common("{number}.x"), Path::new(""));
         assert_eq!(common("/{peer}"), Path::new("/"));
     }
 
@@ -242,7 +242,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("0001.x"), "before").unwrap();
         let mut naming = Naming {
-            pattern: Pattern::parse(&dir.path().join("{n}.x")).unwrap(),
+            pattern: Pattern::parse(&dir.path().join("{number}.x")).unwrap(),
             kind: Kind::File,
             framed: false,
             next: 1,

@@ -14,13 +14,14 @@ use tokio::task::JoinSet;
 use crate::{
     cli::{CommonArgs, Listen, RecvArgs},
     config::endpoint_config,
+    display::{Display, Screen},
     exit::{Failure, close},
     identity,
     notify::ServiceManager,
     output::{NoOutput, Outputs},
     signals::{Interrupt, Signal},
     sink::Sink,
-    stats::{self, Display, Figures, Tally},
+    stats::{self, Figures, Tally},
 };
 
 /// How long the end may take once somebody has asked for it: for a reader of our pipe that has stopped reading, and for peers to
@@ -100,6 +101,7 @@ struct Reception {
     /// With `--strict`, the first of the senders whose blocks were not all on time.
     missed: Option<Failure>,
     common: CommonArgs,
+    screen: Screen,
     interrupt: Interrupt,
 }
 
@@ -114,6 +116,7 @@ impl Reception {
             serving: JoinSet::new(),
             missed: None,
             common: args.common.clone(),
+            screen: Screen::new(&args.common),
             interrupt,
         }
     }
@@ -151,10 +154,16 @@ impl Reception {
             Ok(sink) => {
                 self.served_one = true;
                 self.latest = Some(session.clone());
-                if !self.common.quiet {
-                    eprintln!("receiving from {peer} to {}", sink.name().display());
-                }
-                self.serving.spawn(serve(session, sink, self.common.clone(), self.interrupt.clone()));
+                self.screen.say(&format!("receiving from {peer} to {}", sink.name().display()));
+                let serving = Serving {
+                    session,
+                    sink,
+                    tally: Tally::default(),
+                    peer: (!self.once).then(|| peer.to_string()),
+                    common: self.common.clone(),
+                    screen: self.screen.clone(),
+                };
+                self.serving.spawn(serving.run(self.interrupt.clone()));
             }
             // Who sends one thing after the other is not told that it is in its own way.
             Err(NoOutput::Busy) if self.latest.as_ref().is_some_and(|latest| latest.close_reason().is_some()) => {
@@ -177,7 +186,7 @@ impl Reception {
             // What they all write to cannot be written by the next either; an output of one's own may.
             Err(failure @ Failure::File(_)) if !self.outputs.is_for_each() => return Err(failure),
             Err(failure) => {
-                eprintln!("punctual: {failure}");
+                self.screen.beside(|| eprintln!("punctual: {failure}"));
                 if matches!(failure, Failure::NotDelivered(_)) {
                     self.missed.get_or_insert(failure);
                 }
@@ -213,52 +222,67 @@ fn flatten(ended: Result<Result<(), Failure>, tokio::task::JoinError>) -> Result
 
 const CANNOT_GO_ON: &str = "the receiver cannot go on: its output failed";
 
-/// Receives from one sender until it is done.
-async fn serve(session: Session, sink: Arc<Sink>, common: CommonArgs, interrupt: Interrupt) -> Result<(), Failure> {
-    let tally = Tally::default();
-    let figures = || figures(&tally, &session);
-    let display = Display::new(&common);
-    let ended = tokio::select! {
-        ended = take_in(&session, &sink, &tally) => ended,
-        () = display.run(figures) => Ok(()),
-        () = async { interrupt.first().await; tokio::time::sleep(END_WITHIN).await } => Ok(()),
-    };
-    drop(display);
-    if ended.is_err() {
-        session.close(close::FAILED, CANNOT_GO_ON);
-    }
-    let figures = figures();
-    stats::conclude(&common, &figures);
-    ended?;
-    if common.strict && figures.missed() > 0 {
-        return Err(Failure::NotDelivered(figures.counts()));
-    }
-    Ok(())
+/// One sender being served.
+struct Serving {
+    session: Session,
+    sink: Arc<Sink>,
+    tally: Tally,
+    /// What to call it, where there may be others.
+    peer: Option<String>,
+    common: CommonArgs,
+    screen: Screen,
 }
 
-async fn take_in(session: &Session, sink: &Sink, tally: &Tally) -> Result<(), Failure> {
-    let mut taken = 0;
-    loop {
-        // Who asks for more when there is nothing more has dealt with all that came before: it is written, or we do not ask.
-        if session.stats().blocks_received <= taken {
-            sink.sync().await?;
+impl Serving {
+    /// Receives until the sender is done, or, after a signal, until everything that has come is written.
+    async fn run(self, interrupt: Interrupt) -> Result<(), Failure> {
+        let display = Display::on(self.screen.clone());
+        let ended = tokio::select! {
+            ended = self.take_in() => ended,
+            never = display.run(self.session.events(), || self.figures()) => never,
+            () = async { interrupt.first().await; tokio::time::sleep(END_WITHIN).await } => Ok(()),
+        };
+        drop(display);
+        if ended.is_err() {
+            self.session.close(close::FAILED, CANNOT_GO_ON);
         }
-        match session.recv().await {
-            Ok(block) => {
-                taken += 1;
-                tally.received(&block);
-                sink.put(block.id.0, block.data).await?;
-            }
-            Err(CloseReason::Peer { code: 0, .. } | CloseReason::Local) => return sink.sync().await,
-            Err(reason) => {
+        let figures = self.figures();
+        let mut told = Ok(());
+        self.screen.beside(|| told = stats::conclude(&self.common, &figures));
+        ended.map_err(|failure| failure.of(self.peer.as_deref()))?;
+        told?;
+        if self.common.strict && figures.missed() > 0 {
+            return Err(Failure::NotDelivered(figures.counts()).of(self.peer.as_deref()));
+        }
+        Ok(())
+    }
+
+    async fn take_in(&self) -> Result<(), Failure> {
+        let Self { session, sink, tally, .. } = self;
+        let mut taken = 0;
+        loop {
+            // Who asks for more when there is nothing more has dealt with all that came before: it is written, or we do not ask.
+            if session.stats().blocks_received <= taken {
                 sink.sync().await?;
-                return Err(Failure::lost(&reason));
+            }
+            match session.recv().await {
+                Ok(block) => {
+                    taken += 1;
+                    tally.received(&block);
+                    sink.put(block.id.0, block.data).await?;
+                }
+                Err(CloseReason::Peer { code: 0, .. } | CloseReason::Local) => return sink.sync().await,
+                Err(reason) => {
+                    sink.sync().await?;
+                    return Err(Failure::lost(&reason));
+                }
             }
         }
     }
-}
 
-fn figures(tally: &Tally, session: &Session) -> Figures {
-    let figures = tally.figures(None, &session.path_stats(), |path| path.id.to_string());
-    figures.with_peer_dropped(session.stats().blocks_peer_dropped)
+    fn figures(&self) -> Figures {
+        let figures = self.tally.figures(None, &self.session.path_stats(), |path| path.id.to_string());
+        let dropped = self.session.stats().blocks_peer_dropped;
+        Figures { peer: self.peer.clone(), ..figures.with_peer_dropped(dropped) }
+    }
 }

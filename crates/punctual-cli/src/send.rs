@@ -16,11 +16,12 @@ use tokio::{sync::mpsc, task::JoinSet};
 use crate::{
     cli::{SendArgs, SourceArgs},
     config::Settings,
+    display::Display,
     exit::{Failure, close},
     route::{self, Route},
     signals::Interrupt,
     source::{self, Cut, Piece},
-    stats::{self, Display, Figures, Tally},
+    stats::{self, Figures, Tally},
 };
 
 /// Sends what was asked for and tells how it went.
@@ -43,10 +44,10 @@ pub(crate) async fn run(args: &SendArgs) -> Result<(), Failure> {
     if matches!(ended, Err(Failure::Refused(_))) {
         sender.tally.refused();
     }
-    stats::conclude(&args.common, &sender.figures());
+    let told = stats::conclude(&args.common, &sender.figures());
     // So that the receiver hears the end; it does not matter more than this.
     let _ = tokio::time::timeout(Duration::from_secs(1), endpoint.wait_idle()).await;
-    ended?;
+    ended.and(told)?;
     match sender.figures() {
         figures if args.common.strict && figures.missed() > 0 => Err(Failure::NotDelivered(figures.counts())),
         _ => Ok(()),
@@ -173,7 +174,7 @@ impl Sender {
         tokio::select! {
             ended = work => ended,
             never = other_paths => never,
-            () = display.run(|| self.figures()) => Ok(()),
+            () = display.run(self.session.events(), || self.figures()) => Ok(()),
         }
     }
 

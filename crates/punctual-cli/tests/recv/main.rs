@@ -4,6 +4,7 @@
 #![cfg(unix)]
 
 mod ending;
+mod figures;
 mod many;
 mod processes;
 mod service;

@@ -42,7 +42,7 @@ fn a_second_sender_is_refused_at_the_door() {
 fn with_a_placeholder_each_has_a_file() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("got-0001.txt"), "of an earlier run").unwrap();
-    let mut receiver = Receiver::start(&["--out", dir.path().join("got-{n}.txt").to_str().unwrap()]);
+    let mut receiver = Receiver::start(&["--out", dir.path().join("got-{number}.txt").to_str().unwrap()]);
     let mut first = receiver.sender(&[]);
     first.say("first");
     receiver.serves(1);
@@ -123,8 +123,8 @@ fn once_ends_with_the_first_whatever_the_name() {
 #[test]
 fn names_that_make_no_sense_are_said_to() {
     for (args, code, word) in [
-        (&["--out", "{date}.h264"][..], 2, "{n} and {peer} only"),
-        (&["--out", "/no/such/{n}"], 3, "/no/such"),
+        (&["--out", "{date}.h264"][..], 2, "{number} and {peer} only"),
+        (&["--out", "/no/such/{number}"], 3, "/no/such"),
         (&["--keep-going", "--dir", "/dev/null/x"], 3, "/dev/null/x"),
         (&["--keep-going", "--once"], 2, "cannot be used with"),
     ] {
@@ -132,5 +132,14 @@ fn names_that_make_no_sense_are_said_to() {
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(code), "{args:?}: {text}");
         assert!(text.contains(word), "{args:?}: {text}");
+    }
+}
+
+#[test]
+fn help_names_the_placeholders() {
+    let output = crate::processes::punctual().args(["recv", "--help"]).output().unwrap();
+    let help = String::from_utf8_lossy(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+    for word in ["--out 'clip-{number}.h264'", "{number} stands for", "the directory {number}-{peer} in it"] {
+        assert!(help.contains(word), "{word}: {help}");
     }
 }

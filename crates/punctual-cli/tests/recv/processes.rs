@@ -57,8 +57,15 @@ impl Said {
 
     /// The rest of the first line that has `what`.
     pub(crate) fn after(&self, what: &str) -> String {
-        let found = || self.text().lines().find_map(|line| Some(line.split_once(what)?.1.to_owned()));
-        wait_for(&format!("{what:?} in {:?}", self.text()), found)
+        let begun = Instant::now();
+        loop {
+            let text = self.text();
+            if let Some(found) = text.lines().find_map(|line| Some(line.split_once(what)?.1.to_owned())) {
+                return found;
+            }
+            assert!(begun.elapsed() < PATIENCE, "no {what:?} in {text:?}");
+            thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 

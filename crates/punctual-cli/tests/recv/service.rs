@@ -32,7 +32,14 @@ fn a_service_manager_is_kept_informed() {
     let path = dir.path().join("notify");
     let manager = Manager::at(&path);
     let mut command = punctual();
-    command.args(["recv", "--listen", "127.0.0.1:0", "--keep-going", "--dir", dir.path().join("blocks").to_str().unwrap()]);
+    command.args([
+        "recv",
+        "--listen",
+        "127.0.0.1:0",
+        "--keep-going",
+        "--dir",
+        dir.path().join("blocks").to_str().unwrap(),
+    ]);
     command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "200000").stdin(Stdio::null());
     let mut receiver = Receiver::of(&mut command);
     assert_eq!(manager.hears(), "READY=1\n", "before anything else, and only when it listens");
@@ -73,7 +80,9 @@ fn the_unit_file_has_a_command_line_that_exists() {
     let unit = include_str!("../../../../contrib/systemd/punctual-recv.service");
     let line = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).expect("it starts something");
     let dir = tempfile::tempdir().unwrap();
-    let line = line.replace("${STATE_DIRECTORY}", dir.path().to_str().unwrap()).replace("--listen 4433", "--listen 127.0.0.1:0");
+    let line = line
+        .replace("${STATE_DIRECTORY}", dir.path().to_str().unwrap())
+        .replace("--listen 4433", "--listen 127.0.0.1:0");
     let args: Vec<&str> = line.split_whitespace().skip(1).collect();
     let mut receiver = Receiver::of(punctual().args(args).stdin(Stdio::null()));
     assert!(dir.path().join("identity.pem").exists());
