@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
+use punctual::Fingerprint;
 
 use crate::{
     config::{Settings, parse_deadline},
@@ -44,19 +45,21 @@ Examples:
   punctual demo --json | jq '.runs[] | {name, on_time}'";
 
 const RECV_HELP: &str = "\
-It says on standard error where it listens and which fingerprint the sender has to know, and ends when the sender does. A sender that
-comes while there is no output for it is refused: it ends with code 9, and none of its blocks counts as delivered.
+It says on standard error where it listens and which fingerprint the sender has to know, and ends when the sender does. A sender
+that comes while there is no output for it is refused: it ends with code 9, and none of its blocks counts as delivered.
 
 Examples:
   punctual recv --out film.h264
   punctual recv | ffplay -f h264 -          watch it
   punctual recv --framed | consume          4 bytes of length (big endian), then the block
   punctual recv --dir blocks                each block as a file
-  punctual recv --out 'clip-{number}.h264'       many senders at once: clip-0001.h264, clip-0002.h264, …
+  punctual recv --out 'clip-{number}.h264'  many senders at once: clip-0001.h264, clip-0002.h264, …
   punctual recv --keep-going --dir blocks   many senders at once: blocks/0001-192.0.2.7-51234, …
   punctual recv --keep-going --out all.log  one after the other; who comes meanwhile is refused
   punctual recv --identity server.pem --out film.h264
                                             keep the certificate, and so the fingerprint
+  punctual recv --client-fingerprint 77c0… --out film.h264
+                                            only from the sender with that certificate
   punctual recv --listen 192.0.2.7:4433 --listen 198.51.100.7:4433
                                             an address on each of two networks";
 
@@ -130,6 +133,13 @@ pub(crate) struct RecvArgs {
     /// The certificate and its key (PEM) to show; made and kept there if there is no such file. Without this, a new one each time.
     #[arg(long, value_name = "FILE")]
     pub(crate) identity: Option<PathBuf>,
+    /// Let in only senders whose certificate (`punctual send --identity`) is signed by one of the authorities in this file (PEM). Without
+    /// this and --client-fingerprint, whoever can reach us may send.
+    #[arg(long, value_name = "FILE", conflicts_with = "client_fingerprint")]
+    pub(crate) client_ca: Option<PathBuf>,
+    /// Let in only senders whose certificate has this fingerprint; may be repeated.
+    #[arg(long, value_name = "HEX")]
+    pub(crate) client_fingerprint: Vec<Fingerprint>,
     /// A name or address for a new certificate to bear, for senders that check it; may be repeated.
     #[arg(long, value_name = "NAME", default_value = "localhost")]
     pub(crate) name: Vec<String>,
@@ -172,6 +182,10 @@ pub(crate) struct SendArgs {
     /// A TOML file with any of these settings, by the same names; flags overrule it.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// The certificate and its key (PEM) to show a receiver that asks who we are (`punctual recv --client-ca`, `--client-fingerprint`); made
+    /// and kept there if there is no such file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) identity: Option<PathBuf>,
     /// Let the receiver have blocks as they come. Without it, each waits for those before it, until they are there or known to be dropped.
     #[arg(long)]
     pub(crate) unordered: bool,

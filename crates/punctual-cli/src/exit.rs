@@ -1,8 +1,9 @@
 //! How the program ends when it cannot do what it was asked: one clear line, and an exit code for each kind of reason.
 
-use std::{fmt, path::Path, process::ExitCode};
+use std::{fmt, ops::RangeInclusive, path::Path, process::ExitCode};
 
-use punctual::{BuildError, CloseReason, ConnectError, TlsError};
+use noq::ConnectionError;
+use punctual::{BuildError, CloseReason, ConnectError, Fingerprint, TlsError};
 use thiserror::Error;
 
 use crate::signals::Signal;
@@ -47,12 +48,30 @@ pub(crate) enum Failure {
     /// The receiver would not have the session, and has kept nothing of it.
     #[error("the receiver refused the session: {0}")]
     Refused(String),
+    /// The receiver does not know the certificate that we showed, or wants to see one.
+    #[error("the receiver does not let this sender in: {0}")]
+    NotLetIn(String),
     /// A signal came before everything was done.
     #[error("ended by {} before everything was done", .0.name())]
     Interrupted(Signal),
 }
 
+/// The QUIC error codes that are TLS alerts (RFC 9001, section 4.8). After the handshake, which is when a sender hears of it, the
+/// only thing that a receiver still has to say of TLS is that it does not like our certificate.
+const TLS_ALERTS: RangeInclusive<u64> = 0x100..=0x1ff;
+
 impl Failure {
+    /// Says what the receiver was shown, for its owner to let it in.
+    pub(crate) fn showing(self, fingerprint: Option<Fingerprint>) -> Self {
+        match (self, fingerprint) {
+            (Self::NotLetIn(why), Some(fingerprint)) => {
+                Self::NotLetIn(format!("{why}, and that of this sender has fingerprint {fingerprint}"))
+            }
+            (Self::NotLetIn(why), None) => Self::NotLetIn(format!("{why}; show one with --identity")),
+            (failure, _) => failure,
+        }
+    }
+
     /// A session that ended before its time.
     pub(crate) fn lost(reason: &CloseReason) -> Self {
         // The peer's words go to a terminal.
@@ -60,6 +79,11 @@ impl Failure {
         match reason {
             CloseReason::Peer { code, reason } if *code == u64::from(close::REFUSED) => {
                 Self::Refused(printable(reason.clone()))
+            }
+            CloseReason::Transport(ConnectionError::ConnectionClosed(close))
+                if TLS_ALERTS.contains(&u64::from(close.error_code)) =>
+            {
+                Self::NotLetIn("it goes by certificates".into())
             }
             reason => Self::SessionLost(printable(format!("the session was lost: {reason}"))),
         }
@@ -92,7 +116,7 @@ impl Failure {
             Self::Path(_) => 6,
             Self::SessionLost(_) => 7,
             Self::NotDelivered(_) => 8,
-            Self::Refused(_) => 9,
+            Self::Refused(_) | Self::NotLetIn(_) => 9,
             Self::Interrupted(signal) => signal.code(),
         }
     }
@@ -140,6 +164,8 @@ impl From<ConnectError> for Failure {
             ConnectError::ServerName(_) | ConnectError::RemoteAddress(_) => Self::Usage(text),
             ConnectError::Fingerprint { .. } | ConnectError::Certificate(_) => Self::Certificate(text),
             ConnectError::NoLocal(_) | ConnectError::UnknownLocal(_) => Self::Path(text),
+            // As TLS names its alerts.
+            ConnectError::Refused(reason) if reason.contains("client certificate") => Self::NotLetIn(reason),
             ConnectError::Refused(reason) => Self::Refused(reason),
             ConnectError::Failed(reason @ CloseReason::Peer { .. }) => Self::lost(&reason),
             ConnectError::TimedOut { .. } | ConnectError::Failed(_) => Self::Unreachable(text),

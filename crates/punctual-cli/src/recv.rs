@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use punctual::{CloseReason, Endpoint, Identity, Session};
+use punctual::{CloseReason, Endpoint, Identity, Session, Trust};
 use tokio::task::JoinSet;
 
 use crate::{
@@ -37,7 +37,7 @@ pub(crate) async fn run(args: &RecvArgs) -> Result<(), Failure> {
         ));
     }
     let identity = match &args.identity {
-        Some(path) => identity::load_or_make(path, &args.name)?,
+        Some(path) => identity::load_or_make(path, &args.name)?.identity,
         None => identity::make(&args.name)?,
     };
     let outputs = Outputs::open(args)?;
@@ -70,6 +70,11 @@ pub(crate) async fn run(args: &RecvArgs) -> Result<(), Failure> {
 fn listen(args: &RecvArgs, identity: Identity) -> Result<Endpoint, Failure> {
     let fingerprint = identity.fingerprint();
     let mut builder = Endpoint::server(identity).config(endpoint_config(args.common.qlog.as_deref()));
+    if let Some(path) = &args.client_ca {
+        builder = builder.client_ca(identity::authorities(path)?);
+    } else if !args.client_fingerprint.is_empty() {
+        builder = builder.client_ca(Trust::fingerprints(args.client_fingerprint.iter().copied()));
+    }
     for listen in &args.listen {
         builder = match *listen {
             Listen::Port(port) => builder.port(port),

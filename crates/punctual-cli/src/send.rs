@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -18,6 +17,7 @@ use crate::{
     config::Settings,
     display::Display,
     exit::{Failure, close},
+    identity::{self, Loaded},
     route::{self, Route},
     signals::Interrupt,
     source::{self, Cut, Piece},
@@ -33,15 +33,26 @@ pub(crate) async fn run(args: &SendArgs) -> Result<(), Failure> {
     let pieces = source::open(args.input.as_deref(), cut(&args.source, &settings))?;
 
     let mut builder = Endpoint::client().trust(trust).config(config);
+    let mut fingerprint = None;
+    if let Some(path) = &args.identity {
+        let Loaded { identity, made } = identity::load_or_make(path, &["localhost".into()])?;
+        if made && !args.common.quiet {
+            eprintln!("made {}: fingerprint {}", path.display(), identity.fingerprint());
+        }
+        fingerprint = Some(identity.fingerprint());
+        builder = builder.identity(identity);
+    }
     for bind in distinct_binds(&routes) {
         builder = builder.bind(bind);
     }
     let endpoint = builder.build()?;
-    let session = connect(&endpoint, &routes[0], route::host(&args.to)?, settings.connect_timeout()).await?;
+    let session = connect(&endpoint, &routes[0], route::host(&args.to)?, settings.connect_timeout()).await;
+    let session = session.map_err(|failure| failure.showing(fingerprint))?;
 
     let sender = Sender::new(session, &settings, args, Interrupt::listen()?);
     let ended = sender.run(&endpoint, &routes, &settings, pieces, &Display::new(&args.common)).await;
-    if matches!(ended, Err(Failure::Refused(_))) {
+    let ended = ended.map_err(|failure| failure.showing(fingerprint));
+    if matches!(ended, Err(Failure::Refused(_) | Failure::NotLetIn(_))) {
         sender.tally.refused();
     }
     let told = stats::conclude(&args.common, &sender.figures());
@@ -79,9 +90,7 @@ fn trust(settings: &Settings) -> Result<Trust, Failure> {
             text.parse().map_err(|error| Failure::Usage(format!("--fingerprint: {error}")))?;
         return Ok(fingerprint.into());
     }
-    let Some(path) = &settings.ca else { return Ok(Trust::system()) };
-    let pem = fs::read(path).map_err(|error| Failure::file("read", path, error))?;
-    Trust::ca_pem(pem).map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))
+    settings.ca.as_deref().map_or(Ok(Trust::system()), identity::authorities)
 }
 
 fn cut(source: &SourceArgs, settings: &Settings) -> Cut {

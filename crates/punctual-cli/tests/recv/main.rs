@@ -3,6 +3,7 @@
 //! Nothing here depends on speed: a test waits for what it wants to see, and gives up after [`processes::PATIENCE`].
 #![cfg(unix)]
 
+mod access;
 mod ending;
 mod figures;
 mod many;
