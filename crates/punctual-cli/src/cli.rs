@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
+use punctual::Fingerprint;
 
 use crate::{
     config::{Settings, parse_deadline},
@@ -44,15 +45,21 @@ Examples:
   punctual demo --json | jq '.runs[] | {name, on_time}'";
 
 const RECV_HELP: &str = "\
-It says on standard error where it listens and which fingerprint the sender has to know, and ends when the sender does.
+It says on standard error where it listens and which fingerprint the sender has to know, and ends when the sender does. A sender
+that comes while there is no output for it is refused: it ends with code 9, and none of its blocks counts as delivered.
 
 Examples:
   punctual recv --out film.h264
   punctual recv | ffplay -f h264 -          watch it
   punctual recv --framed | consume          4 bytes of length (big endian), then the block
   punctual recv --dir blocks                each block as a file
+  punctual recv --out 'clip-{number}.h264'  many senders at once: clip-0001.h264, clip-0002.h264, …
+  punctual recv --keep-going --dir blocks   many senders at once: blocks/0001-192.0.2.7-51234, …
+  punctual recv --keep-going --out all.log  one after the other; who comes meanwhile is refused
   punctual recv --identity server.pem --out film.h264
                                             keep the certificate, and so the fingerprint
+  punctual recv --client-fingerprint 77c0… --out film.h264
+                                            only from the sender with that certificate
   punctual recv --listen 192.0.2.7:4433 --listen 198.51.100.7:4433
                                             an address on each of two networks";
 
@@ -95,19 +102,21 @@ pub(crate) struct DemoArgs {
 }
 
 /// What `send` and `recv` have in common.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct CommonArgs {
     /// Print a summary as one JSON object at the end.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Print the statistics as one JSON object each second, on standard error.
+    /// Print the statistics as one JSON object each second, on standard error: totals, and under `last` what happened since the one
+    /// before. Without this, and without a terminal to keep a line up to date on, there is a line every 10 s and when a path changes.
     #[arg(long)]
     pub(crate) stats_json: bool,
     /// Show no statistics.
     #[arg(long, short)]
     pub(crate) quiet: bool,
-    /// Exit with code 8 unless every block was delivered on time.
+    /// Exit with code 8 unless every block was delivered on time: by its own deadline, on which both sides agree. (Frames that others
+    /// refer to have twice --deadline.)
     #[arg(long)]
     pub(crate) strict: bool,
     /// Write qlog traces of every session to this directory.
@@ -124,16 +133,30 @@ pub(crate) struct RecvArgs {
     /// The certificate and its key (PEM) to show; made and kept there if there is no such file. Without this, a new one each time.
     #[arg(long, value_name = "FILE")]
     pub(crate) identity: Option<PathBuf>,
+    /// Let in only senders whose certificate (`punctual send --identity`) is signed by one of the authorities in this file (PEM). Without
+    /// this and --client-fingerprint, whoever can reach us may send.
+    #[arg(long, value_name = "FILE", conflicts_with = "client_fingerprint")]
+    pub(crate) client_ca: Option<PathBuf>,
+    /// Let in only senders whose certificate has this fingerprint; may be repeated.
+    #[arg(long, value_name = "HEX")]
+    pub(crate) client_fingerprint: Vec<Fingerprint>,
     /// A name or address for a new certificate to bear, for senders that check it; may be repeated.
     #[arg(long, value_name = "NAME", default_value = "localhost")]
     pub(crate) name: Vec<String>,
-    /// Serve one sender after the other instead of ending with the first.
-    #[arg(long)]
+    /// Go on after the first sender, until told to stop (Ctrl-C, SIGTERM). With --dir, or with a placeholder in the name, any number of
+    /// senders at once; else one after the other.
+    #[arg(long, conflicts_with = "once")]
     pub(crate) keep_going: bool,
-    /// Write the blocks to this file, one after the other. Without it, or with `-`, to standard output.
+    /// End with the first sender: the default, unless the output's name has a placeholder.
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Write the blocks to this file, one after the other. Without it, or with `-`, to standard output. In the name, {number} stands for the
+    /// sender's number (0001, 0002, …, passing over files that are there) and {peer} for its address (192.0.2.7-51234): then each sender
+    /// has a file of its own.
     #[arg(long, short, value_name = "FILE", conflicts_with = "dir")]
     pub(crate) out: Option<PathBuf>,
-    /// Write each block to a file of its own in this directory.
+    /// Write each block to a file of its own in this directory. The name may have placeholders, as that of --out; with --keep-going and
+    /// none, each sender has the directory {number}-{peer} in it.
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
     /// Put 4 bytes of length (big endian) before each block.
@@ -159,6 +182,10 @@ pub(crate) struct SendArgs {
     /// A TOML file with any of these settings, by the same names; flags overrule it.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// The certificate and its key (PEM) to show a receiver that asks who we are (`punctual recv --client-ca`, `--client-fingerprint`); made
+    /// and kept there if there is no such file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) identity: Option<PathBuf>,
     /// Let the receiver have blocks as they come. Without it, each waits for those before it, until they are there or known to be dropped.
     #[arg(long)]
     pub(crate) unordered: bool,

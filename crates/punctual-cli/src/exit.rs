@@ -1,9 +1,22 @@
 //! How the program ends when it cannot do what it was asked: one clear line, and an exit code for each kind of reason.
 
-use std::{fmt, path::Path, process::ExitCode};
+use std::{fmt, ops::RangeInclusive, path::Path, process::ExitCode};
 
-use punctual::{BuildError, ConnectError, TlsError};
+use noq::ConnectionError;
+use punctual::{BuildError, CloseReason, ConnectError, Fingerprint, TlsError};
 use thiserror::Error;
+
+use crate::signals::Signal;
+
+/// The codes with which `recv` and `send` close a session before its time; 0 is the end that both wanted.
+pub(crate) mod close {
+    /// This side cannot do its work any more: its disk is full, say.
+    pub(crate) const FAILED: u32 = 1;
+    /// The session is turned away at the door, and nothing of it was kept. The words say why.
+    pub(crate) const REFUSED: u32 = 2;
+    /// Somebody told this side to stop.
+    pub(crate) const STOPPED: u32 = 3;
+}
 
 /// Why the program gave up. The message is the line a person reads, so it says what to look at.
 #[derive(Debug, Error)]
@@ -32,9 +45,61 @@ pub(crate) enum Failure {
     /// `--strict`, and not every block was delivered on time.
     #[error("{0}")]
     NotDelivered(String),
+    /// The receiver would not have the session, and has kept nothing of it.
+    #[error("the receiver refused the session: {0}")]
+    Refused(String),
+    /// The receiver does not know the certificate that we showed, or wants to see one.
+    #[error("the receiver does not let this sender in: {0}")]
+    NotLetIn(String),
+    /// A signal came before everything was done.
+    #[error("ended by {} before everything was done", .0.name())]
+    Interrupted(Signal),
 }
 
+/// The QUIC error codes that are TLS alerts (RFC 9001, section 4.8). After the handshake, which is when a sender hears of it, the
+/// only thing that a receiver still has to say of TLS is that it does not like our certificate.
+const TLS_ALERTS: RangeInclusive<u64> = 0x100..=0x1ff;
+
 impl Failure {
+    /// Says what the receiver was shown, for its owner to let it in.
+    pub(crate) fn showing(self, fingerprint: Option<Fingerprint>) -> Self {
+        match (self, fingerprint) {
+            (Self::NotLetIn(why), Some(fingerprint)) => {
+                Self::NotLetIn(format!("{why}, and that of this sender has fingerprint {fingerprint}"))
+            }
+            (Self::NotLetIn(why), None) => Self::NotLetIn(format!("{why}; show one with --identity")),
+            (failure, _) => failure,
+        }
+    }
+
+    /// A session that ended before its time.
+    pub(crate) fn lost(reason: &CloseReason) -> Self {
+        // The peer's words go to a terminal.
+        let printable = |text: String| text.replace(char::is_control, " ");
+        match reason {
+            CloseReason::Peer { code, reason } if *code == u64::from(close::REFUSED) => {
+                Self::Refused(printable(reason.clone()))
+            }
+            CloseReason::Transport(ConnectionError::ConnectionClosed(close))
+                if TLS_ALERTS.contains(&u64::from(close.error_code)) =>
+            {
+                Self::NotLetIn("it goes by certificates".into())
+            }
+            reason => Self::SessionLost(printable(format!("the session was lost: {reason}"))),
+        }
+    }
+
+    /// As the failure of one of several sessions.
+    pub(crate) fn of(self, peer: Option<&str>) -> Self {
+        let Some(peer) = peer else { return self };
+        let named = |text: String| format!("{peer}: {text}");
+        match self {
+            Self::SessionLost(text) => Self::SessionLost(named(text)),
+            Self::NotDelivered(text) => Self::NotDelivered(named(text)),
+            other => other,
+        }
+    }
+
     /// A file that could not be read or written.
     pub(crate) fn file(verb: &str, path: &Path, error: impl fmt::Display) -> Self {
         Self::File(format!("cannot {verb} {}: {error}", path.display()))
@@ -51,6 +116,8 @@ impl Failure {
             Self::Path(_) => 6,
             Self::SessionLost(_) => 7,
             Self::NotDelivered(_) => 8,
+            Self::Refused(_) | Self::NotLetIn(_) => 9,
+            Self::Interrupted(signal) => signal.code(),
         }
     }
 
@@ -64,7 +131,7 @@ impl Failure {
 /// The exit codes, for `--help`.
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
-  0  done
+  0  done; also a receiver that was to keep going and was told to stop by a signal
   1  an unexpected error; with eval check and eval gauntlet: a threshold does not hold
   2  the command line, the configuration or the input makes no sense
   3  a file cannot be read or written
@@ -72,7 +139,10 @@ Exit codes:
   5  the certificate or fingerprint does not match
   6  a path cannot be bound
   7  the session was lost midway
-  8  with --strict: some blocks were not delivered on time";
+  8  with --strict: some blocks were not delivered on time
+  9  the receiver refused the session: it is busy, or does not let this sender in
+  128 and its number, where a signal came before everything was done: 129 SIGHUP, 130 Ctrl-C, 143 SIGTERM
+A first signal ends in order: the peer is told, what is under way is finished, output is flushed. A second ends at once.";
 
 impl From<BuildError> for Failure {
     fn from(error: BuildError) -> Self {
@@ -94,9 +164,11 @@ impl From<ConnectError> for Failure {
             ConnectError::ServerName(_) | ConnectError::RemoteAddress(_) => Self::Usage(text),
             ConnectError::Fingerprint { .. } | ConnectError::Certificate(_) => Self::Certificate(text),
             ConnectError::NoLocal(_) | ConnectError::UnknownLocal(_) => Self::Path(text),
-            ConnectError::TimedOut { .. } | ConnectError::Refused(_) | ConnectError::Failed(_) => {
-                Self::Unreachable(text)
-            }
+            // As TLS names its alerts.
+            ConnectError::Refused(reason) if reason.contains("client certificate") => Self::NotLetIn(reason),
+            ConnectError::Refused(reason) => Self::Refused(reason),
+            ConnectError::Failed(reason @ CloseReason::Peer { .. }) => Self::lost(&reason),
+            ConnectError::TimedOut { .. } | ConnectError::Failed(_) => Self::Unreachable(text),
             _ => Self::Other(text),
         }
     }

@@ -12,15 +12,22 @@
 mod cli;
 mod config;
 mod demo;
+mod display;
 mod eval;
 mod exit;
+mod identity;
+mod line;
+mod notify;
 mod out;
+mod output;
 mod recv;
 mod route;
 mod send;
+mod signals;
 mod sink;
 mod source;
 mod stats;
+mod window;
 
 use std::process::ExitCode;
 

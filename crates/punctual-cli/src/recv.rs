@@ -1,18 +1,34 @@
 //! `punctual recv`.
 
-use std::{fs, io::Write as _, path::Path, time::Duration};
-
-use punctual::{CloseReason, Endpoint, Identity, Session, SessionEvent};
-
-use crate::{
-    cli::{Listen, RecvArgs},
-    config::endpoint_config,
-    exit::Failure,
-    sink::Sink,
-    stats::{self, Display, Figures, Tally},
+use std::{
+    collections::VecDeque,
+    net::{Ipv4Addr, SocketAddr},
+    path::Path,
+    sync::Arc,
+    time::Duration,
 };
 
-/// Receives from one sender, or from one after the other.
+use punctual::{CloseReason, Endpoint, Identity, Session, Trust};
+use tokio::task::JoinSet;
+
+use crate::{
+    cli::{CommonArgs, Listen, RecvArgs},
+    config::endpoint_config,
+    display::{Display, Screen},
+    exit::{Failure, close},
+    identity,
+    notify::ServiceManager,
+    output::{NoOutput, Outputs},
+    signals::{Interrupt, Signal},
+    sink::Sink,
+    stats::{self, Figures, Tally},
+};
+
+/// How long the end may take once somebody has asked for it: for a reader of our pipe that has stopped reading, and for peers to
+/// be told.
+const END_WITHIN: Duration = Duration::from_secs(1);
+
+/// Receives from one sender, or from any number.
 pub(crate) async fn run(args: &RecvArgs) -> Result<(), Failure> {
     let to_stdout = args.dir.is_none() && args.out.as_deref().is_none_or(|path| path == Path::new("-"));
     if args.common.json && to_stdout {
@@ -20,57 +36,45 @@ pub(crate) async fn run(args: &RecvArgs) -> Result<(), Failure> {
             "--json writes to standard output; put the blocks elsewhere with --out or --dir".into(),
         ));
     }
-    let identity = identity(args)?;
-    let sink = Sink::open(args)?;
+    let identity = match &args.identity {
+        Some(path) => identity::load_or_make(path, &args.name)?.identity,
+        None => identity::make(&args.name)?,
+    };
+    let outputs = Outputs::open(args)?;
+    let interrupt = Interrupt::listen()?;
     let endpoint = listen(args, identity)?;
-    loop {
-        let session = tokio::select! {
-            session = endpoint.accept() => session,
-            _ = tokio::signal::ctrl_c() => None,
-        };
-        let Some(session) = session else { return Ok(()) };
-        let ended = serve(&session, &sink, args).await;
-        if !args.keep_going {
-            endpoint.close(0, "");
-            let _ = tokio::time::timeout(Duration::from_secs(1), endpoint.wait_idle()).await;
-            return ended;
+    let mut manager = ServiceManager::from_environment();
+    manager.ready();
+    let mut reception = Reception::new(args, outputs, interrupt.clone());
+    let ended = tokio::select! {
+        ended = reception.run(&endpoint) => ended,
+        never = manager.keep_telling() => never,
+        signal = interrupt.first() => Err(Failure::Interrupted(signal)),
+    };
+    manager.stopping();
+    let ended = match ended {
+        Err(Failure::Interrupted(signal)) => {
+            endpoint.close(close::STOPPED, "the receiver was told to stop");
+            reception.stop(signal).await
         }
-        if let Err(failure) = ended {
-            // The next sender may do better; but what cannot be written will not be writable for it either.
-            if matches!(failure, Failure::File(_)) {
-                return Err(failure);
-            }
-            eprintln!("punctual: {failure}");
+        ended => {
+            endpoint.close(close::REFUSED, "the receiver has served its last sender");
+            ended
         }
-    }
-}
-
-/// The certificate to show: from the file, or a new one, which goes into the file if one is named.
-fn identity(args: &RecvArgs) -> Result<Identity, Failure> {
-    let usage = |error: punctual::TlsError| Failure::Usage(error.to_string());
-    let Some(path) = &args.identity else { return Identity::self_signed(args.name.iter()).map_err(usage) };
-    if path.exists() {
-        let pem = fs::read(path).map_err(|error| Failure::file("read", path, error))?;
-        return Identity::from_pem(&pem, &pem).map_err(|error| Failure::Usage(format!("{}: {error}", path.display())));
-    }
-    let made = Identity::self_signed(args.name.iter()).map_err(usage)?;
-    keep_secret(path, &made.to_pem()).map_err(|error| Failure::file("write", path, error))?;
-    Ok(made)
-}
-
-/// Writes a new file that only its owner can read.
-fn keep_secret(path: &Path, text: &str) -> std::io::Result<()> {
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)?.write_all(text.as_bytes())
+    };
+    let _ = tokio::time::timeout(END_WITHIN, endpoint.wait_idle()).await;
+    ended
 }
 
 /// Opens the endpoint, and says how to reach it.
 fn listen(args: &RecvArgs, identity: Identity) -> Result<Endpoint, Failure> {
     let fingerprint = identity.fingerprint();
     let mut builder = Endpoint::server(identity).config(endpoint_config(args.common.qlog.as_deref()));
+    if let Some(path) = &args.client_ca {
+        builder = builder.client_ca(identity::authorities(path)?);
+    } else if !args.client_fingerprint.is_empty() {
+        builder = builder.client_ca(Trust::fingerprints(args.client_fingerprint.iter().copied()));
+    }
     for listen in &args.listen {
         builder = match *listen {
             Listen::Port(port) => builder.port(port),
@@ -87,63 +91,203 @@ fn listen(args: &RecvArgs, identity: Identity) -> Result<Endpoint, Failure> {
     Ok(endpoint)
 }
 
-/// Receives from one sender until it is done.
-async fn serve(session: &Session, sink: &Sink, args: &RecvArgs) -> Result<(), Failure> {
-    if let Some(peer) = session.remote_address().filter(|_| !args.common.quiet) {
-        eprintln!("receiving from {peer}");
-    }
-    let tally = Tally::default();
-    let figures = || figures(&tally, session);
-    let display = Display::new(&args.common);
-    let ended = tokio::select! {
-        ended = take_in(session, sink, &tally) => ended,
-        () = display.run(figures) => Ok(()),
-        _ = tokio::signal::ctrl_c() => {
-            session.close(0, "interrupted");
-            // A reader of our pipe that has stopped reading is not waited for.
-            tokio::time::timeout(Duration::from_secs(1), sink.sync()).await.unwrap_or(Ok(()))
-        }
-    };
-    drop(display);
-    if ended.is_err() {
-        session.close(1, "the receiver cannot go on");
-    }
-    let figures = figures();
-    stats::conclude(&args.common, &figures);
-    ended?;
-    if args.common.strict && figures.missed() > 0 {
-        return Err(Failure::NotDelivered(figures.counts()));
-    }
-    Ok(())
+/// Everybody who is being served, and the door where others are let in or turned away.
+struct Reception {
+    outputs: Outputs,
+    /// Whether to end with the first sender.
+    once: bool,
+    served_one: bool,
+    /// Whoever came last to be served.
+    latest: Option<Session>,
+    /// Sessions that came when the only output was about to be free: the sender before has ended, and the last of what it sent is
+    /// being written.
+    next: VecDeque<Session>,
+    serving: JoinSet<Result<(), Failure>>,
+    /// With `--strict`, the first of the senders whose blocks were not all on time.
+    missed: Option<Failure>,
+    common: CommonArgs,
+    screen: Screen,
+    interrupt: Interrupt,
 }
 
-async fn take_in(session: &Session, sink: &Sink, tally: &Tally) -> Result<(), Failure> {
-    let mut events = session.events();
-    let mut watching = true;
-    loop {
-        tokio::select! {
-            // What is being dropped while the session ends is to be counted before its end is.
-            biased;
-            event = events.next(), if watching => match event {
-                Some(SessionEvent::PeerDropped { .. }) => tally.peer_dropped(),
-                Some(_) => {}
-                None => watching = false,
-            },
-            block = session.recv() => match block {
+impl Reception {
+    fn new(args: &RecvArgs, outputs: Outputs, interrupt: Interrupt) -> Self {
+        Self {
+            once: args.once || !(args.keep_going || outputs.is_for_each()),
+            outputs,
+            served_one: false,
+            latest: None,
+            next: VecDeque::new(),
+            serving: JoinSet::new(),
+            missed: None,
+            common: args.common.clone(),
+            screen: Screen::new(&args.common),
+            interrupt,
+        }
+    }
+
+    /// Serves until there is nobody left to serve. No session ever waits at the door: it is served or refused as it comes.
+    async fn run(&mut self, endpoint: &Endpoint) -> Result<(), Failure> {
+        loop {
+            tokio::select! {
+                session = endpoint.accept() => match session {
+                    Some(session) => self.admit(session)?,
+                    None => return Err(Failure::Other("the endpoint has ended".into())),
+                },
+                Some(ended) = self.serving.join_next() => {
+                    let ended = flatten(ended);
+                    if self.once {
+                        return ended;
+                    }
+                    self.account_for(ended)?;
+                    while let Some(session) = self.next.pop_front() {
+                        self.admit(session)?;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Serves a session if there is an output for it; else it is closed at once, so that its sender knows that nothing was kept.
+    fn admit(&mut self, session: Session) -> Result<(), Failure> {
+        if self.once && self.served_one {
+            session.close(close::REFUSED, "busy: the receiver serves one sender and then ends");
+            return Ok(());
+        }
+        let peer = peer(&session);
+        match self.outputs.take(peer) {
+            Ok(sink) => {
+                self.served_one = true;
+                self.latest = Some(session.clone());
+                self.screen.say(&format!("receiving from {peer} to {}", sink.name().display()));
+                let serving = Serving {
+                    session,
+                    sink,
+                    tally: Tally::default(),
+                    peer: (!self.once).then(|| peer.to_string()),
+                    common: self.common.clone(),
+                    screen: self.screen.clone(),
+                };
+                self.serving.spawn(serving.run(self.interrupt.clone()));
+            }
+            // Who sends one thing after the other is not told that it is in its own way.
+            Err(NoOutput::Busy) if self.latest.as_ref().is_some_and(|latest| latest.close_reason().is_some()) => {
+                self.next.push_back(session);
+            }
+            Err(NoOutput::Busy) => {
+                session.close(close::REFUSED, "busy: the receiver serves one sender at a time; try again later");
+            }
+            Err(NoOutput::Failed(failure)) => {
+                session.close(close::FAILED, CANNOT_GO_ON);
+                return if self.once { Err(failure) } else { self.account_for(Err(failure)) };
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether to go on after a session that ended so.
+    fn account_for(&mut self, ended: Result<(), Failure>) -> Result<(), Failure> {
+        match ended {
+            // What they all write to cannot be written by the next either; an output of one's own may.
+            Err(failure @ Failure::File(_)) if !self.outputs.is_for_each() => return Err(failure),
+            Err(failure) => {
+                self.screen.beside(|| eprintln!("punctual: {failure}"));
+                if matches!(failure, Failure::NotDelivered(_)) {
+                    self.missed.get_or_insert(failure);
+                }
+            }
+            Ok(()) => {}
+        }
+        Ok(())
+    }
+
+    /// Waits for those being served, whose sessions have been closed.
+    async fn stop(&mut self, signal: Signal) -> Result<(), Failure> {
+        while let Some(ended) = self.serving.join_next().await {
+            self.account_for(flatten(ended))?;
+        }
+        match self.missed.take() {
+            _ if self.once => Err(Failure::Interrupted(signal)),
+            // To serve until it is told to stop is all it was asked for.
+            None => Ok(()),
+            Some(missed) => Err(missed),
+        }
+    }
+}
+
+/// Where a session comes from. It may have ended before it was let in, with all its blocks.
+fn peer(session: &Session) -> SocketAddr {
+    let first_path = || session.path_stats().first().map(|path| path.network.remote);
+    session.remote_address().or_else(first_path).unwrap_or_else(|| (Ipv4Addr::UNSPECIFIED, 0).into())
+}
+
+fn flatten(ended: Result<Result<(), Failure>, tokio::task::JoinError>) -> Result<(), Failure> {
+    ended.unwrap_or_else(|error| Err(Failure::Other(error.to_string())))
+}
+
+const CANNOT_GO_ON: &str = "the receiver cannot go on: its output failed";
+
+/// One sender being served.
+struct Serving {
+    session: Session,
+    sink: Arc<Sink>,
+    tally: Tally,
+    /// What to call it, where there may be others.
+    peer: Option<String>,
+    common: CommonArgs,
+    screen: Screen,
+}
+
+impl Serving {
+    /// Receives until the sender is done, or, after a signal, until everything that has come is written.
+    async fn run(self, interrupt: Interrupt) -> Result<(), Failure> {
+        let display = Display::on(self.screen.clone());
+        let ended = tokio::select! {
+            ended = self.take_in() => ended,
+            never = display.run(self.session.events(), || self.figures()) => never,
+            () = async { interrupt.first().await; tokio::time::sleep(END_WITHIN).await } => Ok(()),
+        };
+        drop(display);
+        if ended.is_err() {
+            self.session.close(close::FAILED, CANNOT_GO_ON);
+        }
+        let figures = self.figures();
+        let mut told = Ok(());
+        self.screen.beside(|| told = stats::conclude(&self.common, &figures));
+        ended.map_err(|failure| failure.of(self.peer.as_deref()))?;
+        told?;
+        if self.common.strict && figures.missed() > 0 {
+            return Err(Failure::NotDelivered(figures.counts()).of(self.peer.as_deref()));
+        }
+        Ok(())
+    }
+
+    async fn take_in(&self) -> Result<(), Failure> {
+        let Self { session, sink, tally, .. } = self;
+        let mut taken = 0;
+        loop {
+            // Who asks for more when there is nothing more has dealt with all that came before: it is written, or we do not ask.
+            if session.stats().blocks_received <= taken {
+                sink.sync().await?;
+            }
+            match session.recv().await {
                 Ok(block) => {
+                    taken += 1;
                     tally.received(&block);
                     sink.put(block.id.0, block.data).await?;
                 }
                 Err(CloseReason::Peer { code: 0, .. } | CloseReason::Local) => return sink.sync().await,
                 Err(reason) => {
                     sink.sync().await?;
-                    return Err(Failure::SessionLost(format!("the session was lost: {reason}")));
+                    return Err(Failure::lost(&reason));
                 }
-            },
+            }
         }
     }
-}
 
-fn figures(tally: &Tally, session: &Session) -> Figures {
-    tally.figures(None, &session.path_stats(), |path| path.id.to_string())
+    fn figures(&self) -> Figures {
+        let figures = self.tally.figures(None, &self.session.path_stats(), |path| path.id.to_string());
+        let dropped = self.session.stats().blocks_peer_dropped;
+        Figures { peer: self.peer.clone(), ..figures.with_peer_dropped(dropped) }
+    }
 }

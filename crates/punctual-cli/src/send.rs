@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -16,10 +15,13 @@ use tokio::{sync::mpsc, task::JoinSet};
 use crate::{
     cli::{SendArgs, SourceArgs},
     config::Settings,
-    exit::Failure,
+    display::Display,
+    exit::{Failure, close},
+    identity::{self, Loaded},
     route::{self, Route},
+    signals::Interrupt,
     source::{self, Cut, Piece},
-    stats::{self, Display, Figures, Tally},
+    stats::{self, Figures, Tally},
 };
 
 /// Sends what was asked for and tells how it went.
@@ -31,18 +33,32 @@ pub(crate) async fn run(args: &SendArgs) -> Result<(), Failure> {
     let pieces = source::open(args.input.as_deref(), cut(&args.source, &settings))?;
 
     let mut builder = Endpoint::client().trust(trust).config(config);
+    let mut fingerprint = None;
+    if let Some(path) = &args.identity {
+        let Loaded { identity, made } = identity::load_or_make(path, &["localhost".into()])?;
+        if made && !args.common.quiet {
+            eprintln!("made {}: fingerprint {}", path.display(), identity.fingerprint());
+        }
+        fingerprint = Some(identity.fingerprint());
+        builder = builder.identity(identity);
+    }
     for bind in distinct_binds(&routes) {
         builder = builder.bind(bind);
     }
     let endpoint = builder.build()?;
-    let session = connect(&endpoint, &routes[0], route::host(&args.to)?, settings.connect_timeout()).await?;
+    let session = connect(&endpoint, &routes[0], route::host(&args.to)?, settings.connect_timeout()).await;
+    let session = session.map_err(|failure| failure.showing(fingerprint))?;
 
-    let sender = Sender::new(session, &settings, args);
+    let sender = Sender::new(session, &settings, args, Interrupt::listen()?);
     let ended = sender.run(&endpoint, &routes, &settings, pieces, &Display::new(&args.common)).await;
-    stats::conclude(&args.common, &sender.figures());
+    let ended = ended.map_err(|failure| failure.showing(fingerprint));
+    if matches!(ended, Err(Failure::Refused(_) | Failure::NotLetIn(_))) {
+        sender.tally.refused();
+    }
+    let told = stats::conclude(&args.common, &sender.figures());
     // So that the receiver hears the end; it does not matter more than this.
     let _ = tokio::time::timeout(Duration::from_secs(1), endpoint.wait_idle()).await;
-    ended?;
+    ended.and(told)?;
     match sender.figures() {
         figures if args.common.strict && figures.missed() > 0 => Err(Failure::NotDelivered(figures.counts())),
         _ => Ok(()),
@@ -74,9 +90,7 @@ fn trust(settings: &Settings) -> Result<Trust, Failure> {
             text.parse().map_err(|error| Failure::Usage(format!("--fingerprint: {error}")))?;
         return Ok(fingerprint.into());
     }
-    let Some(path) = &settings.ca else { return Ok(Trust::system()) };
-    let pem = fs::read(path).map_err(|error| Failure::file("read", path, error))?;
-    Trust::ca_pem(pem).map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))
+    settings.ca.as_deref().map_or(Ok(Trust::system()), identity::authorities)
 }
 
 fn cut(source: &SourceArgs, settings: &Settings) -> Cut {
@@ -115,6 +129,7 @@ async fn connect(endpoint: &Endpoint, route: &Route, name: &str, within: Duratio
 /// The sending side of a session.
 struct Sender {
     session: Session,
+    interrupt: Interrupt,
     deadline: Option<Duration>,
     /// Of the most important blocks.
     priority: u8,
@@ -126,9 +141,10 @@ struct Sender {
 type PathNames = Arc<Mutex<BTreeMap<PathId, String>>>;
 
 impl Sender {
-    fn new(session: Session, settings: &Settings, args: &SendArgs) -> Self {
+    fn new(session: Session, settings: &Settings, args: &SendArgs, interrupt: Interrupt) -> Self {
         Self {
             session,
+            interrupt,
             deadline: settings.deadline,
             priority: settings.priority.unwrap_or(if args.source.h264 { 0 } else { 128 }),
             channel: (!args.unordered).then_some(Channel(0)),
@@ -137,7 +153,7 @@ impl Sender {
         }
     }
 
-    /// Sends until the input ends, the session breaks or somebody presses ctrl-c; then waits for what is under way.
+    /// Sends until the input ends, the session breaks or a signal comes; then waits for what is under way.
     async fn run(
         &self,
         endpoint: &Endpoint,
@@ -152,7 +168,7 @@ impl Sender {
             let sent = tokio::select! {
                 sent = self.send_all(pieces, &mut outcomes) => sent,
                 reason = self.session.closed() => Err(lost(&reason)),
-                _ = tokio::signal::ctrl_c() => Ok(()),
+                signal = self.interrupt.first() => Err(Failure::Interrupted(signal)),
             };
             let finished = self.finish(settings.finish_timeout()).await;
             outcomes.join_all().await;
@@ -167,7 +183,7 @@ impl Sender {
         tokio::select! {
             ended = work => ended,
             never = other_paths => never,
-            () = display.run(|| self.figures()) => Ok(()),
+            () = display.run(self.session.events(), || self.figures()) => Ok(()),
         }
     }
 
@@ -223,13 +239,13 @@ impl Sender {
         }
     }
 
-    /// Waits for blocks under way; a (second) ctrl-c ends that.
+    /// Waits for blocks under way; a second signal ends that.
     async fn finish(&self, within: Duration) -> Result<(), Failure> {
         let undelivered = tokio::select! {
             undelivered = self.session.finish(within) => undelivered,
-            _ = tokio::signal::ctrl_c() => {
-                self.session.close(0, "interrupted");
-                return Ok(());
+            signal = self.interrupt.second() => {
+                self.session.close(close::STOPPED, "the sender was told to stop");
+                return Err(Failure::Interrupted(signal));
             }
         };
         match undelivered.reason {
@@ -267,7 +283,7 @@ impl Sender {
 }
 
 fn lost(reason: &CloseReason) -> Failure {
-    Failure::SessionLost(format!("the session was lost: {reason}"))
+    Failure::lost(reason)
 }
 
 /// Keeps pieces apart in time.

@@ -14,10 +14,11 @@ use std::{
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::{cli::RecvArgs, exit::Failure};
+use crate::exit::Failure;
 
 /// The way to the writing thread.
 pub(crate) struct Sink {
+    name: PathBuf,
     messages: mpsc::Sender<Message>,
     /// Why the thread has ended, if it has.
     failure: Arc<Mutex<Option<Failure>>>,
@@ -34,9 +35,10 @@ enum Message {
 const WAITING: usize = 64;
 
 impl Sink {
-    /// Opens what the command line names; a file that is there is begun anew.
-    pub(crate) fn open(args: &RecvArgs) -> Result<Self, Failure> {
-        let mut writer = Writer::open(args)?;
+    /// Starts to write to `target`; if `framed`, 4 bytes of its length (big endian) before each block.
+    pub(crate) fn open(target: Target, framed: bool) -> Result<Self, Failure> {
+        let name = target.name().to_owned();
+        let mut writer = Writer { target, framed };
         let (sender, mut messages) = mpsc::channel(WAITING);
         let failure = Arc::new(Mutex::new(None));
         let left = failure.clone();
@@ -48,7 +50,12 @@ impl Sink {
         };
         let thread = thread::Builder::new().name("sink".into()).spawn(write);
         thread.map_err(|error| Failure::Other(format!("cannot start a thread: {error}")))?;
-        Ok(Self { messages: sender, failure })
+        Ok(Self { name, messages: sender, failure })
+    }
+
+    /// What it writes to, for people.
+    pub(crate) fn name(&self) -> &Path {
+        &self.name
     }
 
     /// Puts a block away, as soon as there is room for it.
@@ -59,7 +66,7 @@ impl Sink {
         }
     }
 
-    /// Waits until everything is written.
+    /// Waits until everything is written: handed to the operating system, which has not complained.
     pub(crate) async fn sync(&self) -> Result<(), Failure> {
         let (tell, told) = oneshot::channel();
         // Should the thread end, `tell` goes with it.
@@ -77,35 +84,59 @@ impl Sink {
     }
 }
 
+/// Where blocks are put.
+pub(crate) struct Target {
+    /// For people, and for telling targets apart.
+    name: PathBuf,
+    to: Form,
+}
+
+enum Form {
+    /// One behind the other.
+    Stream(Box<dyn Write + Send>),
+    /// Each a file of its own, in the directory of the target's name.
+    Dir,
+}
+
+impl Target {
+    pub(crate) fn stdout() -> Self {
+        Self { name: "standard output".into(), to: Form::Stream(Box::new(BufWriter::new(io::stdout()))) }
+    }
+
+    /// A file; one that is there is begun anew.
+    pub(crate) fn file(path: &Path) -> Result<Self, Failure> {
+        let file = File::create(path).map_err(|error| Failure::file("write", path, error))?;
+        Ok(Self::opened(path, file))
+    }
+
+    /// A file that is open.
+    pub(crate) fn opened(path: &Path, file: File) -> Self {
+        Self { name: path.to_owned(), to: Form::Stream(Box::new(BufWriter::new(file))) }
+    }
+
+    /// A directory, which is made if there is none.
+    pub(crate) fn dir(path: &Path) -> Result<Self, Failure> {
+        fs::create_dir_all(path).map_err(|error| Failure::file("make the directory", path, error))?;
+        Ok(Self::made(path))
+    }
+
+    /// A directory that is there.
+    pub(crate) fn made(path: &Path) -> Self {
+        Self { name: path.to_owned(), to: Form::Dir }
+    }
+
+    pub(crate) fn name(&self) -> &Path {
+        &self.name
+    }
+}
+
 struct Writer {
-    to: Target,
+    target: Target,
     /// Whether each block goes behind its length.
     framed: bool,
 }
 
-enum Target {
-    Stream { name: PathBuf, to: Box<dyn Write + Send> },
-    Dir(PathBuf),
-}
-
 impl Writer {
-    fn open(args: &RecvArgs) -> Result<Self, Failure> {
-        let to = match (&args.dir, args.out.as_deref().filter(|path| *path != Path::new("-"))) {
-            (Some(dir), _) => {
-                fs::create_dir_all(dir).map_err(|error| Failure::file("make the directory", dir, error))?;
-                Target::Dir(dir.clone())
-            }
-            (None, Some(path)) => {
-                let file = File::create(path).map_err(|error| Failure::file("write", path, error))?;
-                Target::Stream { name: path.to_owned(), to: Box::new(BufWriter::new(file)) }
-            }
-            (None, None) => {
-                Target::Stream { name: "standard output".into(), to: Box::new(BufWriter::new(io::stdout())) }
-            }
-        };
-        Ok(Self { to, framed: args.framed })
-    }
-
     /// Writes until nobody has anything to write any more.
     fn run(&mut self, messages: &mut mpsc::Receiver<Message>) -> Result<(), Failure> {
         while let Some(message) = messages.blocking_recv() {
@@ -128,12 +159,13 @@ impl Writer {
     }
 
     fn put(&mut self, number: u64, block: &[u8]) -> Result<(), Failure> {
-        match &mut self.to {
-            Target::Dir(dir) => {
-                let path = dir.join(format!("{number:08}.block"));
+        let Target { name, to } = &mut self.target;
+        match to {
+            Form::Dir => {
+                let path = name.join(format!("{number:08}.block"));
                 fs::write(&path, block).map_err(|error| Failure::file("write", &path, error))
             }
-            Target::Stream { name, to } => {
+            Form::Stream(to) => {
                 let length = u32::try_from(block.len()).unwrap_or(u32::MAX).to_be_bytes();
                 let head = if self.framed { &length[..] } else { &[] };
                 to.write_all(head)
@@ -144,9 +176,10 @@ impl Writer {
     }
 
     fn flush(&mut self) -> Result<(), Failure> {
-        match &mut self.to {
-            Target::Dir(_) => Ok(()),
-            Target::Stream { name, to } => to.flush().map_err(|error| Failure::file("write", name, error)),
+        let Target { name, to } = &mut self.target;
+        match to {
+            Form::Dir => Ok(()),
+            Form::Stream(to) => to.flush().map_err(|error| Failure::file("write", name, error)),
         }
     }
 }

@@ -1,17 +1,15 @@
 //! Figures of a session under way and at its end, for people and for programs.
 
 use std::{
-    io::IsTerminal as _,
     sync::{Arc, Mutex, MutexGuard},
     time::{Duration, Instant},
 };
 
 use hdrhistogram::Histogram;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use punctual::{Outcome, PathStats, ReceivedBlock, SessionStats};
+use punctual::{Outcome, PathStats, ReceivedBlock, SessionStats, multipath::PathHealth};
 use serde::Serialize;
 
-use crate::cli::CommonArgs;
+use crate::{cli::CommonArgs, exit::Failure, out};
 
 /// Counts blocks as they end. Clones count together.
 #[derive(Clone)]
@@ -23,14 +21,21 @@ struct Counts {
     on_time: u64,
     late: u64,
     dropped: u64,
+    past_playout: u64,
     bytes: u64,
     /// Microseconds from hand-over to delivery.
     delays: Histogram<u64>,
 }
 
 /// The figures at a moment.
+///
+/// On time is, at both ends, what was delivered by the block's own deadline, or has none: the one the transport goes by and the
+/// receiver is told.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Figures {
+    /// Where the session comes from, at a receiver of several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) peer: Option<String>,
     /// Since the session began.
     pub(crate) seconds: f64,
     /// Handed over by the sender, as far as this side knows.
@@ -38,6 +43,9 @@ pub(crate) struct Figures {
     pub(crate) on_time: u64,
     pub(crate) late: u64,
     pub(crate) dropped: u64,
+    /// Of those on time, the frames that came after their own moment, which others refer to and which therefore had more time; null at
+    /// the receiver, which is not told.
+    pub(crate) past_playout: Option<u64>,
     /// Of the blocks delivered.
     pub(crate) bytes: u64,
     /// Of the blocks delivered; null if there are none, or if the clocks could not be compared.
@@ -46,6 +54,8 @@ pub(crate) struct Figures {
     /// What was sent for the blocks, and what of it was of use; null at the receiver.
     pub(crate) sent: Option<SentFigures>,
     pub(crate) paths: Vec<PathFigures>,
+    #[serde(skip)]
+    pub(crate) delays: Histogram<u64>,
 }
 
 /// Bytes sent for blocks, over all paths.
@@ -88,6 +98,22 @@ impl From<&SessionStats> for SentFigures {
 }
 
 impl SentFigures {
+    /// What came since then.
+    pub(crate) fn since(&self, then: Option<&Self>) -> Self {
+        let Some(then) = then else { return *self };
+        Self {
+            source_bytes: self.source_bytes.saturating_sub(then.source_bytes),
+            resent_bytes: self.resent_bytes.saturating_sub(then.resent_bytes),
+            copied_bytes: self.copied_bytes.saturating_sub(then.copied_bytes),
+            repair_bytes: self.repair_bytes.saturating_sub(then.repair_bytes),
+            wasted_bytes: self.wasted_bytes.saturating_sub(then.wasted_bytes),
+            restored_bytes: self.restored_bytes.saturating_sub(then.restored_bytes),
+            resend_regained_bytes: self.resend_regained_bytes.saturating_sub(then.resend_regained_bytes),
+            copy_regained_bytes: self.copy_regained_bytes.saturating_sub(then.copy_regained_bytes),
+            never_regained_bytes: self.never_regained_bytes.saturating_sub(then.never_regained_bytes),
+        }
+    }
+
     /// Redundancy in words, if there was any: repair fragments and copies, what they restored, and what was sent for nothing.
     fn summary(&self) -> String {
         let megabytes = |bytes: u64, what: &str| match bytes {
@@ -109,8 +135,21 @@ impl SentFigures {
 /// A path's figures.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct PathFigures {
+    pub(crate) id: u32,
     pub(crate) name: String,
+    /// The peer's end.
+    pub(crate) remote: String,
+    /// `opening`, `ok`, or `suspect`: silent when it should not be.
+    pub(crate) health: &'static str,
     pub(crate) rtt_ms: f64,
+    pub(crate) min_rtt_ms: f64,
+    /// Towards the peer.
+    pub(crate) one_way_delay_ms: f64,
+    /// What it may carry, bytes per second; null while nothing bounds it.
+    pub(crate) rate: f64,
+    /// Congestion window and what of it is in flight, bytes.
+    pub(crate) window: u64,
+    pub(crate) in_flight: u64,
     /// Lately, 0 to 1.
     pub(crate) loss: f64,
     /// Packets lost on end, on average.
@@ -120,9 +159,91 @@ pub(crate) struct PathFigures {
     pub(crate) resent_bytes: u64,
     pub(crate) copied_bytes: u64,
     pub(crate) repair_bytes: u64,
+    /// Reports of when the peer's datagrams came.
+    pub(crate) report_bytes: u64,
     /// All UDP payload.
     pub(crate) bytes_sent: u64,
     pub(crate) bytes_received: u64,
+    pub(crate) packets_sent: u64,
+    pub(crate) packets_lost: u64,
+    /// The largest UDP payload that fits.
+    pub(crate) mtu: u16,
+    /// How often it was suspected.
+    pub(crate) suspected: u64,
+    /// Of a byte, as the application said.
+    pub(crate) cost: f64,
+}
+
+impl PathFigures {
+    fn new(name: String, path: &PathStats) -> Self {
+        let ms = |time: Duration| (time.as_secs_f64() * 1e5).round() / 100.0;
+        Self {
+            id: path.id.0,
+            name,
+            remote: path.network.remote.to_string(),
+            health: match path.health {
+                PathHealth::Opening => "opening",
+                PathHealth::Active => "ok",
+                PathHealth::Suspect => "suspect",
+            },
+            rtt_ms: ms(path.rtt),
+            min_rtt_ms: ms(path.min_rtt),
+            one_way_delay_ms: ms(path.one_way_delay),
+            rate: path.rate,
+            window: path.window,
+            in_flight: path.in_flight,
+            loss: path.loss,
+            loss_burst: path.loss_burst,
+            source_bytes: path.source_bytes,
+            resent_bytes: path.resent_bytes,
+            copied_bytes: path.copied_bytes,
+            repair_bytes: path.repair_bytes,
+            report_bytes: path.report_bytes,
+            bytes_sent: path.bytes_sent,
+            bytes_received: path.bytes_received,
+            packets_sent: path.packets_sent,
+            packets_lost: path.packets_lost,
+            mtu: path.mtu,
+            suspected: path.suspected,
+            cost: path.cost,
+        }
+    }
+
+    /// A path with this name that has carried nothing yet.
+    #[cfg(test)]
+    pub(crate) fn example(id: u32, name: &str) -> Self {
+        Self {
+            id,
+            name: name.to_owned(),
+            remote: "192.0.2.7:4433".into(),
+            health: "ok",
+            rtt_ms: 46.0,
+            min_rtt_ms: 40.0,
+            one_way_delay_ms: 23.0,
+            rate: 1e6,
+            window: 20_000,
+            in_flight: 0,
+            loss: 0.01,
+            loss_burst: 1.0,
+            source_bytes: 0,
+            resent_bytes: 0,
+            copied_bytes: 0,
+            repair_bytes: 0,
+            report_bytes: 0,
+            bytes_sent: 0,
+            bytes_received: 0,
+            packets_sent: 0,
+            packets_lost: 0,
+            mtu: 1200,
+            suspected: 0,
+            cost: 0.0,
+        }
+    }
+}
+
+/// A quantile of delays in microseconds, in milliseconds; `None` if there are none.
+pub(crate) fn quantile_ms(delays: &Histogram<u64>, quantile: f64) -> Option<f64> {
+    (!delays.is_empty()).then(|| delays.value_at_quantile(quantile) as f64 / 1e3)
 }
 
 impl Default for Tally {
@@ -130,7 +251,16 @@ impl Default for Tally {
         // Three digits between a microsecond and some weeks; such bounds are always valid.
         let mut delays = Histogram::new(3).expect("three significant digits are possible");
         delays.auto(true);
-        let counts = Counts { began: Instant::now(), blocks: 0, on_time: 0, late: 0, dropped: 0, bytes: 0, delays };
+        let counts = Counts {
+            began: Instant::now(),
+            blocks: 0,
+            on_time: 0,
+            late: 0,
+            dropped: 0,
+            past_playout: 0,
+            bytes: 0,
+            delays,
+        };
         Self(Arc::new(Mutex::new(counts)))
     }
 }
@@ -150,12 +280,15 @@ impl Tally {
         self.lock().dropped += 1;
     }
 
-    /// A block ended at the sender, which was to be there within `deadline`.
-    pub(crate) fn ended(&self, outcome: &Outcome, deadline: Option<Duration>, size: u64) {
+    /// A block ended at the sender, which was to be seen after `playout`.
+    pub(crate) fn ended(&self, outcome: &Outcome, playout: Option<Duration>, size: u64) {
         match outcome {
             Outcome::Delivered(delivery) => {
-                let on_time = deadline.is_none_or(|deadline| delivery.completion <= deadline);
-                self.lock().delivered(Some(delivery.completion), on_time, size);
+                let mut counts = self.lock();
+                counts.delivered(Some(delivery.completion), delivery.on_time(), size);
+                if delivery.on_time() && playout.is_some_and(|playout| delivery.completion > playout) {
+                    counts.past_playout += 1;
+                }
             }
             Outcome::Dropped { .. } => self.given_up(),
         }
@@ -169,11 +302,13 @@ impl Tally {
         counts.delivered(block.completion, on_time, block.data.len() as u64);
     }
 
-    /// A block that will never arrive at the receiver.
-    pub(crate) fn peer_dropped(&self) {
+    /// The receiver turned the session away, and kept nothing of it, whatever it had said of blocks before.
+    pub(crate) fn refused(&self) {
         let mut counts = self.lock();
-        counts.blocks += 1;
-        counts.dropped += 1;
+        // Also the one that was to be handed over when it came.
+        counts.dropped = counts.blocks;
+        (counts.on_time, counts.late, counts.past_playout, counts.bytes) = (0, 0, 0, 0);
+        counts.delays.reset();
     }
 
     /// The figures now; `sent` is the sender's session. `name` names paths.
@@ -184,32 +319,20 @@ impl Tally {
         name: impl Fn(&PathStats) -> String,
     ) -> Figures {
         let counts = self.lock();
-        let quantile = |q| (!counts.delays.is_empty()).then(|| counts.delays.value_at_quantile(q) as f64 / 1e3);
         Figures {
+            peer: None,
             seconds: (counts.began.elapsed().as_secs_f64() * 1e3).round() / 1e3,
             blocks: counts.blocks,
             on_time: counts.on_time,
             late: counts.late,
             dropped: counts.dropped,
+            past_playout: sent.map(|_| counts.past_playout),
             bytes: counts.bytes,
-            p50_ms: quantile(0.5),
-            p99_ms: quantile(0.99),
+            p50_ms: quantile_ms(&counts.delays, 0.5),
+            p99_ms: quantile_ms(&counts.delays, 0.99),
             sent: sent.map(SentFigures::from),
-            paths: paths
-                .iter()
-                .map(|path| PathFigures {
-                    name: name(path),
-                    rtt_ms: (path.rtt.as_secs_f64() * 1e5).round() / 100.0,
-                    loss: path.loss,
-                    loss_burst: path.loss_burst,
-                    source_bytes: path.source_bytes,
-                    resent_bytes: path.resent_bytes,
-                    copied_bytes: path.copied_bytes,
-                    repair_bytes: path.repair_bytes,
-                    bytes_sent: path.bytes_sent,
-                    bytes_received: path.bytes_received,
-                })
-                .collect(),
+            paths: paths.iter().map(|path| PathFigures::new(name(path), path)).collect(),
+            delays: counts.delays.clone(),
         }
     }
 }
@@ -235,6 +358,13 @@ impl Figures {
         self.late + self.dropped
     }
 
+    /// With the blocks that the peer has dropped, of which a receiver's tally knows nothing.
+    pub(crate) fn with_peer_dropped(mut self, dropped: u64) -> Self {
+        self.blocks += dropped;
+        self.dropped += dropped;
+        self
+    }
+
     /// The counts in words.
     pub(crate) fn counts(&self) -> String {
         let noun = if self.blocks == 1 { "block" } else { "blocks" };
@@ -242,107 +372,55 @@ impl Figures {
         format!("{blocks} {noun}: {on_time} on time, {late} late, {dropped} dropped")
     }
 
+    /// Begins a line about the session where there may be others.
+    pub(crate) fn prefix(&self) -> String {
+        self.peer.as_ref().map_or_else(String::new, |peer| format!("{peer}: "))
+    }
+
     /// The line at the end.
     pub(crate) fn summary(&self) -> String {
+        let past = match self.past_playout {
+            None | Some(0) => String::new(),
+            Some(past) => format!(" ({past} past play-out, of use to other frames)"),
+        };
         let delays = match (self.p50_ms, self.p99_ms) {
             (Some(p50), Some(p99)) => format!("; delay p50 {p50:.0} ms, p99 {p99:.0} ms"),
             _ => String::new(),
         };
         let sent = self.sent.as_ref().map_or_else(String::new, SentFigures::summary);
-        format!("{}{delays}; {:.2} MB in {:.1} s{sent}", self.counts(), self.bytes as f64 / 1e6, self.seconds)
-    }
-
-    /// The line while it runs.
-    fn line(&self) -> String {
-        let paths: String = self
-            .paths
-            .iter()
-            .map(|path| {
-                let bytes = path.bytes_sent.max(path.bytes_received) as f64 / 1e6;
-                let repair = match path.repair_bytes {
-                    0 => String::new(),
-                    repair => format!(", repair {:.2} MB", repair as f64 / 1e6),
-                };
-                let (rtt, loss) = (path.rtt_ms, path.loss * 100.0);
-                format!(" | {} {bytes:.2} MB{repair}, rtt {rtt:.0} ms, loss {loss:.1} %", path.name)
-            })
-            .collect();
-        format!("{:.0} s  {}{paths}", self.seconds, self.counts())
-    }
-}
-
-/// Shows figures once a second, to whoever wants them.
-pub(crate) struct Display {
-    bar: Option<ProgressBar>,
-    json: bool,
-}
-
-impl Display {
-    pub(crate) fn new(common: &CommonArgs) -> Self {
-        let terminal = !common.quiet && !common.stats_json && std::io::stderr().is_terminal();
-        let bar = terminal.then(|| {
-            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-            bar.set_style(
-                ProgressStyle::with_template("{spinner} {wide_msg}")
-                    .unwrap_or_else(|_| ProgressStyle::default_spinner()),
-            );
-            bar
-        });
-        Self { bar, json: common.stats_json }
-    }
-
-    /// Shows what `figures` gives, once a second, and never returns.
-    pub(crate) async fn run(&self, figures: impl Fn() -> Figures) {
-        let mut tick = tokio::time::interval(Duration::from_secs(1));
-        // The first tick is at once, when there is nothing to show.
-        tick.tick().await;
-        loop {
-            tick.tick().await;
-            let figures = figures();
-            if let Some(bar) = &self.bar {
-                bar.set_message(figures.line());
-                bar.tick();
-            }
-            if self.json
-                && let Ok(json) = serde_json::to_string(&figures)
-            {
-                eprintln!("{json}");
-            }
-        }
-    }
-}
-
-impl Drop for Display {
-    fn drop(&mut self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
+        let (prefix, counts) = (self.prefix(), self.counts());
+        let (megabytes, seconds) = (self.bytes as f64 / 1e6, self.seconds);
+        format!("{prefix}{counts}{past}{delays}; {megabytes:.2} MB in {seconds:.1} s{sent}")
     }
 }
 
 /// Prints the end of a session as it was asked for.
-pub(crate) fn conclude(common: &CommonArgs, figures: &Figures) {
+pub(crate) fn conclude(common: &CommonArgs, figures: &Figures) -> Result<(), Failure> {
     if common.json {
-        if let Ok(json) = serde_json::to_string(figures) {
-            println!("{json}");
-        }
-    } else if !common.quiet {
+        let json = serde_json::to_string(figures).map_err(|error| Failure::Other(error.to_string()))?;
+        return out::line(json);
+    }
+    if !common.quiet {
         eprintln!("{}", figures.summary());
     }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use punctual::{Delivery, DropReason};
+    use punctual::{Delivery, Delta, DropReason};
 
     use super::*;
 
     #[test]
     fn every_end_is_counted_once() {
         let tally = Tally::default();
-        let deadline = Duration::from_millis(100);
-        let delivered =
-            |ms| Outcome::Delivered(Delivery { completion: Duration::from_millis(ms), delta: None, good_bytes: 10 });
+        let (playout, deadline) = (Duration::from_millis(25), Duration::from_millis(100));
+        let delivered = |ms| {
+            let completion = Duration::from_millis(ms);
+            let delta = Some(Delta::between(deadline, completion));
+            Outcome::Delivered(Delivery { completion, delta, good_bytes: 10 })
+        };
         for outcome in [
             delivered(20),
             delivered(30),
@@ -350,15 +428,20 @@ mod tests {
             Outcome::Dropped { reason: DropReason::Expired, good_bytes: 0 },
         ] {
             tally.handed_over();
-            tally.ended(&outcome, Some(deadline), 10);
+            tally.ended(&outcome, Some(playout), 10);
         }
         tally.handed_over();
         tally.given_up();
-        let figures = tally.figures(None, &[], |_| unreachable!());
+        let figures = tally.figures(Some(&SessionStats::default()), &[], |_| unreachable!());
         assert_eq!([figures.blocks, figures.on_time, figures.late, figures.dropped], [5, 2, 1, 2]);
         assert_eq!((figures.missed(), figures.bytes), (3, 30));
         assert_eq!(figures.p50_ms.map(f64::round), Some(30.0));
-        assert!(figures.summary().starts_with("5 blocks: 2 on time, 1 late, 2 dropped; delay p50 30 ms"));
+        let summary = figures.summary();
+        let begin = "5 blocks: 2 on time, 1 late, 2 dropped (1 past play-out, of use to other frames); delay p50 30 ms";
+        assert!(summary.starts_with(begin), "{summary}");
+        tally.refused();
+        let figures = tally.figures(None, &[], |_| unreachable!());
+        assert_eq!([figures.blocks, figures.on_time, figures.late, figures.dropped], [5, 0, 0, 5]);
     }
 
     #[test]

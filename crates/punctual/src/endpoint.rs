@@ -444,7 +444,8 @@ impl ServerBuilder {
         self.identity.fingerprint()
     }
 
-    /// Turns away clients without a certificate signed by these authorities ([`Trust::ca_pem`], [`Trust::ca_der`]).
+    /// Turns away clients without a certificate signed by these authorities ([`Trust::ca_pem`], [`Trust::ca_der`]), or without one of
+    /// these certificates ([`Trust::fingerprints`]).
     ///
     /// A client that is turned away may learn of it only after its `connect` has succeeded: TLS 1.3 checks
     /// the client last.

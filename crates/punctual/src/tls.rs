@@ -9,11 +9,14 @@ use std::{fmt, path::Path, str::FromStr, sync::Arc};
 
 use punctual_proto::{ClientConfig, ServerConfig};
 use rustls::{
-    CertificateError, DigitallySignedStruct, OtherError, RootCertStore, SignatureScheme,
+    CertificateError, DigitallySignedStruct, DistinguishedName, OtherError, RootCertStore, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
-    server::WebPkiClientVerifier,
+    server::{
+        WebPkiClientVerifier,
+        danger::{ClientCertVerified, ClientCertVerifier},
+    },
 };
 use thiserror::Error;
 
@@ -86,7 +89,7 @@ struct FingerprintMismatch {
     presented: Fingerprint,
 }
 
-/// Whose word a client takes for who a server is.
+/// Whose word one takes for who the peer is: a client's for a server, and that of a server that checks its clients.
 #[derive(Debug, Clone, Default)]
 pub struct Trust(TrustKind);
 
@@ -123,7 +126,7 @@ impl Trust {
 
     /// Only the certificates with these fingerprints, whatever names they bear and whoever signed them.
     ///
-    /// For self-signed certificates. The server still has to prove that it holds the key.
+    /// For self-signed certificates. The peer still has to prove that it holds the key.
     pub fn fingerprints(fingerprints: impl IntoIterator<Item = Fingerprint>) -> Self {
         Self(TrustKind::Pinned(fingerprints.into_iter().collect()))
     }
@@ -274,7 +277,7 @@ pub(crate) fn client_config(
     ClientConfig::new(tls).map_err(|e| TlsError::Setup(e.to_string()))
 }
 
-/// The server's half of TLS; with `client_ca`, clients must show a certificate signed by it.
+/// The server's half of TLS; with `client_ca`, clients must show a certificate signed by it, or one of those pinned.
 pub(crate) fn server_config(
     identity: &Identity,
     client_ca: Option<&Trust>,
@@ -292,7 +295,16 @@ pub(crate) fn server_config(
                 .map_err(|e| TlsError::Authority(e.to_string()))?;
             builder.with_client_cert_verifier(verifier)
         }
-        Some(_) => return Err(TlsError::Authority("clients are checked against a certificate authority".into())),
+        Some(TrustKind::Pinned(accepted)) => {
+            let verifier = PinnedVerifier { accepted: accepted.clone(), provider };
+            builder.with_client_cert_verifier(Arc::new(verifier))
+        }
+        // Its authorities vouch for the names of servers; of a client there is no name to check.
+        Some(TrustKind::System) => {
+            return Err(TlsError::Authority(
+                "clients are checked against authorities or fingerprints of one's own".into(),
+            ));
+        }
     };
     let mut tls =
         builder.with_single_cert(identity.chain.clone(), identity.key.clone_key()).map_err(TlsError::Identity)?;
@@ -300,12 +312,45 @@ pub(crate) fn server_config(
     ServerConfig::new(tls).map_err(|e| TlsError::Setup(e.to_string()))
 }
 
-/// Accepts exactly the certificates with the given fingerprints. That the server holds the key is checked as ever, by its
+/// Accepts exactly the certificates with the given fingerprints. That the peer holds the key is checked as ever, by its
 /// signature over the handshake; names and dates mean nothing for a certificate that was pinned by its contents.
 #[derive(Debug)]
 struct PinnedVerifier {
     accepted: Vec<Fingerprint>,
     provider: Arc<CryptoProvider>,
+}
+
+impl PinnedVerifier {
+    fn check(&self, certificate: &CertificateDer<'_>) -> Result<(), rustls::Error> {
+        let presented = Fingerprint::of(certificate);
+        if self.accepted.contains(&presented) {
+            return Ok(());
+        }
+        let mismatch = OtherError(Arc::new(FingerprintMismatch { presented }));
+        Err(rustls::Error::InvalidCertificate(CertificateError::Other(mismatch)))
+    }
+
+    fn check_tls12(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn check_tls13(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
 }
 
 impl ServerCertVerifier for PinnedVerifier {
@@ -317,12 +362,7 @@ impl ServerCertVerifier for PinnedVerifier {
         _ocsp_response: &[u8],
         _now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let presented = Fingerprint::of(end_entity);
-        if self.accepted.contains(&presented) {
-            return Ok(ServerCertVerified::assertion());
-        }
-        let mismatch = OtherError(Arc::new(FingerprintMismatch { presented }));
-        Err(rustls::Error::InvalidCertificate(CertificateError::Other(mismatch)))
+        self.check(end_entity).map(|()| ServerCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
@@ -331,7 +371,7 @@ impl ServerCertVerifier for PinnedVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+        self.check_tls12(message, cert, dss)
     }
 
     fn verify_tls13_signature(
@@ -340,11 +380,49 @@ impl ServerCertVerifier for PinnedVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+        self.check_tls13(message, cert, dss)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        self.schemes()
+    }
+}
+
+impl ClientCertVerifier for PinnedVerifier {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        // Whoever signed it does not matter, so there is nobody to hint at.
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        self.check(end_entity).map(|()| ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.check_tls12(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.check_tls13(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.schemes()
     }
 }
 

@@ -183,3 +183,32 @@ async fn a_server_on_all_addresses_answers_from_the_one_asked() {
     let session = within(client.connect(address, "localhost").into_future()).await.expect("connected");
     assert_eq!(session.remote_address(), Some(address));
 }
+
+#[tokio::test]
+async fn a_server_can_name_its_clients() {
+    let [known, stranger] = [(); 2].map(|()| Identity::self_signed(["client"]).expect("a valid name"));
+    let identity = Identity::self_signed(["localhost"]).expect("a valid name");
+    let fingerprint = identity.fingerprint();
+    let server = Endpoint::server(identity)
+        .bind(bind("127.0.0.1"))
+        .client_ca(Trust::fingerprints([known.fingerprint()]))
+        .build()
+        .expect("a server");
+    let address = server.local_address();
+
+    for identity in [None, Some(stranger)] {
+        let mut builder = Endpoint::client().trust(fingerprint);
+        if let Some(identity) = identity {
+            builder = builder.identity(identity);
+        }
+        match within(builder.build().expect("a client").connect(address, "localhost").into_future()).await {
+            Ok(session) => assert!(matches!(within(session.closed()).await, CloseReason::Transport(_))),
+            Err(ConnectError::Refused(_)) => {}
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+    let known = Endpoint::client().trust(fingerprint).identity(known).build().expect("a client");
+    let session = within(known.connect(address, "localhost").into_future()).await.expect("connected");
+    let accepted = within(server.accept()).await.expect("accepted, and the first to be");
+    drop((session, accepted));
+}

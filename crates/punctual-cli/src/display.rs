@@ -1,0 +1,162 @@
+//! Figures while a session runs: a line that is kept up to date on a terminal, lines now and then in a log, JSON for programs.
+
+use std::{collections::BTreeSet, io::IsTerminal as _, time::Duration};
+
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use punctual::{Events, PathEvent, PathId, SessionEvent};
+use serde::Serialize;
+
+use crate::{cli::CommonArgs, line, stats::Figures, window::Window};
+
+/// How often a line is shown where it cannot be kept up to date.
+const LOG_EVERY: u32 = 10;
+
+/// Standard error, on which the sessions of this process show their figures. Clones are the same screen.
+#[derive(Clone)]
+pub(crate) struct Screen {
+    /// On a terminal, one line for each session.
+    bars: Option<MultiProgress>,
+    /// Where there is none, lines now and then.
+    log: bool,
+    json: bool,
+    quiet: bool,
+}
+
+impl Screen {
+    pub(crate) fn new(common: &CommonArgs) -> Self {
+        let shown = !common.quiet && !common.stats_json;
+        let terminal = std::io::stderr().is_terminal();
+        let bars = (shown && terminal).then(|| MultiProgress::with_draw_target(ProgressDrawTarget::stderr()));
+        Self { bars, log: shown && !terminal, json: common.stats_json, quiet: common.quiet }
+    }
+
+    /// Prints a line, unless it is to be quiet.
+    pub(crate) fn say(&self, text: &str) {
+        if !self.quiet {
+            self.beside(|| eprintln!("{text}"));
+        }
+    }
+
+    /// Prints something without disturbing the lines that are kept up to date.
+    pub(crate) fn beside(&self, print: impl FnOnce()) {
+        match &self.bars {
+            Some(bars) => bars.suspend(print),
+            None => print(),
+        }
+    }
+}
+
+/// Shows one session's figures.
+pub(crate) struct Display {
+    screen: Screen,
+    bar: Option<ProgressBar>,
+}
+
+/// A line of `--stats-json`.
+#[derive(Serialize)]
+struct Report<'a> {
+    #[serde(flatten)]
+    total: &'a Figures,
+    last: &'a Window,
+}
+
+impl Display {
+    pub(crate) fn new(common: &CommonArgs) -> Self {
+        Self::on(Screen::new(common))
+    }
+
+    /// A session's place on a screen it may share with others.
+    pub(crate) fn on(screen: Screen) -> Self {
+        let bar = screen.bars.as_ref().map(|bars| {
+            let style = ProgressStyle::with_template("{spinner} {wide_msg}");
+            bars.add(ProgressBar::no_length()).with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
+        });
+        Self { screen, bar }
+    }
+
+    /// Shows what `figures` gives, once a second, and what happens to paths, and never returns.
+    pub(crate) async fn run<Never>(&self, mut events: Events, figures: impl Fn() -> Figures) -> Never {
+        let mut tick = tokio::time::interval(Duration::from_secs(1));
+        // The first tick is at once, when there is nothing to show.
+        tick.tick().await;
+        let (mut then, mut seconds, mut watching) = (None, 0u32, true);
+        // The first path is as old as the session.
+        let mut known = BTreeSet::from([0]);
+        loop {
+            tokio::select! {
+                _ = tick.tick() => {
+                    let now = figures();
+                    seconds = seconds.wrapping_add(1);
+                    for path in now.paths.iter().filter(|path| path.health != "opening") {
+                        if known.insert(path.id) {
+                            self.tell(&now, &format!("{} is open", name(PathId(path.id), [Some(&now), None])));
+                        }
+                    }
+                    self.show(&Window::between(then.as_ref(), &now), &now, seconds);
+                    then = Some(now);
+                }
+                event = events.next(), if watching => match event {
+                    // Told at the next tick, when it has a name; it may also have been open before we began to watch.
+                    Some(SessionEvent::Path { event: PathEvent::Opened, .. }) => {}
+                    Some(SessionEvent::Path { id, event }) => {
+                        let now = figures();
+                        let name = name(id, [Some(&now), then.as_ref()]);
+                        self.tell(&now, &format!("{name} {}", words(event)));
+                    }
+                    Some(_) => {}
+                    None => watching = false,
+                },
+            }
+        }
+    }
+
+    fn show(&self, last: &Window, now: &Figures, seconds: u32) {
+        if let Some(bar) = &self.bar {
+            // The spinner and a space come before it.
+            bar.set_message(line::fitted(now, last, line::WIDTH - 2));
+            bar.tick();
+        }
+        if self.screen.log && seconds.is_multiple_of(LOG_EVERY) {
+            eprintln!("{}", line::whole(now, last));
+        }
+        if self.screen.json
+            && let Ok(json) = serde_json::to_string(&Report { total: now, last })
+        {
+            eprintln!("{json}");
+        }
+    }
+
+    /// Says something of the session beside its figures. Where standard error is for programs, it is in those.
+    fn tell(&self, now: &Figures, text: &str) {
+        if self.bar.is_some() || self.screen.log {
+            self.screen.say(&format!("{}{:.1} s  {text}", now.prefix(), now.seconds));
+        }
+    }
+}
+
+/// What a path is called, also if it has just gone.
+fn name(id: PathId, figures: [Option<&Figures>; 2]) -> String {
+    let mut paths = figures.into_iter().flatten().flat_map(|figures| &figures.paths);
+    match paths.find(|path| path.id == id.0) {
+        // Those that nobody has named have their id for a name.
+        Some(path) if path.name != id.to_string() => format!("path {}", path.name),
+        _ => id.to_string(),
+    }
+}
+
+fn words(event: PathEvent) -> String {
+    match event {
+        PathEvent::Opened => "is open".into(),
+        PathEvent::Suspected { silent } => format!("is suspected: silent for {} ms", silent.as_millis()),
+        PathEvent::Recovered => "is in use again".into(),
+        PathEvent::Closed => "is closed".into(),
+    }
+}
+
+impl Drop for Display {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

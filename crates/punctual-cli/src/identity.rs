@@ -1,0 +1,46 @@
+//! The certificate that one shows to the other side.
+
+use std::{fs, io::Write as _, path::Path};
+
+use punctual::{Identity, TlsError, Trust};
+
+use crate::exit::Failure;
+
+/// An identity, and whether it is new.
+pub(crate) struct Loaded {
+    pub(crate) identity: Identity,
+    pub(crate) made: bool,
+}
+
+/// The identity in the file; if there is no such file, a new one that bears `names`, which is kept there.
+pub(crate) fn load_or_make(path: &Path, names: &[String]) -> Result<Loaded, Failure> {
+    if path.exists() {
+        let pem = fs::read(path).map_err(|error| Failure::file("read", path, error))?;
+        let identity = Identity::from_pem(&pem, &pem);
+        let identity = identity.map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
+        return Ok(Loaded { identity, made: false });
+    }
+    let identity = make(names)?;
+    keep_secret(path, &identity.to_pem()).map_err(|error| Failure::file("write", path, error))?;
+    Ok(Loaded { identity, made: true })
+}
+
+/// A new identity that bears `names`.
+pub(crate) fn make(names: &[String]) -> Result<Identity, Failure> {
+    Identity::self_signed(names).map_err(|error: TlsError| Failure::Usage(error.to_string()))
+}
+
+/// The certificate authorities in a file.
+pub(crate) fn authorities(path: &Path) -> Result<Trust, Failure> {
+    let pem = fs::read(path).map_err(|error| Failure::file("read", path, error))?;
+    Trust::ca_pem(pem).map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))
+}
+
+/// Writes a new file that only its owner can read.
+fn keep_secret(path: &Path, text: &str) -> std::io::Result<()> {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)?.write_all(text.as_bytes())
+}

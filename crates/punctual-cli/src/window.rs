@@ -1,0 +1,116 @@
+//! What happened between two moments: the difference of two sets of figures.
+
+use serde::Serialize;
+
+use crate::stats::{Figures, PathFigures, SentFigures, quantile_ms};
+
+/// What a session did lately.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Window {
+    /// How long it is.
+    pub(crate) seconds: f64,
+    pub(crate) blocks: u64,
+    pub(crate) on_time: u64,
+    pub(crate) late: u64,
+    pub(crate) dropped: u64,
+    pub(crate) bytes: u64,
+    pub(crate) p50_ms: Option<f64>,
+    pub(crate) p99_ms: Option<f64>,
+    pub(crate) sent: Option<SentFigures>,
+    pub(crate) paths: Vec<PathWindow>,
+}
+
+/// What a path did lately. Its gauges (round trip, window and the like) are of the moment anyway.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct PathWindow {
+    pub(crate) name: String,
+    /// UDP payload, bytes per second.
+    pub(crate) sent_per_second: f64,
+    pub(crate) received_per_second: f64,
+    pub(crate) packets_sent: u64,
+    pub(crate) packets_lost: u64,
+    /// Of blocks, as in the totals.
+    pub(crate) source_bytes: u64,
+    pub(crate) resent_bytes: u64,
+    pub(crate) copied_bytes: u64,
+    pub(crate) repair_bytes: u64,
+}
+
+impl Window {
+    /// From `then`, or from the beginning if that is `None`, until `now`.
+    pub(crate) fn between(then: Option<&Figures>, now: &Figures) -> Self {
+        let before = |count: fn(&Figures) -> u64| then.map_or(0, count);
+        // What a receiver's refusal takes back makes counts fall.
+        let since = |count: fn(&Figures) -> u64| count(now).saturating_sub(before(count));
+        let seconds = now.seconds - then.map_or(0.0, |then| then.seconds);
+        let mut delays = now.delays.clone();
+        if let Some(then) = then {
+            // It fails where the earlier has what the later lacks; then they were begun anew.
+            let _ = delays.subtract(&then.delays);
+        }
+        let path = |path: &PathFigures| {
+            let earlier = then.and_then(|then| then.paths.iter().find(|then| then.id == path.id));
+            PathWindow::between(earlier, path, seconds)
+        };
+        Self {
+            seconds: (seconds * 1e3).round() / 1e3,
+            blocks: since(|figures| figures.blocks),
+            on_time: since(|figures| figures.on_time),
+            late: since(|figures| figures.late),
+            dropped: since(|figures| figures.dropped),
+            bytes: since(|figures| figures.bytes),
+            p50_ms: quantile_ms(&delays, 0.5),
+            p99_ms: quantile_ms(&delays, 0.99),
+            sent: now.sent.map(|sent| sent.since(then.and_then(|then| then.sent.as_ref()))),
+            paths: now.paths.iter().map(path).collect(),
+        }
+    }
+}
+
+impl PathWindow {
+    fn between(then: Option<&PathFigures>, now: &PathFigures, seconds: f64) -> Self {
+        let since = |count: fn(&PathFigures) -> u64| count(now).saturating_sub(then.map_or(0, count));
+        let per_second = |bytes: u64| if seconds > 0.0 { (bytes as f64 / seconds).round() } else { 0.0 };
+        Self {
+            name: now.name.clone(),
+            sent_per_second: per_second(since(|path| path.bytes_sent)),
+            received_per_second: per_second(since(|path| path.bytes_received)),
+            packets_sent: since(|path| path.packets_sent),
+            packets_lost: since(|path| path.packets_lost),
+            source_bytes: since(|path| path.source_bytes),
+            resent_bytes: since(|path| path.resent_bytes),
+            copied_bytes: since(|path| path.copied_bytes),
+            repair_bytes: since(|path| path.repair_bytes),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use punctual::{Delivery, Outcome};
+
+    use super::*;
+    use crate::stats::Tally;
+
+    #[test]
+    fn a_window_has_what_came_since() {
+        let tally = Tally::default();
+        let delivered = |ms| {
+            tally.handed_over();
+            let completion = Duration::from_millis(ms);
+            tally.ended(&Outcome::Delivered(Delivery { completion, delta: None, good_bytes: 10 }), None, 10);
+        };
+        delivered(500);
+        let then = tally.figures(None, &[], |_| unreachable!());
+        delivered(20);
+        delivered(20);
+        let now = tally.figures(None, &[], |_| unreachable!());
+        let window = Window::between(Some(&then), &now);
+        assert_eq!((window.blocks, window.on_time, window.bytes), (2, 2, 20));
+        assert_eq!(window.p99_ms.map(f64::round), Some(20.0), "of all of them it is 500 ms");
+        let whole = Window::between(None, &now);
+        assert_eq!((whole.blocks, whole.p99_ms.map(f64::round)), (3, Some(500.0)));
+    }
+}

@@ -1,0 +1,152 @@
+//! How sessions end: written or not, and by signals.
+
+use std::{fs, io::Read as _, process::Stdio, thread, time::Duration};
+
+use crate::processes::{PATIENCE, Receiver, Sender, punctual, wait_for};
+
+/// Keeps sending until the sender ends by itself.
+fn send_until_it_ends(sender: &mut Sender) -> Option<i32> {
+    let rounds = PATIENCE.as_millis() / 10;
+    for _ in 0..rounds {
+        sender.say("a line");
+        if sender.said().contains("punctual: ") {
+            break;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    sender.0.end_by_itself()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn what_cannot_be_written_is_not_delivered() {
+    let mut receiver = Receiver::start(&["--out", "/dev/full"]);
+    let mut sender = receiver.sender(&[]);
+    // One block, and nothing that would have the receiver notice but its own care to write before it asks for more.
+    sender.say("a line");
+    assert_eq!(sender.0.end_by_itself(), Some(7), "{}", sender.said());
+    assert!(sender.said().contains("the receiver cannot go on: its output failed"), "{}", sender.said());
+    assert_eq!(receiver.end(), Some(3));
+    assert!(receiver.said().contains("cannot write /dev/full"), "{}", receiver.said());
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_the_session() {
+    let mut child = punctual()
+        .args(["recv", "--listen", "127.0.0.1:0"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let mut errors = std::io::BufReader::new(child.stderr.take().unwrap());
+    let mut said = |what: &str| {
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut errors, &mut line).unwrap();
+        line.strip_prefix(what).unwrap_or_else(|| panic!("{line:?}")).trim().to_owned()
+    };
+    let (address, fingerprint) = (said("listening on "), said("fingerprint "));
+    let mut command = punctual();
+    command.args(["send", &address, "--fingerprint", &fingerprint, "--lines"]).stdin(Stdio::piped());
+    let mut sender = Sender(crate::processes::Process::start(&mut command));
+    assert_eq!(send_until_it_ends(&mut sender), Some(7), "{}", sender.said());
+    let status = wait_for("end of the receiver", || child.try_wait().unwrap());
+    let mut rest = String::new();
+    errors.read_to_string(&mut rest).unwrap();
+    assert_eq!(status.code(), Some(3), "{rest}");
+    assert!(rest.contains("cannot write standard output"), "{rest}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn an_output_of_ones_own_that_fails_is_no_end_for_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut receiver = Receiver::start(&["--keep-going", "--dir", dir.path().to_str().unwrap()]);
+    let mut other = receiver.sender(&[]);
+    other.say("one");
+    receiver.serves(1);
+    let mut hapless = receiver.sender(&[]);
+    receiver.serves(2);
+    let own = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+    let own = own.into_iter().find(|path| path.file_name().unwrap().to_str().unwrap().starts_with("0002-")).unwrap();
+    fs::remove_dir_all(own).unwrap();
+    hapless.say("two");
+    assert_eq!(hapless.0.end_by_itself(), Some(7), "{}", hapless.said());
+    other.say("three");
+    assert_eq!(other.end(), Some(0), "{}", other.said());
+    receiver.process.signal("TERM");
+    assert_eq!(receiver.end(), Some(0), "{}", receiver.said());
+}
+
+#[test]
+fn a_receiver_that_is_told_to_stop_ends_in_order() {
+    for (signal, code) in [("HUP", 129), ("INT", 130), ("TERM", 143)] {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("out");
+        let mut receiver = Receiver::start(&["--out", out.to_str().unwrap()]);
+        let mut sender = receiver.sender(&[]);
+        sender.say("a line");
+        wait_for("line", || (fs::read_to_string(&out).unwrap() == "a line\n").then_some(()));
+        receiver.process.signal(signal);
+        assert_eq!(sender.0.end_by_itself(), Some(7), "{}", sender.said());
+        assert!(sender.said().contains("the receiver was told to stop"), "{}", sender.said());
+        assert_eq!(receiver.end(), Some(code), "{}", receiver.said());
+        assert!(receiver.said().contains("1 block: 1 on time"), "{}", receiver.said());
+    }
+}
+
+#[test]
+fn a_receiver_without_senders_can_be_told_to_stop() {
+    for (args, code) in [(&["--out", "/dev/null"][..], 143), (&["--out", "/dev/null", "--keep-going"], 0)] {
+        let mut receiver = Receiver::start(args);
+        receiver.process.signal("TERM");
+        assert_eq!(receiver.end(), Some(code), "{}", receiver.said());
+    }
+}
+
+#[test]
+fn a_sender_that_is_told_to_stop_finishes_what_it_has_begun() {
+    for (signal, code) in [("HUP", 129), ("INT", 130), ("TERM", 143)] {
+        let mut receiver = Receiver::start(&[]);
+        let mut sender = receiver.sender(&[]);
+        sender.say("a line");
+        receiver.serves(1);
+        wait_for("line", || (receiver.process.stdout.text() == "a line\n").then_some(()));
+        sender.0.signal(signal);
+        assert_eq!(sender.0.end_by_itself(), Some(code), "{}", sender.said());
+        assert!(sender.said().contains("1 block: 1 on time"), "{}", sender.said());
+        assert_eq!(receiver.end(), Some(0), "{}", receiver.said());
+    }
+}
+
+#[test]
+fn a_second_signal_ends_at_once() {
+    let receiver = Receiver::start(&[]);
+    let mut sender = receiver.sender(&["--finish-timeout", "10m", "--idle-timeout", "10m"]);
+    sender.say("a line");
+    wait_for("line", || (receiver.process.stdout.text() == "a line\n").then_some(()));
+    // From now on nothing is answered, and there is something to wait for.
+    receiver.process.signal("STOP");
+    sender.say("another");
+    sender.0.signal("TERM");
+    sender.0.signal("INT");
+    let code = sender.0.end_by_itself();
+    assert!(matches!(code, Some(130 | 143)), "{code:?}: {}", sender.said());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_signal_that_is_to_be_ignored_is() {
+    let mut shell = std::process::Command::new("sh");
+    let program = env!("CARGO_BIN_EXE_punctual");
+    shell
+        .args(["-c", &format!("trap '' HUP; exec '{program}' recv --listen 127.0.0.1:0 --out /dev/null --keep-going")]);
+    let mut receiver = Receiver::of(shell.stdin(Stdio::null()));
+    receiver.process.signal("HUP");
+    let mut sender = receiver.sender(&[]);
+    sender.say("a line");
+    assert_eq!(sender.end(), Some(0), "{}", sender.said());
+    receiver.process.signal("TERM");
+    assert_eq!(receiver.end(), Some(0), "{}", receiver.said());
+}

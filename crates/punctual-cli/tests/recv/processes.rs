@@ -1,0 +1,182 @@
+//! Receivers and senders under way.
+
+use std::{
+    io::{BufRead as _, BufReader, Read, Write as _},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Arc, Mutex},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// After this, a test has failed.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The program, told nothing by our own environment.
+pub(crate) fn punctual() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+    for name in ["RUST_LOG", "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// Waits until `look` finds something.
+pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(begun.elapsed() < PATIENCE, "no {what} within {PATIENCE:?}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// What a process has said so far on one of its outputs.
+#[derive(Clone, Default)]
+pub(crate) struct Said(Arc<Mutex<String>>);
+
+impl Said {
+    fn follow(from: impl Read + Send + 'static) -> (Self, thread::JoinHandle<()>) {
+        let said = Self::default();
+        let to = said.clone();
+        let reader = thread::spawn(move || {
+            let mut from = BufReader::new(from);
+            let mut line = Vec::new();
+            while from.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
+                to.0.lock().unwrap().push_str(&String::from_utf8_lossy(&line));
+                line.clear();
+            }
+        });
+        (said, reader)
+    }
+
+    pub(crate) fn text(&self) -> String {
+        self.0.lock().unwrap().clone()
+    }
+
+    /// The rest of the first line that has `what`.
+    pub(crate) fn after(&self, what: &str) -> String {
+        let begun = Instant::now();
+        loop {
+            let text = self.text();
+            if let Some(found) = text.lines().find_map(|line| Some(line.split_once(what)?.1.to_owned())) {
+                return found;
+            }
+            assert!(begun.elapsed() < PATIENCE, "no {what:?} in {text:?}");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// A process that does not outlive its test.
+pub(crate) struct Process {
+    child: Child,
+    pub(crate) stdout: Said,
+    pub(crate) stderr: Said,
+    readers: Vec<thread::JoinHandle<()>>,
+}
+
+impl Process {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+        let (stdout, one) = Said::follow(child.stdout.take().expect("it is piped"));
+        let (stderr, other) = Said::follow(child.stderr.take().expect("it is piped"));
+        Self { child, stdout, stderr, readers: vec![one, other] }
+    }
+
+    /// Sends it a signal, by the name that `kill` knows.
+    pub(crate) fn signal(&self, name: &str) {
+        let sent =
+            Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().expect("kill is there");
+        assert!(sent.success());
+    }
+
+    /// Its exit code, once it has ended and everything it said has been read.
+    pub(crate) fn end(&mut self) -> Option<i32> {
+        drop(self.child.stdin.take());
+        self.end_by_itself()
+    }
+
+    /// As [`end`](Self::end), but its input stays open: it must find a reason of its own.
+    pub(crate) fn end_by_itself(&mut self) -> Option<i32> {
+        let status: ExitStatus = wait_for(&format!("end after {:?}", self.stderr.text()), || {
+            self.child.try_wait().expect("it is our child")
+        });
+        for reader in self.readers.drain(..) {
+            reader.join().expect("it only reads");
+        }
+        status.code()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// `punctual recv`, listening.
+pub(crate) struct Receiver {
+    pub(crate) process: Process,
+    pub(crate) address: String,
+    pub(crate) fingerprint: String,
+}
+
+impl Receiver {
+    pub(crate) fn start(args: &[&str]) -> Self {
+        Self::of(punctual().args(["recv", "--listen", "127.0.0.1:0"]).args(args).stdin(Stdio::null()))
+    }
+
+    pub(crate) fn of(command: &mut Command) -> Self {
+        let process = Process::start(command);
+        let address = process.stderr.after("listening on ");
+        let fingerprint = process.stderr.after("fingerprint ");
+        Self { process, address, fingerprint }
+    }
+
+    /// A sender of lines to it.
+    pub(crate) fn sender(&self, args: &[&str]) -> Sender {
+        let mut command = punctual();
+        command.args(["send", &self.address, "--fingerprint", &self.fingerprint, "--lines"]).args(args);
+        Sender(Process::start(command.stdin(Stdio::piped())))
+    }
+
+    /// Waits until it has let in so many senders.
+    pub(crate) fn serves(&self, senders: usize) {
+        wait_for(&format!("{senders} senders let in"), || {
+            (self.process.stderr.text().matches("receiving from ").count() >= senders).then_some(())
+        });
+    }
+
+    pub(crate) fn end(&mut self) -> Option<i32> {
+        self.process.end()
+    }
+
+    pub(crate) fn said(&self) -> String {
+        self.process.stderr.text()
+    }
+}
+
+/// `punctual send --lines`, whose input stays open until it is ended.
+pub(crate) struct Sender(pub(crate) Process);
+
+impl Sender {
+    /// Gives it a line to send. It may have ended.
+    pub(crate) fn say(&mut self, line: &str) {
+        if let Some(input) = &mut self.0.child.stdin {
+            let _ = writeln!(input, "{line}").and_then(|()| input.flush());
+        }
+    }
+
+    /// Its exit code after the end of its input.
+    pub(crate) fn end(&mut self) -> Option<i32> {
+        self.0.end()
+    }
+
+    pub(crate) fn said(&self) -> String {
+        self.0.stderr.text()
+    }
+}
