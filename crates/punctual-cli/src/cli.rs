@@ -20,11 +20,23 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Print what makes a shell complete this command line.
+    #[command(after_help = COMPLETIONS_HELP)]
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
     /// Show what it does: one video clip over one bad network, as plain QUIC, as multipath QUIC, and as Punctual.
     #[command(after_help = DEMO_HELP)]
     Demo(DemoArgs),
     /// Run experiments in virtual time: schedulers, controllers and baselines over any network, against the clairvoyant bound.
     Eval(EvalArgs),
+    /// Write manual pages, one for the program and one for each subcommand.
+    Man {
+        /// Where to put them.
+        #[arg(default_value = ".")]
+        dir: PathBuf,
+    },
     /// Receive blocks: wait for a sender, and write what it sends to a file, a directory or standard output.
     #[command(after_help = RECV_HELP)]
     Recv(RecvArgs),
@@ -32,6 +44,12 @@ pub(crate) enum Command {
     #[command(after_help = SEND_HELP)]
     Send(Box<SendArgs>),
 }
+
+const COMPLETIONS_HELP: &str = "\
+Examples:
+  punctual completions bash > ~/.local/share/bash-completion/completions/punctual
+  punctual completions fish > ~/.config/fish/completions/punctual.fish
+  punctual completions zsh > ~/.zfunc/_punctual       a directory in fpath";
 
 const DEMO_HELP: &str = "\
 It needs no network, no root and no files, takes about 35 seconds, and leaves in the directory of --out

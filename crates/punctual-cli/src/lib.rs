@@ -14,6 +14,7 @@ mod config;
 mod demo;
 mod eval;
 mod exit;
+mod manual;
 mod out;
 mod recv;
 mod route;
@@ -40,8 +41,10 @@ pub fn run(registry: &Registry) -> ExitCode {
     };
     let done = runtime.block_on(async {
         match &cli.command {
+            Command::Completions { shell } => manual::completions(*shell),
             Command::Demo(args) => demo::run(args).await,
             Command::Eval(args) => eval::run(args, registry).await,
+            Command::Man { dir } => manual::pages(dir),
             Command::Recv(args) => recv::run(args).await,
             Command::Send(args) => send::run(args).await,
         }

@@ -340,3 +340,14 @@ fn what_makes_no_sense_is_said_in_a_sentence() {
     let said = text(&untrusted.stderr);
     assert!(said.contains("--fingerprint") && said.contains("--ca"), "{said}");
 }
+
+#[test]
+fn shells_and_man_are_served() {
+    for shell in ["bash", "fish", "zsh"] {
+        let output = punctual().args(["completions", shell]).output().unwrap();
+        assert!(output.status.success() && text(&output.stdout).contains("framed-headers"), "{shell}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    assert!(punctual().arg("man").arg(dir.path()).status().unwrap().success());
+    assert!(fs::read_to_string(dir.path().join("punctual-send.1")).unwrap().contains("framed\\-headers"));
+}
