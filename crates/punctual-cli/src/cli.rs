@@ -21,11 +21,23 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Print what makes a shell complete this command line.
+    #[command(after_help = COMPLETIONS_HELP)]
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
     /// Show what it does: one video clip over one bad network, as plain QUIC, as multipath QUIC, and as Punctual.
     #[command(after_help = DEMO_HELP)]
     Demo(DemoArgs),
     /// Run experiments in virtual time: schedulers, controllers and baselines over any network, against the clairvoyant bound.
     Eval(EvalArgs),
+    /// Write manual pages, one for the program and one for each subcommand.
+    Man {
+        /// Where to put them.
+        #[arg(default_value = ".")]
+        dir: PathBuf,
+    },
     /// Receive blocks: wait for a sender, and write what it sends to a file, a directory or standard output.
     #[command(after_help = RECV_HELP)]
     Recv(RecvArgs),
@@ -33,6 +45,12 @@ pub(crate) enum Command {
     #[command(after_help = SEND_HELP)]
     Send(Box<SendArgs>),
 }
+
+const COMPLETIONS_HELP: &str = "\
+Examples:
+  punctual completions bash > ~/.local/share/bash-completion/completions/punctual
+  punctual completions fish > ~/.config/fish/completions/punctual.fish
+  punctual completions zsh > ~/.zfunc/_punctual       a directory in fpath";
 
 const DEMO_HELP: &str = "\
 It needs no network, no root and no files, takes about 35 seconds, and leaves in the directory of --out
@@ -70,6 +88,7 @@ Examples:
   punctual send 192.0.2.7:4433 --fingerprint 3f9a… film.h264 --h264 --path eth0 --path wlan0=198.51.100.7:4433
   ffmpeg -i /dev/video0 -tune zerolatency -f h264 - | punctual send 192.0.2.7:4433 --fingerprint 3f9a… --h264
   tail -f sensor.log | punctual send server.example:4433 --lines --deadline 100ms --priority 10
+  printf 'priority=0 deadline=50ms\\n\\0\\0\\0\\4stop' | punctual send 192.0.2.7:4433 --fingerprint 3f9a… --framed-headers
   punctual send 192.0.2.7:4433 --fingerprint 3f9a… film.h264 --h264 --deadline 80ms --redundancy both --redundancy-policy risk:target=0.0001
 
 A settings file:
@@ -85,7 +104,7 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "DIR", default_value = "punctual-demo")]
     pub(crate) out: PathBuf,
     /// How long a frame may take from hand-over to the receiver.
-    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = parse_deadline)]
+    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = parse_deadline, allow_hyphen_values = true)]
     pub(crate) deadline: Duration,
     /// Stream only so many seconds of the clip.
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10))]
@@ -186,6 +205,9 @@ pub(crate) struct SendArgs {
     /// and kept there if there is no such file.
     #[arg(long, value_name = "FILE")]
     pub(crate) identity: Option<PathBuf>,
+    /// Keep a live video (a pipe) to its frame rate, too, as a file is kept to it. Without it, a live frame goes as soon as it is complete.
+    #[arg(long)]
+    pub(crate) pace: bool,
     /// Let the receiver have blocks as they come. Without it, each waits for those before it, until they are there or known to be dropped.
     #[arg(long)]
     pub(crate) unordered: bool,
@@ -198,9 +220,12 @@ pub(crate) struct SendArgs {
 #[group(required = true, multiple = false)]
 #[command(next_help_heading = "What a block is (one of)")]
 pub(crate) struct SourceArgs {
-    /// A frame of an H.264 stream (Annex B), sent at the stream's own rate.
+    /// A frame of an H.264 stream (Annex B): from a file at the stream's own rate, from a pipe as soon as it is complete.
     #[arg(long)]
     pub(crate) h264: bool,
+    /// A frame of an H.265 stream (HEVC, Annex B), likewise.
+    #[arg(long, alias = "hevc")]
+    pub(crate) h265: bool,
     /// So many bytes (`1200`, `64K`, `1M`).
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) chunks: Option<usize>,
@@ -210,6 +235,17 @@ pub(crate) struct SourceArgs {
     /// A message behind 4 bytes of its length (big endian).
     #[arg(long)]
     pub(crate) framed: bool,
+    /// A message behind a line of its own settings, and 4 bytes of its length. The line has fields with spaces between them, any or none of
+    /// priority=0-255, channel=NUMBER|none, deadline=TIME|none, needs=N[,N…] (the messages so many before it without which it is of no use).
+    #[arg(long)]
+    pub(crate) framed_headers: bool,
+}
+
+impl SourceArgs {
+    /// Whether blocks are frames.
+    pub(crate) fn is_video(&self) -> bool {
+        self.h264 || self.h265
+    }
 }
 
 /// Where to listen.
@@ -275,6 +311,9 @@ mod tests {
         assert!(parse("punctual send host:1 film.h264 --h264 --fps 25 --path eth0 --path wlan0=h:2").is_ok());
         assert!(parse("punctual send host:1").is_err(), "not said");
         assert!(parse("punctual send host:1 --lines --framed").is_err(), "said twice");
+        assert!(parse("punctual send host:1 --framed-headers --channel 3").is_ok());
+        assert!(parse("punctual send host:1 --lines --channel 3 --unordered").is_err(), "a channel keeps an order");
+        assert!(parse("punctual send host:1 --h265 --pace").is_ok());
         assert!(parse("punctual send host:1 --lines --fingerprint ab --ca x").is_err(), "two kinds of trust");
         assert!(parse("punctual recv --out x --dir y").is_err(), "two places");
     }

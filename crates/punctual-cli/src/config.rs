@@ -16,15 +16,18 @@ use crate::exit::Failure;
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 #[command(next_help_heading = "Settings")]
 pub(crate) struct Settings {
-    /// How long a block may take from being read to being delivered; without it, as long as it takes. Frames of a video that others
-    /// refer to are sent for twice as long, for late they still save those.
-    #[arg(long, value_name = "TIME", value_parser = parse_deadline)]
+    /// How long a block may take from being read to being delivered; without it, as long as it takes. Of a live input (a pipe), it counts from
+    /// the first byte of the block. Frames of a video that others refer to are sent for twice as long, for late they still save those.
+    #[arg(long, value_name = "TIME", value_parser = parse_deadline, allow_hyphen_values = true)]
     #[serde(deserialize_with = "deadline")]
     pub(crate) deadline: Option<Duration>,
     /// 0 is the highest, 255 the lowest. Of a video, that of the I frames (default 0); P frames come 64, B frames 128 after. Others: 128.
     #[arg(long, value_name = "0-255")]
     pub(crate) priority: Option<u8>,
-    /// Frames per second of a video, if the stream does not say or is wrong.
+    /// The channel of the blocks, whose order it keeps [default: 0]. What is in another channel is not waited for.
+    #[arg(long, value_name = "NUMBER", conflicts_with = "unordered")]
+    pub(crate) channel: Option<u32>,
+    /// Frames per second of a video that keeps its beat, if the stream does not say or is wrong.
     #[arg(long, value_name = "RATE", value_parser = parse_fps)]
     #[serde(deserialize_with = "fps")]
     pub(crate) fps: Option<f64>,
@@ -56,15 +59,15 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
     /// How long to wait for the receiver to answer [default: 5s].
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
     #[serde(deserialize_with = "duration")]
     pub(crate) connect_timeout: Option<Duration>,
     /// The session is lost if nothing is heard from the receiver for so long [default: 10s].
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
     #[serde(deserialize_with = "duration")]
     pub(crate) idle_timeout: Option<Duration>,
     /// How long to wait at the end for blocks under way [default: 10s].
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
     #[serde(deserialize_with = "duration")]
     pub(crate) finish_timeout: Option<Duration>,
 }
@@ -149,6 +152,7 @@ impl Settings {
         Self {
             deadline: self.deadline.or(file.deadline),
             priority: self.priority.or(file.priority),
+            channel: self.channel.or(file.channel),
             fps: self.fps.or(file.fps),
             path: if self.path.is_empty() { file.path } else { self.path },
             scheduler: self.scheduler.or(file.scheduler),
@@ -175,18 +179,23 @@ impl Settings {
         self.finish_timeout.unwrap_or(Duration::from_secs(10))
     }
 
+    /// How long the receiver may be silent.
+    pub(crate) fn idle_timeout(&self) -> Duration {
+        self.idle_timeout.unwrap_or(IDLE_TIMEOUT)
+    }
+
     /// As the library wants it.
     pub(crate) fn endpoint_config(&self, qlog: Option<&Path>) -> Result<Config, Failure> {
-        let usage = |error: &dyn std::fmt::Display| Failure::Usage(error.to_string());
         let mut config = endpoint_config(qlog).connect_timeout(self.connect_timeout());
-        config.session.idle_timeout = self.idle_timeout.unwrap_or(IDLE_TIMEOUT);
+        config.session.idle_timeout = self.idle_timeout();
         // Often enough that one lost packet is not the end.
         config.session.keep_alive = (config.session.idle_timeout / 4).min(config.session.keep_alive);
         if let Some(name) = &self.scheduler {
-            config.session.scheduler = schedule::by_name(name).map_err(|error| usage(&error))?;
+            config.session.scheduler = schedule::by_name(name).map_err(|error| misnamed("scheduler", error))?;
         }
         if let Some(name) = &self.path_scheduler {
-            config.session.path_scheduler = multipath::by_name(name).map_err(|error| usage(&error))?;
+            let found = multipath::by_name(name);
+            config.session.path_scheduler = found.map_err(|error| misnamed("path scheduler", error))?;
         }
         if let Some(name) = &self.congestion {
             config.session.congestion = congestion::by_name(name).ok_or_else(|| {
@@ -200,16 +209,27 @@ impl Settings {
             config.session.redundancy = mode;
         }
         if let Some(name) = &self.redundancy_policy {
-            config.session.redundancy_policy = redundancy::by_name(name).map_err(|error| match error {
-                SchedulerError::UnknownName { name, known } => Failure::Usage(format!(
-                    "no redundancy policy is called `{name}`; choose one of: {}",
-                    known.join(", ")
-                )),
-                error => usage(&error),
-            })?;
+            let found = redundancy::by_name(name);
+            config.session.redundancy_policy = found.map_err(|error| misnamed("redundancy policy", error))?;
         }
         Ok(config)
     }
+}
+
+/// What is wrong with the name of a `kind` of thing that is chosen by name. The library calls all of them schedulers.
+fn misnamed(kind: &str, error: SchedulerError) -> Failure {
+    Failure::Usage(match error {
+        SchedulerError::UnknownName { name, known } => {
+            format!("no {kind} is called `{name}`; choose one of: {}", known.join(", "))
+        }
+        SchedulerError::UnknownParameter { scheduler, parameter, known } => {
+            let known = if known.is_empty() { "none".into() } else { known.join(", ") };
+            format!("{kind} `{scheduler}` has no parameter `{parameter}`; it takes: {known}")
+        }
+        SchedulerError::BadValue { scheduler, parameter, value, expected } => {
+            format!("`{parameter}={value}` does not do for {kind} `{scheduler}`: give {expected}")
+        }
+    })
 }
 
 /// As long as a person waits.
@@ -225,7 +245,20 @@ pub(crate) fn endpoint_config(qlog: Option<&Path>) -> Config {
 
 /// A time such as `150ms` or `2s`.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    if text.trim_start().starts_with(['-', '\u{2212}']) {
+        return Err("a time cannot be negative; give one such as 150ms or 2s".into());
+    }
     humantime::parse_duration(text).map_err(|_| "expected a time, such as 150ms or 2s".into())
+}
+
+/// A time as people say it, to three digits: `5 s`, `1.5 s`, `150 ms`.
+pub(crate) fn spoken(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    let (value, unit) = if seconds < 0.9995 { (seconds * 1e3, "ms") } else { (seconds, "s") };
+    let digits = [9.995, 99.95].iter().filter(|&&step| value < step).count();
+    let text = format!("{value:.digits$}");
+    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    format!("{text} {unit}")
 }
 
 /// A time that a block may have.
@@ -304,6 +337,32 @@ mod tests {
         assert_eq!((both.priority, both.deadline), (Some(2), Some(Duration::from_secs(1))));
         assert_eq!((both.fingerprint.as_deref(), both.ca), (Some("ab"), None), "trust is one or the other");
         assert_eq!(both.path, ["a"]);
+    }
+
+    #[test]
+    fn times_are_said_as_people_say_them() {
+        let said = [4_999_992_689, 1_500_000_000, 150_000_000, 999_900_000, 2_345_678, 90_000_000_000, 0];
+        assert_eq!(
+            said.map(|nanos| spoken(Duration::from_nanos(nanos))),
+            ["5 s", "1.5 s", "150 ms", "1 s", "2.35 ms", "90 s", "0 ms"]
+        );
+        assert!(parse_deadline("-5ms").unwrap_err().contains("negative"));
+        assert!(parse_deadline("0ms").unwrap_err().contains("1ms or more"));
+        assert!(parse_deadline("--lines").is_err());
+    }
+
+    #[test]
+    fn what_is_chosen_by_name_is_called_what_it_is() {
+        let error = |settings: Settings| settings.endpoint_config(None).err().unwrap().to_string();
+        let policy = |name: &str| error(Settings { redundancy_policy: Some(name.into()), ..Settings::default() });
+        assert!(policy("risk:size=1").starts_with("redundancy policy `risk` has no parameter `size`"));
+        assert!(
+            policy("risk:target=9").contains("does not do for redundancy policy `risk`"),
+            "{}",
+            policy("risk:target=9")
+        );
+        let path = error(Settings { path_scheduler: Some("magic".into()), ..Settings::default() });
+        assert!(path.starts_with("no path scheduler is called `magic`"), "{path}");
     }
 
     #[test]

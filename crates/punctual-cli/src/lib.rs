@@ -18,6 +18,7 @@ mod exit;
 mod identity;
 mod line;
 mod notify;
+mod manual;
 mod out;
 mod output;
 mod recv;
@@ -47,8 +48,10 @@ pub fn run(registry: &Registry) -> ExitCode {
     };
     let done = runtime.block_on(async {
         match &cli.command {
+            Command::Completions { shell } => manual::completions(*shell),
             Command::Demo(args) => demo::run(args).await,
             Command::Eval(args) => eval::run(args, registry).await,
+            Command::Man { dir } => manual::pages(dir),
             Command::Recv(args) => recv::run(args).await,
             Command::Send(args) => send::run(args).await,
         }

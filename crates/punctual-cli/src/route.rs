@@ -4,7 +4,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use punctual::Bind;
 
-use crate::exit::Failure;
+use crate::{config::spoken, exit::Failure};
 
 /// One way to the receiver, as the command line has it.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,7 +49,7 @@ pub(crate) async fn resolve(to: &str, within: Duration) -> Result<Vec<SocketAddr
     let unreachable = |reason: &dyn std::fmt::Display| Failure::Unreachable(format!("cannot resolve {to}: {reason}"));
     let found = tokio::time::timeout(within, tokio::net::lookup_host(to))
         .await
-        .map_err(|_| unreachable(&format_args!("no answer within {within:?}")))?
+        .map_err(|_| unreachable(&format_args!("no answer within {}", spoken(within))))?
         .map_err(|error| unreachable(&error))?;
     let found: Vec<SocketAddr> = found.collect();
     if found.is_empty() { Err(unreachable(&"it has no address")) } else { Ok(found) }

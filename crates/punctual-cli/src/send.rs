@@ -1,15 +1,15 @@
 //! `punctual send`.
 
+mod connect;
+
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
-use punctual::{
-    Block, BlockId, Channel, CloseReason, ConnectError, Endpoint, Fingerprint, PathId, SendError, Session, Trust,
-};
-use punctual_eval::h264::Kind;
+use punctual::{Block, BlockId, Channel, CloseReason, Endpoint, PathId, SendError, Session};
+use punctual_eval::annexb::Kind;
 use tokio::{sync::mpsc, task::JoinSet};
 
 use crate::{
@@ -20,9 +20,10 @@ use crate::{
     identity::{self, Loaded},
     route::{self, Route},
     signals::Interrupt,
-    source::{self, Cut, Piece},
+    source::{Coding, Cut, Piece, Source, Video},
     stats::{self, Figures, Tally},
 };
+use connect::{connect, distinct_binds, not_built, routes, trust};
 
 /// Sends what was asked for and tells how it went.
 pub(crate) async fn run(args: &SendArgs) -> Result<(), Failure> {
@@ -30,7 +31,7 @@ pub(crate) async fn run(args: &SendArgs) -> Result<(), Failure> {
     let routes = routes(&settings, &args.to)?;
     let trust = trust(&settings)?;
     let config = settings.endpoint_config(args.common.qlog.as_deref())?;
-    let pieces = source::open(args.input.as_deref(), cut(&args.source, &settings))?;
+    let source = Source::open(args.input.as_deref(), cut(args, &settings)?)?;
 
     let mut builder = Endpoint::client().trust(trust).config(config);
     let mut fingerprint = None;
@@ -45,10 +46,11 @@ pub(crate) async fn run(args: &SendArgs) -> Result<(), Failure> {
     for bind in distinct_binds(&routes) {
         builder = builder.bind(bind);
     }
-    let endpoint = builder.build()?;
+    let endpoint = builder.build().map_err(not_built)?;
     let session = connect(&endpoint, &routes[0], route::host(&args.to)?, settings.connect_timeout()).await;
     let session = session.map_err(|failure| failure.showing(fingerprint))?;
 
+    let pieces = source.start()?;
     let sender = Sender::new(session, &settings, args, Interrupt::listen()?);
     let ended = sender.run(&endpoint, &routes, &settings, pieces, &Display::new(&args.common)).await;
     let ended = ended.map_err(|failure| failure.showing(fingerprint));
@@ -65,65 +67,23 @@ pub(crate) async fn run(args: &SendArgs) -> Result<(), Failure> {
     }
 }
 
-fn routes(settings: &Settings, to: &str) -> Result<Vec<Route>, Failure> {
-    let routes: Vec<Route> = match &settings.path[..] {
-        [] => vec![Route { local: None, to: to.to_owned() }],
-        paths => paths.iter().map(|path| Route::parse(path, to)).collect::<Result<_, _>>()?,
-    };
-    routes.iter().try_for_each(|route| route::host(&route.to).map(drop))?;
-    Ok(routes)
-}
-
-fn distinct_binds(routes: &[Route]) -> Vec<punctual::Bind> {
-    let mut binds = Vec::new();
-    for bind in routes.iter().filter_map(|route| route.local.as_ref()) {
-        if !binds.contains(bind) {
-            binds.push(bind.clone());
-        }
-    }
-    binds
-}
-
-fn trust(settings: &Settings) -> Result<Trust, Failure> {
-    if let Some(text) = &settings.fingerprint {
-        let fingerprint: Fingerprint =
-            text.parse().map_err(|error| Failure::Usage(format!("--fingerprint: {error}")))?;
-        return Ok(fingerprint.into());
-    }
-    settings.ca.as_deref().map_or(Ok(Trust::system()), identity::authorities)
-}
-
-fn cut(source: &SourceArgs, settings: &Settings) -> Cut {
-    match source {
-        SourceArgs { chunks: Some(size), .. } => Cut::Chunks(*size),
+/// What a block is to be.
+fn cut(args: &SendArgs, settings: &Settings) -> Result<Cut, Failure> {
+    let video = |coding| Cut::Video(Video { coding, fps: settings.fps, pace: args.pace });
+    let cut = match args.source {
+        SourceArgs { h264: true, .. } => video(Coding::H264),
+        SourceArgs { h265: true, .. } => video(Coding::H265),
+        SourceArgs { chunks: Some(size), .. } => Cut::Chunks(size),
         SourceArgs { lines: true, .. } => Cut::Lines,
-        SourceArgs { framed: true, .. } => Cut::Framed,
-        _ => Cut::H264 { fps: settings.fps },
-    }
-}
-
-/// Starts the session over the first route, trying one address of the receiver after the other.
-async fn connect(endpoint: &Endpoint, route: &Route, name: &str, within: Duration) -> Result<Session, Failure> {
-    let due = Instant::now() + within;
-    let addresses = route::resolve(&route.to, within).await?;
-    let mut failure = None;
-    for (&address, left) in addresses.iter().zip((1..=addresses.len() as u32).rev()) {
-        let mut attempt = endpoint.connect(address, name).timeout(due.saturating_duration_since(Instant::now()) / left);
-        if let Some(bind) = &route.local {
-            let Some(local) = endpoint.local(bind, address) else {
-                failure.get_or_insert(ConnectError::NoLocal(address).into());
-                continue;
-            };
-            attempt = attempt.from(local);
+        SourceArgs { framed_headers, .. } => Cut::Framed { headers: framed_headers },
+    };
+    match cut {
+        Cut::Video(_) => Ok(cut),
+        _ if args.pace => {
+            Err(Failure::Usage("--pace is for videos (--h264, --h265), which have a beat to keep".into()))
         }
-        match attempt.await {
-            Ok(session) => return Ok(session),
-            // A server that answers with the wrong certificate is not to be asked again.
-            Err(error @ (ConnectError::Fingerprint { .. } | ConnectError::Certificate(_))) => return Err(error.into()),
-            Err(error) => failure = Some(error.into()),
-        }
+        _ => Ok(cut),
     }
-    Err(failure.unwrap_or_else(|| Failure::Unreachable(format!("{} has no address", route.to))))
 }
 
 /// The sending side of a session.
@@ -134,6 +94,7 @@ struct Sender {
     /// Of the most important blocks.
     priority: u8,
     channel: Option<Channel>,
+    idle_timeout: Duration,
     tally: Tally,
     paths: PathNames,
 }
@@ -146,8 +107,9 @@ impl Sender {
             session,
             interrupt,
             deadline: settings.deadline,
-            priority: settings.priority.unwrap_or(if args.source.h264 { 0 } else { 128 }),
-            channel: (!args.unordered).then_some(Channel(0)),
+            priority: settings.priority.unwrap_or(if args.source.is_video() { 0 } else { 128 }),
+            channel: (!args.unordered).then_some(Channel(settings.channel.unwrap_or(0))),
+            idle_timeout: settings.idle_timeout(),
             tally: Tally::default(),
             paths: PathNames::default(),
         }
@@ -167,7 +129,7 @@ impl Sender {
         let work = async {
             let sent = tokio::select! {
                 sent = self.send_all(pieces, &mut outcomes) => sent,
-                reason = self.session.closed() => Err(lost(&reason)),
+                reason = self.session.closed() => Err(self.lost(&reason)),
                 signal = self.interrupt.first() => Err(Failure::Interrupted(signal)),
             };
             let finished = self.finish(settings.finish_timeout()).await;
@@ -213,7 +175,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Hands a block over; `None` if there was no room for it before its deadline.
+    /// Hands a block over; `None` if there was no room for it before its deadline, or if it is no block that can be sent.
     async fn send(
         &self,
         piece: Piece,
@@ -222,11 +184,14 @@ impl Sender {
     ) -> Result<Option<BlockId>, Failure> {
         let size = piece.data.len() as u64;
         let rank = piece.picture.map_or(0, Kind::priority);
-        let playout = self.deadline;
-        let mut block = Block::new(piece.data).priority(self.priority.saturating_add(rank));
+        let playout = piece.own.deadline.unwrap_or(self.deadline);
+        let mut block = Block::new(piece.data);
+        block.priority = piece.own.priority.unwrap_or_else(|| self.priority.saturating_add(rank));
         block.deadline = playout.map(|playout| piece.picture.map_or(playout, |picture| picture.deadline(playout)));
-        block.channel = self.channel;
+        block.channel = piece.own.channel.unwrap_or(self.channel);
         block.dependencies = dependencies;
+        // From here, deadline and delay are counted.
+        block.begin = piece.begun;
         match self.session.send(block).await {
             Ok(sent) => {
                 let (id, tally) = (sent.id(), self.tally.clone());
@@ -234,7 +199,12 @@ impl Sender {
                 Ok(Some(id))
             }
             Err(SendError::Full(_)) => Ok(None),
-            Err(SendError::Closed) => Err(lost(&self.session.closed().await)),
+            Err(SendError::Closed) => Err(self.lost(&self.session.closed().await)),
+            // A frame or message that cannot go is no reason to keep back the others.
+            Err(error @ (SendError::Empty | SendError::TooLarge { .. })) => {
+                eprintln!("punctual: left out: {error}");
+                Ok(None)
+            }
             Err(error) => Err(Failure::Usage(error.to_string())),
         }
     }
@@ -250,25 +220,20 @@ impl Sender {
         };
         match undelivered.reason {
             Some(CloseReason::Local) | None => Ok(()),
-            Some(reason) => Err(lost(&reason)),
+            Some(reason) => Err(self.lost(&reason)),
         }
     }
 
     /// Opens another path. The session goes on without it if need be, but not in silence.
     async fn open_path(&self, endpoint: &Endpoint, route: &Route, within: Duration) {
-        let opened = async {
-            let addresses = route::resolve(&route.to, within).await?;
-            let local_to = |address| Some((endpoint.local(route.local.as_ref()?, address)?, address));
-            let Some((local, address)) = addresses.iter().find_map(|&address| local_to(address)) else {
-                return Err(ConnectError::NoLocal(addresses[0]).into());
-            };
-            let path = self.session.open_path(local, address).await;
-            path.map_err(|error| Failure::Path(error.to_string()))
-        };
-        match opened.await {
+        match connect::open_path(&self.session, endpoint, route, within).await {
             Ok(path) => self.name_path(path.id(), route),
             Err(failure) => eprintln!("punctual: going on without path {}: {failure}", route.name()),
         }
+    }
+
+    fn lost(&self, reason: &CloseReason) -> Failure {
+        connect::lost(reason, self.idle_timeout)
     }
 
     fn name_path(&self, id: PathId, route: &Route) {
@@ -280,10 +245,6 @@ impl Sender {
         let name = |path: &punctual::PathStats| names.get(&path.id).cloned().unwrap_or_else(|| path.id.to_string());
         self.tally.figures(Some(&self.session.stats()), &self.session.path_stats(), name)
     }
-}
-
-fn lost(reason: &CloseReason) -> Failure {
-    Failure::lost(reason)
 }
 
 /// Keeps pieces apart in time.
@@ -359,13 +320,5 @@ mod tests {
         }
         assert_eq!(sent.ids_of(&[0]), Some(vec![]), "long ago");
         assert!(sent.ids.len() <= 256);
-    }
-
-    #[test]
-    fn an_end_used_for_two_paths_is_bound_once() {
-        let settings = Settings { path: vec!["eth0".into(), "eth0=b:2".into(), "wlan0".into()], ..Settings::default() };
-        let routes = routes(&settings, "a:1").unwrap();
-        assert_eq!(routes.iter().map(|route| &route.to[..]).collect::<Vec<_>>(), ["a:1", "b:2", "a:1"]);
-        assert_eq!(distinct_binds(&routes).len(), 2);
     }
 }

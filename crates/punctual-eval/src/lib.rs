@@ -8,12 +8,14 @@
 //!                    └─────────────────────▶ bound ──────────────────────────────────────────┘
 //! ```
 
+pub mod annexb;
 pub mod bound;
 pub mod carry;
 pub mod experiment;
 pub mod files;
 pub mod gauntlet;
 pub mod h264;
+pub mod h265;
 pub mod measure;
 pub mod network;
 pub mod plan;

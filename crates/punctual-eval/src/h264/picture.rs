@@ -11,7 +11,7 @@ use h264_reader::{
 
 /// A coded picture, as far as its slice headers tell.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Picture {
+pub struct Picture {
     pub(super) coding: Coding,
     /// Whether other pictures may refer to it.
     pub(super) reference: bool,

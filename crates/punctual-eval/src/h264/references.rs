@@ -2,10 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::{
-    DisplayOrder, Kind,
-    picture::{Coding, Order, Picture},
-};
+use super::picture::{Coding, Order, Picture};
+use crate::annexb::{DisplayOrder, Kind, Placed};
 
 /// The reference pictures decoded lately, as a decoder would hold them.
 #[derive(Default)]
@@ -28,20 +26,14 @@ struct Reference {
 /// A decoded picture buffer holds at most 16 frames.
 const HELD: usize = 16;
 
-/// What has been found out about an access unit.
-pub(super) struct Placed {
-    pub(super) kind: Kind,
-    pub(super) dependencies: Vec<u64>,
-    pub(super) display: DisplayOrder,
-}
-
 impl References {
     /// Finds the dependencies of the access unit `index`, the next in decoding order, and remembers it if others may refer to it.
     pub(super) fn place(&mut self, index: u64, picture: Option<&Picture>) -> Placed {
         self.decoded += 1;
         let Some(picture) = picture else {
             let display = DisplayOrder { sequence: self.sequence, count: self.previous };
-            return Placed { kind: Kind::Unknown, dependencies: self.last(1), display };
+            let (idr, field) = (false, false);
+            return Placed { kind: Kind::Unknown, dependencies: self.last(1), idr, field, display };
         };
         if picture.is_idr() {
             self.sequence += 1;
@@ -67,7 +59,14 @@ impl References {
             self.previous = count.unwrap_or(self.previous);
         }
         let display = DisplayOrder { sequence: self.sequence, count: count.unwrap_or(self.decoded) };
-        Placed { kind, dependencies, display }
+        Placed { kind, dependencies, idr: picture.is_idr(), field: picture.is_field(), display }
+    }
+
+    /// The access unit `part` goes on in `index`.
+    pub(super) fn goes_on(&mut self, part: u64, index: u64) {
+        if let Some(held) = self.held.back_mut().filter(|held| held.index == part) {
+            held.index = index;
+        }
     }
 
     fn last(&self, n: usize) -> Vec<u64> {

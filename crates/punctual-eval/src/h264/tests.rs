@@ -89,6 +89,76 @@ fn an_access_unit_leaves_as_soon_as_the_next_begins() {
     assert_eq!(splitter.next_unit().as_ref(), Some(&units[0]), "the delimiter is enough");
 }
 
+/// As a live source that goes silent after each `piece` bytes.
+fn split_with_silences(stream: &[u8], piece: usize, max: usize) -> Vec<AccessUnit> {
+    let mut splitter = Splitter::new(max);
+    let mut units = Vec::new();
+    for bytes in stream.chunks(piece) {
+        splitter.push(bytes);
+        units.extend(std::iter::from_fn(|| splitter.flush()));
+    }
+    units.extend(std::iter::from_fn(|| splitter.finish()));
+    units
+}
+
+#[test]
+fn silence_after_a_picture_ends_it() {
+    let (units, _) = split(CLIP, MAX);
+    let mut splitter = Splitter::new(MAX);
+    for unit in &units {
+        splitter.push(&unit.data);
+        assert_eq!(splitter.flush().as_ref(), Some(unit));
+        assert_eq!((splitter.flush(), splitter.pending()), (None, 0));
+    }
+    assert_eq!(splitter.finish(), None);
+}
+
+#[test]
+fn silence_within_a_picture_makes_two_units_that_go_together() {
+    let (units, _) = split(CLIP, MAX);
+    let mut splitter = Splitter::new(MAX);
+    let mut parts = Vec::new();
+    for unit in &units[..3] {
+        let (begin, end) = unit.data.split_at(unit.data.len() / 2);
+        for half in [begin, end] {
+            splitter.push(half);
+            parts.extend(std::iter::from_fn(|| splitter.flush()));
+        }
+    }
+    assert_eq!(joined(&parts), joined(&units[..3]));
+    let kinds: Vec<_> = parts.iter().map(|part| part.kind.letter()).collect();
+    assert_eq!(kinds, ['I', 'I', 'P', 'P', 'B', 'B']);
+    let needs: Vec<_> = parts.iter().map(|part| &part.dependencies[..]).collect();
+    // The P picture needs all of the I picture, the B picture all of both.
+    assert_eq!(needs, [&[][..], &[0], &[1], &[2], &[1, 3], &[4]]);
+    assert_eq!(parts.iter().map(|part| part.idr).collect::<Vec<_>>(), [true, false, false, false, false, false]);
+}
+
+#[test]
+fn silence_before_a_picture_has_its_slice_means_nothing() {
+    let (units, _) = split(CLIP, MAX);
+    let mut splitter = Splitter::new(MAX);
+    // The delimiter and the beginning of what comes behind it.
+    splitter.push(&units[0].data[..9]);
+    assert_eq!(splitter.flush(), None);
+    splitter.push(&units[0].data[9..]);
+    assert_eq!(splitter.flush().as_ref(), Some(&units[0]));
+    // A start code that is not all there belongs to the next picture.
+    splitter.push(&units[1].data);
+    splitter.push(&units[2].data[..3]);
+    assert_eq!(splitter.flush().as_ref(), Some(&units[1]));
+    splitter.push(&units[2].data[3..]);
+    assert_eq!(splitter.flush().as_ref(), Some(&units[2]));
+}
+
+#[test]
+fn decoding_begins_at_idr_pictures() {
+    let (units, _) = split(CLIP, MAX);
+    let begins: Vec<_> = units.iter().filter(|unit| H264::begins_decoding(unit)).map(|unit| unit.kind).collect();
+    assert!(!begins.is_empty() && begins.iter().all(|&kind| kind == Kind::I), "{begins:?}");
+    assert!(H264::begins_decoding(&units[0]));
+}
+
 #[test]
 fn without_delimiters_slices_tell_the_pictures_apart() {
     let (units, _) = split(CLIP, MAX);
@@ -144,6 +214,18 @@ proptest! {
         prop_assert!(joined(&whole) == bytes);
         prop_assert!(whole.iter().all(|unit| !unit.data.is_empty() && unit.data.len() <= max.max(1)));
         prop_assert!(joined(&split_in_pieces(&bytes, piece)) == bytes);
+    }
+
+    #[test]
+    fn silence_anywhere_loses_nothing(
+        bytes in prop::collection::vec(prop_oneof![4 => Just(0u8), 2 => Just(1), 2 => 0x60u8..0x6a, 1 => any::<u8>()], 0..2000),
+        piece in 1usize..300,
+        max in 1usize..2000,
+    ) {
+        let units = split_with_silences(&bytes, piece, max);
+        prop_assert!(joined(&units) == bytes);
+        prop_assert!(units.iter().zip(0..).all(|(unit, index)| unit.index == index && !unit.data.is_empty()));
+        prop_assert!(units.iter().all(|unit| unit.dependencies.iter().all(|&on| on < unit.index)));
     }
 
     #[test]
