@@ -67,13 +67,30 @@
 //!   believe everybody.
 //! - **Logs.** `tracing` throughout; with [`Config::qlog_dir`] two qlog files for each session.
 
+mod attempts;
+mod backoff;
+mod builder;
 mod config;
+mod connect;
+mod connect_over;
 mod driver;
 mod endpoint;
+mod ends;
 mod error;
 mod events;
+mod interfaces;
+mod keeper;
+mod kept;
+mod link;
 mod local;
+#[cfg(target_os = "linux")]
+mod netlink;
+mod outbox;
+mod path;
+mod paths;
+mod port;
 mod qlog;
+mod route;
 mod session;
 mod shared;
 mod socket;
@@ -83,12 +100,18 @@ mod tls;
 #[doc(hidden)]
 pub mod yardstick;
 
+pub use builder::{ClientBuilder, ServerBuilder};
 pub use config::Config;
-pub use endpoint::{ClientBuilder, Connect, Endpoint, ServerBuilder};
+pub use connect::Connect;
+pub use connect_over::ConnectOver;
+pub use endpoint::Endpoint;
 pub use error::{BuildError, ConnectError, OpenPathError, TlsError};
 pub use events::{Events, SentBlock, SessionEvent, Undelivered};
 pub use local::{Bind, BindParseError, Local};
-pub use session::{Path, Session};
+pub use path::Path;
+pub use paths::{Paths, RouteState};
+pub use route::{DownReason, Route, RouteChange, RouteError, RouteEvent, RouteEvents, Routes};
+pub use session::Session;
 pub use tls::{Fingerprint, FingerprintError, Identity, Trust};
 
 pub use punctual_proto::{
