@@ -93,6 +93,9 @@ impl ConnectOver {
         if endpoint.0.client.is_none() {
             return Err(ConnectError::NotClient);
         }
+        if routes == Routes::new() {
+            return Err(ConnectError::NoRoute { after: Duration::ZERO, failures: Vec::new() });
+        }
         let phase = Phase::Connecting { endpoint, server_name, race };
         let mut keeper = Keeper::new(shared, receive_buffer, phase, routes, events, heard);
         let won = tokio::time::timeout(after, async {

@@ -13,7 +13,7 @@ use crate::local::Bind;
 /// How often the list is read where changes are told, in case one was missed.
 #[cfg(target_os = "linux")]
 const READ_ANYWAY: Duration = Duration::from_secs(15);
-/// The same where they are not told. A reading takes a tenth of a millisecond or so.
+/// The same where they are not told. A reading is a few system calls.
 const READ_WITHOUT_NOTICES: Duration = Duration::from_secs(1);
 
 /// Changes come in flocks (a link, its address, its routes); one look after the last of a flock is enough.

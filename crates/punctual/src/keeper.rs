@@ -217,7 +217,7 @@ impl Keeper {
     fn look_at(&mut self, index: usize, now: Instant) {
         let kept = &mut self.kept[index];
         let sight = self.interfaces.sight(&kept.route.bind, kept.route.remote);
-        let before = std::mem::replace(&mut kept.sight, sight.clone());
+        let before = kept.see(sight.clone());
         let gone = before.as_ref().is_some_and(|before| before.is_gone(sight.as_ref()));
         let other = sight.as_ref().zip(before.as_ref()).is_some_and(|(sight, before)| sight.is_another_than(before));
         if gone || other {

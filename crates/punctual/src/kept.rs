@@ -26,6 +26,8 @@ pub(crate) struct Kept {
     pub(crate) auto: bool,
     /// What its end was like when last looked at.
     pub(crate) sight: Option<Sight>,
+    /// The interface last seen, which an address that is gone no longer tells.
+    interface: Option<String>,
     pub(crate) path: Option<KeptPath>,
     pub(crate) attempt: Attempt,
     /// A socket left from an attempt that another one made unnecessary.
@@ -65,6 +67,7 @@ impl Kept {
             route,
             auto,
             sight: None,
+            interface: None,
             path: None,
             attempt: Attempt::Idle,
             spare: None,
@@ -73,9 +76,17 @@ impl Kept {
         }
     }
 
-    /// The name of its interface, if it is known.
+    /// The name of the interface that it takes, or took last, if it is known.
     pub(crate) fn interface(&self) -> Option<&str> {
-        self.sight.as_ref()?.interface.as_deref()
+        self.interface.as_deref()
+    }
+
+    /// Takes note of what its end is like now; what it was like before.
+    pub(crate) fn see(&mut self, sight: Option<Sight>) -> Option<Sight> {
+        if let Some(interface) = sight.as_ref().and_then(|sight| sight.interface.as_ref()) {
+            self.interface = Some(interface.clone());
+        }
+        std::mem::replace(&mut self.sight, sight)
     }
 
     /// Whether that is what the application calls it.

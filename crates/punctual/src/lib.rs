@@ -59,6 +59,8 @@
 //! - **Sockets.** Datagrams of one size that go the same way leave in one system call where the system can (GSO on Linux), and arrive so
 //!   (GRO). ECN marks pass both ways. A socket that is full holds up no other. An error in sending is a loss,
 //!   which QUIC mends; it is logged at most once a second.
+//! - **Paths.** [`Endpoint::connect_over`] begins a session over several [`Routes`] at once and keeps them as its paths: what fails is tried again,
+//!   interfaces may come, go and change their address. [`Session::open_path`] is for those who look after paths themselves.
 //! - **Time.** tokio's timers tick in milliseconds. On Linux the driver's alarm is a timerfd instead, which is late by some
 //!   hundredths of a millisecond where a tokio sleep is late by a whole one, so that pacing is smooth; nothing spins. Elsewhere the
 //!   millisecond stays, and the pacer's burst allowance keeps the rate.

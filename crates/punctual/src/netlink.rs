@@ -12,13 +12,22 @@ use rustix::net::{
 };
 use tokio::io::{Interest, unix::AsyncFd};
 
-/// Groups of notices (linux/rtnetlink.h): links, addresses and routes, of both IP versions.
-const GROUPS: u32 = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_IFADDR | RTMGRP_IPV6_ROUTE;
+/// Groups of notices (linux/rtnetlink.h): links, and of both IP versions addresses, routes and the rules that choose among tables of them.
+const GROUPS: u32 = RTMGRP_LINK
+    | RTMGRP_IPV4_IFADDR
+    | RTMGRP_IPV4_ROUTE
+    | RTMGRP_IPV4_RULE
+    | RTMGRP_IPV6_IFADDR
+    | RTMGRP_IPV6_ROUTE
+    | RTMGRP_IPV6_RULE;
 const RTMGRP_LINK: u32 = 0x1;
 const RTMGRP_IPV4_IFADDR: u32 = 0x10;
 const RTMGRP_IPV4_ROUTE: u32 = 0x40;
+const RTMGRP_IPV4_RULE: u32 = 0x80;
 const RTMGRP_IPV6_IFADDR: u32 = 0x100;
 const RTMGRP_IPV6_ROUTE: u32 = 0x400;
+/// The header has it only as the number of a group, RTNLGRP_IPV6_RULE.
+const RTMGRP_IPV6_RULE: u32 = 1 << (19 - 1);
 
 /// Tells that interfaces, addresses or routes have changed.
 pub(crate) struct Notices(AsyncFd<OwnedFd>);

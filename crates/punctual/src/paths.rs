@@ -41,7 +41,7 @@ pub(crate) enum Word {
 pub struct RouteState {
     /// Which.
     pub route: Route,
-    /// The interface it takes, if that is known.
+    /// The interface it takes, or took last, if that is known.
     pub interface: Option<String>,
     /// The path it is, if it is one.
     pub path: Option<PathId>,

@@ -116,7 +116,7 @@ impl From<Vec<Route>> for Routes {
 pub struct RouteEvent {
     /// Which.
     pub route: Route,
-    /// The interface it takes, if that is known.
+    /// The interface it takes, or took last, if that is known.
     pub interface: Option<String>,
     /// What.
     pub change: RouteChange,

@@ -204,6 +204,38 @@ async fn every_interface_that_leads_to_the_peer_is_followed() {
 }
 
 #[tokio::test]
+async fn a_route_that_goes_by_the_senders_address_is_found() {
+    if !inside("a_route_that_goes_by_the_senders_address_is_found") {
+        return;
+    }
+    two_hosts();
+    plug(1);
+    plug(2);
+    // As is usual where there are two uplinks: the second one's routes are in a table of its own.
+    ip(&format!("route delete {SERVER} via 10.2.0.2 dev w2"));
+    if !Command::new("ip").args(["rule", "add", "from", "10.2.0.1", "lookup", "102"]).status().expect("ip").success() {
+        eprintln!("skipped: the kernel has one routing table");
+        return;
+    }
+    let server = server();
+    let client = client(&server);
+    within(async {
+        let connect = client.connect_over(Routes::auto(server.address), "localhost");
+        let mut events = connect.events();
+        let (session, paths) = connect.into_future().await.expect("connected");
+        change(&mut events, "w1", is_up).await;
+        ip(&format!("route add {SERVER} via 10.2.0.2 dev w2 table 102"));
+        change(&mut events, "w2", is_up).await;
+        let binds = paths.list().await.into_iter().map(|state| state.route.bind).collect::<Vec<_>>();
+        assert_eq!(binds, [bind("w1"), bind("10.2.0.1")]);
+        unplug(2);
+        change(&mut events, "w2", is_gone).await;
+        a_block_arrives(&session).await;
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_session_outlives_all_its_interfaces() {
     if !inside("a_session_outlives_all_its_interfaces") {
         return;

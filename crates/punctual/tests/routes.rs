@@ -147,6 +147,10 @@ async fn what_no_route_leads_to_is_an_error_that_names_them_all() {
         let error = server.endpoint.connect_over(routes, "localhost").into_future().await.expect_err("a server");
         assert!(matches!(error, ConnectError::NotClient), "{error:?}");
 
+        let error = client.connect_over(Routes::new(), "localhost").timeout(Duration::from_secs(3_600));
+        let error = error.into_future().await.expect_err("nowhere to go");
+        assert!(matches!(&error, ConnectError::NoRoute { failures, .. } if failures.is_empty()), "{error:?}");
+
         // Who is the wrong one everywhere need not be waited for.
         let stranger = Endpoint::client().trust(Fingerprint([7; 32])).build().expect("a client");
         let routes = ["127.0.0.1", "127.0.0.2"].map(|local| route(local, server.address));
