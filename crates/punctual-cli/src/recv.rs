@@ -264,15 +264,20 @@ impl Serving {
 
     async fn take_in(&self) -> Result<(), Failure> {
         let Self { session, sink, tally, .. } = self;
-        let mut taken = 0;
+        // The sender is told that all is taken when we ask for more with nothing left: all that came before is to be written by then.
+        session.confirm_on_next_recv();
         loop {
-            // Who asks for more when there is nothing more has dealt with all that came before: it is written, or we do not ask.
-            if session.stats().blocks_received <= taken {
-                sink.sync().await?;
-            }
-            match session.recv().await {
+            let ready = session.try_recv();
+            let next = match ready {
+                Ok(None) => {
+                    sink.sync().await?;
+                    session.recv().await
+                }
+                Ok(Some(block)) => Ok(block),
+                Err(reason) => Err(reason),
+            };
+            match next {
                 Ok(block) => {
-                    taken += 1;
                     tally.received(&block);
                     sink.put(block.id.0, block.data).await?;
                 }

@@ -14,7 +14,7 @@ use tokio::{sync::mpsc, task::JoinSet};
 
 use crate::{
     cli::{SendArgs, SourceArgs},
-    config::Settings,
+    config::{Settings, spoken},
     display::Display,
     exit::{Failure, close},
     identity::{self, Loaded},
@@ -219,7 +219,15 @@ impl Sender {
             }
         };
         match undelivered.reason {
-            Some(CloseReason::Local) | None => Ok(()),
+            Some(CloseReason::Local) | None
+                if undelivered.taken || !undelivered.is_empty() || !self.session.is_punctual() =>
+            {
+                Ok(())
+            }
+            Some(CloseReason::Local) | None => {
+                let within = spoken(within);
+                Err(Failure::SessionLost(format!("the receiver has not taken all that was delivered within {within}")))
+            }
             Some(reason) => Err(self.lost(&reason)),
         }
     }

@@ -4,8 +4,8 @@
 //! transmits and events, and only then asks when to wake up. Each turn does a bounded amount of work and then lets other tasks run.
 
 use std::{
+    collections::BTreeMap,
     future::poll_fn,
-    io,
     net::{IpAddr, SocketAddr},
     pin::pin,
     sync::Arc,
@@ -14,12 +14,14 @@ use std::{
 };
 
 use bytes::BytesMut;
-use punctual_proto::NetworkPath;
+use punctual_proto::{LocalId, NetworkPath};
 use tracing::{debug, trace};
 
 use crate::{
+    outbox::Datagram,
+    port::Port,
     shared::{Shared, State},
-    socket::{Datagram, Outbox, ReceiveBuffers, Received, Socket},
+    socket::{ReceiveBuffers, Received, Socket},
     timer::Timer,
 };
 
@@ -29,14 +31,18 @@ const TRANSMITS_PER_TURN: usize = 256;
 
 /// Calls to receive on one socket in one turn, at most.
 const RECEIVES_PER_TURN: usize = 2;
+/// The same while more comes than can be dealt with: reading and sorting is cheap, and what is not read in time the system throws away, whosoever it is.
+const RECEIVES_IN_A_FLOOD: usize = 16;
+/// Datagrams that sessions deal with, in turn, before the sockets are read again: less than one call may bring.
+const DEALT_WITH_AT_ONCE: usize = 128;
 
 /// Drives an endpoint until its handles and sessions are gone.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let _guard = Guard(shared.clone());
     let mut driver = Driver {
         shared,
-        sockets: Vec::new(),
-        outboxes: Vec::new(),
+        ports: BTreeMap::new(),
+        changes: 0,
         buffers: ReceiveBuffers::new(),
         datagram: Vec::with_capacity(2048),
         due: None,
@@ -74,9 +80,9 @@ enum Turn {
 
 struct Driver {
     shared: Arc<Shared>,
-    /// As in the shared state; sockets are only ever added.
-    sockets: Vec<Arc<Socket>>,
-    outboxes: Vec<Outbox>,
+    /// The sockets of the shared state, as they were when it had seen this many changes of them.
+    ports: BTreeMap<LocalId, Port>,
+    changes: u64,
     buffers: ReceiveBuffers,
     /// Where the protocol writes a datagram.
     datagram: Vec<u8>,
@@ -90,7 +96,8 @@ impl Driver {
         let mut more = self.receive();
         let shared = self.shared.clone();
         let over = shared.with(|state, now| {
-            self.adopt_sockets(state);
+            self.follow_sockets(state);
+            more |= deal(state, now);
             if self.due.is_some_and(|due| due <= now) {
                 state.core.handle_timeout(now);
             }
@@ -104,49 +111,54 @@ impl Driver {
             }
             state.abandoned && state.core.sessions() == 0 && drained
         });
-        for (outbox, socket) in self.outboxes.iter_mut().zip(&self.sockets) {
+        for Port { socket, outbox, .. } in self.ports.values_mut() {
             outbox.flush(socket);
         }
-        self.timer.set(self.due);
+        self.timer.set(self.ports.values().filter_map(Port::due).chain(self.due).min());
         match (over, more) {
-            (true, _) if self.outboxes.iter().all(Outbox::is_empty) => Turn::Over,
+            (true, _) if self.ports.values().all(|port| port.outbox.is_empty()) => Turn::Over,
             (_, true) => Turn::More,
             (_, false) => Turn::Done,
         }
     }
 
-    fn adopt_sockets(&mut self, state: &State) {
-        let new = &state.sockets[self.sockets.len()..];
-        self.outboxes.extend(new.iter().map(|_| Outbox::default()));
-        self.sockets.extend(new.iter().cloned());
+    /// Takes over the sockets that have come, and drops those that have gone, with what waited to leave through them.
+    fn follow_sockets(&mut self, state: &State) {
+        if self.changes == state.ends.changes() {
+            return;
+        }
+        self.changes = state.ends.changes();
+        self.ports.retain(|id, _| state.ends.resolve(*id).is_some());
+        for socket in state.ends.sockets() {
+            self.ports.entry(socket.local).or_insert_with(|| Port::new(socket.clone()));
+        }
     }
 
     /// Takes in what the sockets have; `true` if there may be more.
     fn receive(&mut self) -> bool {
         let mut more = false;
-        for (index, socket) in self.sockets.iter().enumerate() {
-            for call in 1..=RECEIVES_PER_TURN {
-                match socket.receive(&mut self.buffers) {
-                    Ok(n) => {
-                        for received in self.buffers.received(n) {
-                            self.shared.with(|state, now| take_in(state, now, index, socket, received));
-                        }
-                        more |= call == RECEIVES_PER_TURN;
-                    }
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                    Err(error) => {
-                        // An earlier datagram of ours was answered by an ICMP message, or the interface is down.
-                        trace!(local = %socket.address, %error, "cannot receive");
-                        break;
-                    }
+        for port in self.ports.values_mut() {
+            let (mut calls, mut most) = (0, RECEIVES_PER_TURN);
+            while calls < most {
+                let Some(n) = port.receive(&mut self.buffers) else { break };
+                for received in self.buffers.received(n) {
+                    self.shared.with(|state, now| take_in(state, now, &port.socket, received));
                 }
+                if self.shared.with(|state, now| deal(state, now)) {
+                    // What waits is somebody's who sends too much; what is still to be read may be others'.
+                    most = RECEIVES_IN_A_FLOOD;
+                }
+                calls += 1;
             }
+            more |= calls == most;
         }
         more
     }
 
     /// Drains transmits and events; `false` if this turn's share was not enough.
     fn drain(&mut self, state: &mut State, now: Instant) -> bool {
+        // Events first: what one of them ends (the losers of a race) has no more to send.
+        state.dispatch_events(now, &self.shared.accepted);
         let mut transmits = 0;
         loop {
             let before = transmits;
@@ -168,12 +180,12 @@ impl Driver {
         self.datagram.clear();
         let Some(transmit) = state.core.poll_transmit(now, &mut self.datagram) else { return false };
         let NetworkPath { local, remote } = transmit.path;
-        let Some((index, source)) = state.locals.resolve(local) else {
-            debug_assert!(false, "the protocol made up a local end");
-            return true;
-        };
-        let datagram = Datagram { remote, source, ecn: transmit.ecn, data: &self.datagram[..transmit.size] };
-        self.outboxes[index].push(datagram, self.sockets[index].max_segments());
+        // The socket of a session's last path may have been given up; what is sent there is lost.
+        let Some((socket, source)) = state.ends.resolve(local) else { return true };
+        if let Some(Port { socket, outbox, .. }) = self.ports.get_mut(&socket) {
+            let datagram = Datagram { remote, source, ecn: transmit.ecn, data: &self.datagram[..transmit.size] };
+            outbox.push(datagram, socket.max_segments());
+        }
         true
     }
 
@@ -182,9 +194,8 @@ impl Driver {
         let mut woken = pin!(self.shared.wake.notified());
         poll_fn(|cx| {
             let mut ready = woken.as_mut().poll(cx).is_ready() | self.timer.poll(cx).is_ready();
-            for (socket, outbox) in self.sockets.iter().zip(&self.outboxes) {
-                ready |= socket.poll_readable(cx).is_ready();
-                ready |= outbox.is_blocked() && socket.poll_writable(cx).is_ready();
+            for port in self.ports.values() {
+                ready |= port.poll_ready(cx);
             }
             if ready { Poll::Ready(()) } else { Poll::Pending }
         })
@@ -193,28 +204,29 @@ impl Driver {
 }
 
 /// Hands the protocol what came from one peer in one go.
-fn take_in(state: &mut State, now: Instant, index: usize, socket: &Socket, received: Received<'_>) {
-    let Some(path) = path_of(state, index, socket, received.remote, received.to) else {
-        trace!(to = ?received.to, "too many addresses of ours are in use; datagrams dropped");
+fn take_in(state: &mut State, now: Instant, socket: &Socket, received: Received<'_>) {
+    let Some(path) = path_of(state, socket, received.remote, received.to) else {
+        trace!(to = ?received.to, "the socket was given up, or too many addresses of ours are in use; datagrams dropped");
         return;
     };
     for datagram in received.datagrams {
-        state.core.handle_datagram(now, path, received.ecn, BytesMut::from(datagram));
+        state.core.queue_datagram(now, path, received.ecn, BytesMut::from(datagram));
     }
+}
+
+/// Has sessions deal with what has come for them: with all of it if it is one session's, and else with so much that there is time to look whether there is
+/// more for others. Whether some of it still waits.
+fn deal(state: &mut State, now: Instant) -> bool {
+    let budget = if state.core.is_contended() { DEALT_WITH_AT_ONCE } else { usize::MAX };
+    state.core.work(now, budget)
 }
 
 /// The network path of what came in. A server's socket on all addresses is as many ends as we have addresses, so that answers leave from
 /// the address that was asked; a client's is one end, for the system chooses the address it sends from.
-fn path_of(
-    state: &mut State,
-    index: usize,
-    socket: &Socket,
-    remote: SocketAddr,
-    to: Option<IpAddr>,
-) -> Option<NetworkPath> {
+fn path_of(state: &mut State, socket: &Socket, remote: SocketAddr, to: Option<IpAddr>) -> Option<NetworkPath> {
     let local = match to.filter(|_| socket.by_address) {
-        Some(ip) => state.locals.of_address(index, ip)?,
-        None => socket.local,
+        Some(ip) => state.ends.of_address(socket.local, ip)?,
+        None => state.ends.resolve(socket.local)?.0,
     };
     Some(NetworkPath { local, remote })
 }

@@ -1,26 +1,27 @@
 //! An endpoint: sockets, and the sessions behind them.
 
 use std::{
-    future::{Future, IntoFuture},
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
-    pin::Pin,
+    net::{Ipv4Addr, SocketAddr},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
-use punctual_proto::{ClientConfig, EndpointConfig, LocalId, NetworkPath, QlogFileFactory, SessionConfig};
+use punctual_proto::{ClientConfig, EndpointConfig, LocalId};
 use tracing::{Instrument, debug_span, info};
 
 use crate::{
+    builder::{ClientBuilder, ServerBuilder},
     config::Config,
+    connect::Connect,
     driver,
-    error::{BuildError, ConnectError},
-    local::{Bind, Local, interface_addresses},
+    error::BuildError,
+    link::Settings,
+    local::{Bind, Local},
     qlog::Role,
-    session::{Session, Settings, canonical},
+    session::{Session, canonical},
     shared::{Shared, State},
     socket::Socket,
-    tls::{self, Fingerprint, Identity, Trust},
+    tls::Identity,
 };
 
 /// Sockets, and the sessions behind them. The way into the library.
@@ -29,14 +30,14 @@ use crate::{
 /// the peers have been told. To be sure that they are before the program ends, [`close`](Self::close) and
 /// [`wait_idle`](Self::wait_idle).
 #[derive(Clone)]
-pub struct Endpoint(Arc<Owner>);
+pub struct Endpoint(pub(crate) Arc<Owner>);
 
 /// Closes the endpoint when the last handle goes.
-struct Owner {
-    shared: Arc<Shared>,
-    client: Option<ClientConfig>,
-    config: Config,
-    settings: Settings,
+pub(crate) struct Owner {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) client: Option<ClientConfig>,
+    pub(crate) config: Config,
+    pub(crate) settings: Settings,
 }
 
 impl Drop for Owner {
@@ -87,27 +88,14 @@ impl Endpoint {
     /// # }
     /// ```
     pub fn server(identity: Identity) -> ServerBuilder {
-        ServerBuilder {
-            identity,
-            client_ca: None,
-            fallback: Vec::new(),
-            binds: Vec::new(),
-            port: None,
-            config: Config::default(),
-        }
+        ServerBuilder::new(identity)
     }
 
     /// Starts a session with the server at `remote`, from the first socket of the same IP version ([`Connect::from`] chooses another).
     ///
     /// `server_name` is the DNS name or IP address that the server's certificate must bear.
     pub fn connect(&self, remote: SocketAddr, server_name: &str) -> Connect {
-        Connect {
-            endpoint: self.clone(),
-            remote: canonical(remote),
-            server_name: server_name.to_owned(),
-            local: None,
-            timeout: self.0.config.connect_timeout,
-        }
+        Connect::new(self.clone(), canonical(remote), server_name)
     }
 
     /// The next session that a client has started; `None` once the endpoint is closed.
@@ -137,11 +125,7 @@ impl Endpoint {
 
     /// The endpoint's own ends, in the order in which they were bound.
     pub fn locals(&self) -> Vec<Local> {
-        self.0.shared.with(|state, _| {
-            let local =
-                |socket: &Arc<Socket>| Local { id: socket.local, address: socket.address, bind: socket.bind.clone() };
-            state.sockets.iter().map(local).collect()
-        })
+        self.0.shared.with(|state, _| state.ends.sockets().map(|socket| socket.describe()).collect())
     }
 
     /// The end that was bound as `bind` and can reach `remote`, as far as its IP version goes.
@@ -153,9 +137,10 @@ impl Endpoint {
             .map(|local| local.id)
     }
 
-    /// The address of the first socket.
+    /// The address of the first socket; the unspecified one, port 0, if all have been [unbound](Self::unbind).
     pub fn local_address(&self) -> SocketAddr {
-        self.0.shared.with(|state, _| state.sockets[0].address)
+        let first = self.0.shared.with(|state, _| state.ends.sockets().next().map(|socket| socket.address));
+        first.unwrap_or_else(|| (Ipv4Addr::UNSPECIFIED, 0).into())
     }
 
     /// Binds another socket (two, for an interface that has addresses of both IP versions): an interface came up, say.
@@ -163,14 +148,36 @@ impl Endpoint {
     /// # Errors
     /// See [`BuildError`].
     pub fn bind(&self, bind: Bind) -> Result<Vec<Local>, BuildError> {
-        let sockets = open(&bind, &self.0.config)?;
+        let sockets = Socket::open_all_of(&bind, self.0.config.receive_buffer)?;
         let by_address = self.0.client.is_none();
         self.0.shared.drive(|state, _| {
             if state.dead || state.closing.is_some() {
                 return Err(BuildError::Closed);
             }
-            Ok(sockets.into_iter().map(|socket| add_socket(state, socket, by_address)).collect())
+            sockets.into_iter().map(|socket| state.ends.add(socket, by_address)).collect()
         })
+    }
+
+    /// Gives a socket up: its interface went, say, or is not to be used any more. What it was; `None` if there is no such socket.
+    ///
+    /// The paths over it are closed first, of all sessions; what was in flight on them goes elsewhere. A session of which it carries the
+    /// only path lives on without one, for [`idle_timeout`](crate::SessionConfig::idle_timeout): a path that is opened meanwhile takes the
+    /// place. One that has not begun yet ends. The id names nothing from now on; that of another socket is another.
+    ///
+    /// ```no_run
+    /// # async fn example(endpoint: punctual::Endpoint, session: punctual::Session) -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = "203.0.113.5:4433".parse()?;
+    /// // The modem was plugged in again: its interface has the same name, and is another one.
+    /// let modem = "wwan0".parse()?;
+    /// let old = endpoint.local(&modem, server).ok_or("it was bound")?;
+    /// endpoint.unbind(old);
+    /// let new = endpoint.bind(modem)?;
+    /// session.open_path(new[0].id, server).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn unbind(&self, id: LocalId) -> Option<Local> {
+        self.0.shared.drive(|state, now| state.unbind(id, now))
     }
 
     /// Accepts no more sessions and closes all there are.
@@ -191,7 +198,7 @@ impl Endpoint {
         }
     }
 
-    fn build(
+    pub(crate) fn build(
         config: Config,
         binds: Vec<Vec<Socket>>,
         client: Option<ClientConfig>,
@@ -206,21 +213,22 @@ impl Endpoint {
             sessions: Default::default(),
             incoming: Default::default(),
             max_incoming: config.session.limits.sessions,
-            locals: Default::default(),
-            sockets: Vec::new(),
+            ends: Default::default(),
             qlog_dir: config.qlog_dir.clone(),
             closing: None,
+            races: 0,
             abandoned: false,
             dead: false,
         };
         for socket in binds.into_iter().flatten() {
-            let local = add_socket(&mut state, socket, by_address);
+            let local = state.ends.add(socket, by_address)?;
             info!(role = role.name(), address = %local.address, bind = %local.bind, "bound");
         }
         let settings = Settings {
             connect_timeout: config.connect_timeout,
             drops_stale: (config.session.scheduler)().drops_stale(),
             event_backlog: config.event_backlog,
+            receive_buffer: config.receive_buffer,
         };
         let shared = Arc::new(Shared::new(state));
         tokio::spawn(driver::run(shared.clone()).instrument(debug_span!("endpoint", role = role.name())));
@@ -231,267 +239,5 @@ impl Endpoint {
 impl std::fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Endpoint").field("locals", &self.locals()).finish_non_exhaustive()
-    }
-}
-
-fn add_socket(state: &mut State, mut socket: Socket, by_address: bool) -> Local {
-    socket.local = state.locals.add_socket(state.sockets.len());
-    socket.by_address = by_address && socket.address.ip().is_unspecified();
-    let local = Local { id: socket.local, address: socket.address, bind: socket.bind.clone() };
-    state.sockets.push(Arc::new(socket));
-    local
-}
-
-/// The sockets that `bind` asks for; at least one.
-fn open(bind: &Bind, config: &Config) -> Result<Vec<Socket>, BuildError> {
-    tokio::runtime::Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
-    let (addresses, device) = match bind {
-        Bind::Address(address) => (vec![*address], None),
-        Bind::Interface(name) => (interface_addresses(name)?, Some(name.as_str())),
-    };
-    let open = |address| {
-        Socket::open(address, device, bind.clone(), config.receive_buffer)
-            .map_err(|source| BuildError::Bind { bind: bind.clone(), source })
-    };
-    addresses.into_iter().map(open).collect()
-}
-
-/// Sockets on all addresses, of both IP versions if the host has them.
-fn open_all(port: u16, config: &Config) -> Result<Vec<Socket>, BuildError> {
-    let v4 = open(&SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)).into(), config);
-    // With port 0, the two need not be the same.
-    let v6 = open(&SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)).into(), config);
-    match (v4, v6) {
-        (Ok(v4), Ok(v6)) => Ok(v4.into_iter().chain(v6).collect()),
-        // A host without IPv6 (or without IPv4) does with the other; a port that is taken is an error.
-        (Ok(one), Err(BuildError::Bind { source, .. })) | (Err(BuildError::Bind { source, .. }), Ok(one))
-            if source.kind() != std::io::ErrorKind::AddrInUse =>
-        {
-            Ok(one)
-        }
-        (Err(error), _) | (_, Err(error)) => Err(error),
-    }
-}
-
-/// The session settings, with qlog if it is wanted.
-fn session_config(config: &Config, role: Role) -> Result<SessionConfig, BuildError> {
-    let mut session = config.session.clone();
-    if let Some(dir) = &config.qlog_dir {
-        std::fs::create_dir_all(dir).map_err(|source| BuildError::Qlog { dir: dir.clone(), source })?;
-        session.qlog = Some(Arc::new(QlogFileFactory::new(dir.clone()).with_prefix(role.name())));
-    }
-    Ok(session)
-}
-
-/// A connection attempt; await it to get the session.
-#[must_use = "nothing happens until it is awaited"]
-#[derive(Debug)]
-pub struct Connect {
-    endpoint: Endpoint,
-    remote: SocketAddr,
-    server_name: String,
-    local: Option<LocalId>,
-    timeout: Duration,
-}
-
-impl Connect {
-    /// Chooses the local end of the first path.
-    pub fn from(mut self, local: LocalId) -> Self {
-        self.local = Some(local);
-        self
-    }
-
-    /// Says how long the attempt may take, in place of [`Config::connect_timeout`].
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
-        self
-    }
-
-    async fn run(self) -> Result<Session, ConnectError> {
-        let Self { endpoint, remote, server_name, local, timeout: after } = self;
-        let Owner { shared, client, settings, .. } = &*endpoint.0;
-        let client = client.as_ref().ok_or(ConnectError::NotClient)?;
-        let (session, socket) = shared.drive(|state, now| {
-            if state.dead || state.closing.is_some() {
-                return Err(ConnectError::EndpointClosed);
-            }
-            let (local, socket) = choose_local(state, local, remote)?;
-            let id = state.core.connect(now, client, NetworkPath { local, remote }, &server_name).map_err(|error| {
-                match error {
-                    punctual_proto::ConnectError::ServerName(name) => ConnectError::ServerName(name),
-                    punctual_proto::ConnectError::RemoteAddress(address) => ConnectError::RemoteAddress(address),
-                    punctual_proto::ConnectError::Config(error) => ConnectError::Config(error),
-                    punctual_proto::ConnectError::Full => ConnectError::Full,
-                }
-            })?;
-            let slot = state.open_slot(id, Role::Client, now);
-            slot.held = true;
-            Ok((Session::new(shared.clone(), id, slot.signals.clone(), *settings), socket))
-        })?;
-        // Should this future be dropped, so is the session's only handle, which closes it.
-        let error = match tokio::time::timeout(after, session.connected()).await {
-            Ok(Ok(())) => return Ok(session),
-            Ok(Err(reason)) => ConnectError::from_reason(reason, remote, after),
-            Err(_) => ConnectError::TimedOut { remote, after, cause: None },
-        };
-        Err(match error {
-            ConnectError::TimedOut { remote, after, .. } => {
-                ConnectError::TimedOut { remote, after, cause: socket.last_error(remote) }
-            }
-            other => other,
-        })
-    }
-}
-
-impl IntoFuture for Connect {
-    type Output = Result<Session, ConnectError>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.run())
-    }
-}
-
-fn choose_local(
-    state: &State,
-    local: Option<LocalId>,
-    remote: SocketAddr,
-) -> Result<(LocalId, Arc<Socket>), ConnectError> {
-    let socket = match local {
-        Some(local) => {
-            let (socket, _) = state.locals.resolve(local).ok_or(ConnectError::UnknownLocal(local))?;
-            Some(&state.sockets[socket])
-        }
-        None => state.sockets.iter().find(|socket| socket.address.is_ipv4() == remote.is_ipv4()),
-    };
-    let socket =
-        socket.filter(|socket| socket.address.is_ipv4() == remote.is_ipv4()).ok_or(ConnectError::NoLocal(remote))?;
-    Ok((local.unwrap_or(socket.local), socket.clone()))
-}
-
-/// What a client endpoint is made of. Got from [`Endpoint::client`].
-#[derive(Debug, Default)]
-pub struct ClientBuilder {
-    trust: Trust,
-    identity: Option<Identity>,
-    fallback: Vec<Vec<u8>>,
-    binds: Vec<Bind>,
-    config: Config,
-}
-
-impl ClientBuilder {
-    /// Whose word to take for who the server is. Default: what the operating system trusts.
-    pub fn trust(mut self, trust: impl Into<Trust>) -> Self {
-        self.trust = trust.into();
-        self
-    }
-
-    /// What to show a server that asks who we are.
-    pub fn identity(mut self, identity: Identity) -> Self {
-        self.identity = Some(identity);
-        self
-    }
-
-    /// Adds a local end. Without any, there is one on all addresses for each IP version, and the system chooses.
-    pub fn bind(mut self, bind: Bind) -> Self {
-        self.binds.push(bind);
-        self
-    }
-
-    /// Offers another application protocol (ALPN) after `punctual/1`, to a server that does not speak that: it gets each block
-    /// as a unidirectional stream.
-    pub fn fallback_protocol(mut self, alpn: impl Into<Vec<u8>>) -> Self {
-        self.fallback.push(alpn.into());
-        self
-    }
-
-    /// Replaces the settings.
-    pub fn config(mut self, config: Config) -> Self {
-        self.config = config;
-        self
-    }
-
-    /// Binds the sockets and starts the driver, on the current tokio runtime.
-    ///
-    /// # Errors
-    /// See [`BuildError`].
-    pub fn build(self) -> Result<Endpoint, BuildError> {
-        let Self { trust, identity, fallback, binds, config } = self;
-        let client =
-            tls::client_config(&trust, identity.as_ref(), &fallback)?.session(session_config(&config, Role::Client)?);
-        let sockets = match &binds[..] {
-            [] => vec![open_all(0, &config)?],
-            binds => binds.iter().map(|bind| open(bind, &config)).collect::<Result<_, _>>()?,
-        };
-        Endpoint::build(config, sockets, Some(client), None)
-    }
-}
-
-/// What a server endpoint is made of. Got from [`Endpoint::server`].
-#[derive(Debug)]
-pub struct ServerBuilder {
-    identity: Identity,
-    client_ca: Option<Trust>,
-    fallback: Vec<Vec<u8>>,
-    binds: Vec<Bind>,
-    port: Option<u16>,
-    config: Config,
-}
-
-impl ServerBuilder {
-    /// The fingerprint that clients can pin.
-    pub fn fingerprint(&self) -> Fingerprint {
-        self.identity.fingerprint()
-    }
-
-    /// Turns away clients without a certificate signed by these authorities ([`Trust::ca_pem`], [`Trust::ca_der`]), or without one of
-    /// these certificates ([`Trust::fingerprints`]).
-    ///
-    /// A client that is turned away may learn of it only after its `connect` has succeeded: TLS 1.3 checks
-    /// the client last.
-    pub fn client_ca(mut self, authorities: Trust) -> Self {
-        self.client_ca = Some(authorities);
-        self
-    }
-
-    /// Adds a local end. On an unspecified address (`0.0.0.0`, `[::]`), answers leave from the address that the client asked.
-    pub fn bind(mut self, bind: Bind) -> Self {
-        self.binds.push(bind);
-        self
-    }
-
-    /// Listens on this port of all addresses, of both IP versions if the host has them.
-    pub fn port(mut self, port: u16) -> Self {
-        self.port = Some(port);
-        self
-    }
-
-    /// Speaks another application protocol (ALPN) with clients that do not know `punctual/1`.
-    pub fn fallback_protocol(mut self, alpn: impl Into<Vec<u8>>) -> Self {
-        self.fallback.push(alpn.into());
-        self
-    }
-
-    /// Replaces the settings.
-    pub fn config(mut self, config: Config) -> Self {
-        self.config = config;
-        self
-    }
-
-    /// Binds the sockets and starts the driver, on the current tokio runtime. Without a bound end or a port, the system chooses a
-    /// port on all addresses.
-    ///
-    /// # Errors
-    /// See [`BuildError`].
-    pub fn build(self) -> Result<Endpoint, BuildError> {
-        let Self { identity, client_ca, fallback, binds, port, config } = self;
-        let server = tls::server_config(&identity, client_ca.as_ref(), &fallback)?
-            .wait_for_acceptance()
-            .session(session_config(&config, Role::Server)?);
-        let mut sockets = binds.iter().map(|bind| open(bind, &config)).collect::<Result<Vec<_>, _>>()?;
-        if let Some(port) = port.or(binds.is_empty().then_some(0)) {
-            sockets.push(open_all(port, &config)?);
-        }
-        Endpoint::build(config, sockets, None, Some(server))
     }
 }

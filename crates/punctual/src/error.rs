@@ -6,7 +6,11 @@ use noq_proto::{ConnectionError, TransportErrorCode};
 use punctual_proto::{CloseReason, LocalId, PathError};
 use thiserror::Error;
 
-use crate::{local::Bind, tls::Fingerprint};
+use crate::{
+    local::Bind,
+    route::{Route, RouteError},
+    tls::Fingerprint,
+};
 
 /// Why an endpoint could not be built, or a socket not added to it.
 #[derive(Debug, Error)]
@@ -48,6 +52,9 @@ pub enum BuildError {
     /// Sockets need tokio's reactor: build the endpoint inside a tokio runtime.
     #[error("an endpoint must be built inside a tokio runtime")]
     NoRuntime,
+    /// More sockets have come and gone than there are names for; build another endpoint.
+    #[error("the endpoint has no names left for sockets; build another")]
+    TooManyEnds,
     /// The endpoint has been closed.
     #[error("the endpoint is closed")]
     Closed,
@@ -132,6 +139,14 @@ pub enum ConnectError {
         after: Duration,
         /// What the system said when we sent, if it said anything.
         cause: Option<String>,
+    },
+    /// None of the routes led to a session.
+    #[error("no route led to a session within {after:?}{}", failures.iter().map(|(route, why)| format!("; {route}: {why}")).collect::<String>())]
+    NoRoute {
+        /// How long we tried.
+        after: Duration,
+        /// Each route, and what went wrong last.
+        failures: Vec<(Route, RouteError)>,
     },
     /// The server's certificate is not the one that was pinned.
     #[error(

@@ -9,6 +9,8 @@ use std::{
 use punctual_proto::{BlockId, CloseReason, Delta, DropReason, Outcome, PathEvent, PathId};
 use tokio::sync::{broadcast, oneshot};
 
+use crate::route::RouteEvent;
+
 /// A block that was accepted; await it to learn its [`Outcome`].
 ///
 /// Dropping it does not cancel the block: that is [`Session::cancel`](crate::Session::cancel).
@@ -51,6 +53,13 @@ pub enum SessionEvent {
         /// How.
         event: PathEvent,
     },
+    /// Something happened to one of the session's [routes](crate::Paths).
+    Route(RouteEvent),
+    /// No path is usable any more: all have fallen silent or are gone. Blocks wait; the session ends when that lasts for the
+    /// [idle time](crate::SessionConfig::idle_timeout). See also [`Session::stranded`](crate::Session::stranded).
+    Stranded,
+    /// A path is usable again.
+    Resumed,
     /// The peer dropped a block: it will never be complete here.
     PeerDropped {
         /// The sender's name for it.

@@ -59,6 +59,8 @@
 //! - **Sockets.** Datagrams of one size that go the same way leave in one system call where the system can (GSO on Linux), and arrive so
 //!   (GRO). ECN marks pass both ways. A socket that is full holds up no other. An error in sending is a loss,
 //!   which QUIC mends; it is logged at most once a second.
+//! - **Paths.** [`Endpoint::connect_over`] begins a session over several [`Routes`] at once and keeps them as its paths: what fails is tried again,
+//!   interfaces may come, go and change their address. [`Session::open_path`] is for those who look after paths themselves.
 //! - **Time.** tokio's timers tick in milliseconds. On Linux the driver's alarm is a timerfd instead, which is late by some
 //!   hundredths of a millisecond where a tokio sleep is late by a whole one, so that pacing is smooth; nothing spins. Elsewhere the
 //!   millisecond stays, and the pacer's burst allowance keeps the rate.
@@ -67,13 +69,30 @@
 //!   believe everybody.
 //! - **Logs.** `tracing` throughout; with [`Config::qlog_dir`] two qlog files for each session.
 
+mod attempts;
+mod backoff;
+mod builder;
 mod config;
+mod connect;
+mod connect_over;
 mod driver;
 mod endpoint;
+mod ends;
 mod error;
 mod events;
+mod interfaces;
+mod keeper;
+mod kept;
+mod link;
 mod local;
+#[cfg(target_os = "linux")]
+mod netlink;
+mod outbox;
+mod path;
+mod paths;
+mod port;
 mod qlog;
+mod route;
 mod session;
 mod shared;
 mod socket;
@@ -83,12 +102,18 @@ mod tls;
 #[doc(hidden)]
 pub mod yardstick;
 
+pub use builder::{ClientBuilder, ServerBuilder};
 pub use config::Config;
-pub use endpoint::{ClientBuilder, Connect, Endpoint, ServerBuilder};
+pub use connect::Connect;
+pub use connect_over::ConnectOver;
+pub use endpoint::Endpoint;
 pub use error::{BuildError, ConnectError, OpenPathError, TlsError};
 pub use events::{Events, SentBlock, SessionEvent, Undelivered};
 pub use local::{Bind, BindParseError, Local};
-pub use session::{Path, Session};
+pub use path::Path;
+pub use paths::{Paths, RouteState};
+pub use route::{DownReason, Route, RouteChange, RouteError, RouteEvent, RouteEvents, Routes};
+pub use session::Session;
 pub use tls::{Fingerprint, FingerprintError, Identity, Trust};
 
 pub use punctual_proto::{

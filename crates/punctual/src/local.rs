@@ -1,7 +1,6 @@
-//! Our own ends: what to bind, and which end a datagram came to or leaves from.
+//! What to bind, and what came of it.
 
 use std::{
-    collections::HashMap,
     fmt,
     net::{IpAddr, SocketAddr, SocketAddrV6},
     str::FromStr,
@@ -116,48 +115,6 @@ pub(crate) fn interface_addresses(name: &str) -> Result<Vec<SocketAddr>, BuildEr
     Ok(found)
 }
 
-/// Local ends in use besides the sockets themselves, at most. A host has few addresses; a routed prefix that is all local
-/// (an "any-IP" set-up) has as many as a stranger cares to send to.
-const MAX_LOCALS: usize = 4_096;
-
-/// Which [`LocalId`] is which socket and, for a socket on all addresses, which of our addresses.
-#[derive(Debug, Default)]
-pub(crate) struct LocalTable {
-    ends: Vec<(usize, Option<IpAddr>)>,
-    by_address: HashMap<(usize, IpAddr), LocalId>,
-}
-
-impl LocalTable {
-    /// The end that is a socket as such: what is sent from it leaves from whichever address the system picks.
-    pub(crate) fn add_socket(&mut self, socket: usize) -> LocalId {
-        self.push(socket, None)
-    }
-
-    /// The end that is one address of a socket on many. `None` when there are too many.
-    pub(crate) fn of_address(&mut self, socket: usize, ip: IpAddr) -> Option<LocalId> {
-        if let Some(&id) = self.by_address.get(&(socket, ip)) {
-            return Some(id);
-        }
-        if self.by_address.len() >= MAX_LOCALS {
-            return None;
-        }
-        let id = self.push(socket, Some(ip));
-        self.by_address.insert((socket, ip), id);
-        Some(id)
-    }
-
-    /// The socket, and the address to send from if it is not for the system to choose.
-    pub(crate) fn resolve(&self, id: LocalId) -> Option<(usize, Option<IpAddr>)> {
-        self.ends.get(usize::try_from(id.0).ok()?).copied()
-    }
-
-    fn push(&mut self, socket: usize, ip: Option<IpAddr>) -> LocalId {
-        let id = LocalId(u32::try_from(self.ends.len()).expect("bounded by MAX_LOCALS and by open files"));
-        self.ends.push((socket, ip));
-        id
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,23 +124,6 @@ mod tests {
         for bad in ["", "127.0.0.1.5", "256.1.1.1", "::zz", "eth0:80", "a name", "an-interface-name-too-long"] {
             assert_eq!(bad.parse::<Bind>(), Err(BindParseError), "{bad}");
         }
-    }
-
-    #[test]
-    fn each_address_is_one_end_and_their_number_is_bounded() {
-        let mut table = LocalTable::default();
-        let socket = table.add_socket(0);
-        let first = table.of_address(0, [10, 0, 0, 1].into()).expect("room");
-        assert_ne!(socket, first);
-        assert_eq!(table.of_address(0, [10, 0, 0, 1].into()), Some(first));
-        assert_eq!(table.resolve(first), Some((0, Some([10, 0, 0, 1].into()))));
-        assert_eq!(table.resolve(socket), Some((0, None)));
-        for n in 0..2 * MAX_LOCALS as u32 {
-            table.of_address(0, IpAddr::from(n.to_be_bytes()));
-        }
-        assert_eq!(table.ends.len(), MAX_LOCALS + 1);
-        assert_eq!(table.of_address(0, [10, 0, 0, 1].into()), Some(first));
-        assert_eq!(table.resolve(LocalId(u32::MAX)), None);
     }
 
     #[test]

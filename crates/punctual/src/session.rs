@@ -7,16 +7,18 @@ use std::{
 };
 
 use punctual_proto::{
-    Block, BlockError, BlockId, BlockUpdate, Channel, CloseReason, Delta, LocalId, NetworkPath, PathError, PathId,
-    PathStats, ReceivedBlock, Redundancy, SendError, SessionId, SessionStats,
+    Block, BlockError, BlockId, BlockUpdate, Channel, CloseReason, Delta, LocalId, PathError, PathId, PathStats,
+    ReceivedBlock, Redundancy, SendError, SessionId, SessionStats,
 };
 use tokio::sync::{broadcast, oneshot};
 
 use crate::{
     error::OpenPathError,
     events::{Events, SentBlock, Undelivered},
+    link::{Link, Settings, last_stats},
+    path::Path,
     qlog::SentInfo,
-    shared::{Gone, Shared, Signals, Slot, State},
+    shared::{Gone, Shared, Signals},
 };
 
 /// One connection with a peer, over one or more paths.
@@ -38,70 +40,13 @@ impl Drop for Owner {
     }
 }
 
-/// The way to a session, for whoever may outlive it.
-#[derive(Clone)]
-struct Link {
-    shared: Arc<Shared>,
-    id: SessionId,
-    signals: Arc<Signals>,
-    settings: Settings,
-}
-
-/// What a session's handles need to know of the endpoint's settings.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Settings {
-    /// How long opening a path may take.
-    pub(crate) connect_timeout: Duration,
-    /// Whether a block past its deadline is still worth handing over.
-    pub(crate) drops_stale: bool,
-    pub(crate) event_backlog: usize,
-}
-
-impl Link {
-    /// Works on the live session, and has the driver send and tell what came of it.
-    fn drive<R>(&self, work: impl FnOnce(&mut punctual_proto::Session, &mut Slot, Instant) -> R) -> Result<R, Gone> {
-        self.shared.drive(|state, now| state.session(self.id).map(|(session, slot)| work(session, slot, now)))
-    }
-
-    /// Looks at the books, which outlive the session until its last handle is gone.
-    fn slot<R>(&self, look: impl FnOnce(&mut Slot) -> R) -> Option<R> {
-        self.shared.with(|state, _| state.sessions.get_mut(&self.id).map(look))
-    }
-
-    /// The application has dealt with all it was given. Seldom does anybody wait for that word.
-    fn catch_up(&self) {
-        if self.shared.with(|state, now| state.session(self.id).is_ok_and(|(session, _)| session.caught_up(now))) {
-            self.shared.wake.notify_one();
-        }
-    }
-
-    fn close_path(&self, id: PathId) -> Result<(), PathError> {
-        self.drive(|session, _, now| session.close_path(now, id)).unwrap_or(Err(PathError::Closed))
-    }
-
-    fn set_path_cost(&self, id: PathId, cost: f64) -> Result<(), PathError> {
-        self.drive(|session, _, now| session.set_path_cost(now, id, cost)).unwrap_or(Err(PathError::Closed))
-    }
-
-    fn path_stats(&self) -> Vec<PathStats> {
-        self.shared.with(|state, now| match state.session(self.id) {
-            Ok((session, _)) => session.path_stats(now),
-            Err(Gone) => last_stats(state, self.id).1,
-        })
-    }
-}
-
-fn last_stats(state: &State, id: SessionId) -> (SessionStats, Vec<PathStats>) {
-    state.sessions.get(&id).and_then(|slot| slot.last_stats.clone()).unwrap_or_default()
-}
-
 impl Session {
     /// A handle of the session whose books these are.
     pub(crate) fn new(shared: Arc<Shared>, id: SessionId, signals: Arc<Signals>, settings: Settings) -> Self {
         Self(Arc::new(Owner(Link { shared, id, signals, settings })))
     }
 
-    fn link(&self) -> &Link {
+    pub(crate) fn link(&self) -> &Link {
         &self.0.0
     }
 
@@ -299,30 +244,7 @@ impl Session {
     /// # Errors
     /// See [`OpenPathError`]. Dropping the future gives the path up.
     pub async fn open_path(&self, local: LocalId, remote: SocketAddr) -> Result<Path, OpenPathError> {
-        let link = self.link();
-        let remote = canonical(remote);
-        let (id, opened) = link.shared.drive(|state, now| {
-            let (socket, _) = state.locals.resolve(local).ok_or(OpenPathError::UnknownLocal(local))?;
-            let from = state.sockets[socket].address;
-            if from.is_ipv4() != remote.is_ipv4() {
-                return Err(OpenPathError::Family { local: from, remote });
-            }
-            let (session, slot) = state.session(link.id).map_err(|Gone| PathError::Closed)?;
-            let id = session.open_path(now, NetworkPath { local, remote })?;
-            let (tell, opened) = oneshot::channel();
-            slot.opening.insert(id, tell);
-            Ok((id, opened))
-        })?;
-        let mut guard = OpeningPath { link, id, done: false };
-        let after = link.settings.connect_timeout;
-        let opened =
-            tokio::time::timeout(after, opened).await.map_err(|_| OpenPathError::TimedOut { remote, after })?;
-        guard.done = true;
-        match opened {
-            Ok(true) => Ok(Path { link: link.clone(), id, local, remote }),
-            Ok(false) => Err(OpenPathError::Abandoned),
-            Err(_) => Err(PathError::Closed.into()),
-        }
+        self.link().open_path(local, remote).await
     }
 
     /// Closes a path; what was in flight on it goes elsewhere.
@@ -407,6 +329,41 @@ impl Session {
         }
     }
 
+    /// Waits until no path of the session has been usable for as long as `patience`, or the session has ended.
+    ///
+    /// The session itself waits longer, for its [`idle_timeout`](crate::SessionConfig::idle_timeout): a path may answer again, and routes that are
+    /// [kept](crate::Paths) are tried anew. Whoever cannot wait starts another session meanwhile.
+    ///
+    /// ```no_run
+    /// # async fn example(session: punctual::Session) {
+    /// use std::time::Duration;
+    ///
+    /// tokio::select! {
+    ///     reason = session.closed() => println!("over: {reason}"),
+    ///     () = session.stranded(Duration::from_secs(5)) => println!("cut off for five seconds"),
+    /// }
+    /// # }
+    /// ```
+    pub async fn stranded(&self, patience: Duration) {
+        let link = self.link();
+        let mut paths = link.signals.paths.subscribe();
+        while !link.is_closed() {
+            if link.is_reachable() {
+                // The books hold the sender, as long as this handle does.
+                let _ = paths.changed().await;
+                continue;
+            }
+            let changed = async {
+                while !link.is_closed() && !link.is_reachable() {
+                    let _ = paths.changed().await;
+                }
+            };
+            if tokio::time::timeout(patience, changed).await.is_err() {
+                return;
+            }
+        }
+    }
+
     /// Ends the session at once: what is live is dropped ([`DropReason::SessionClosed`](crate::DropReason)). Code 0 is a normal end; codes up to
     /// [`ProtocolError::BASE`](crate::ProtocolError::BASE) are the application's to use.
     ///
@@ -481,75 +438,5 @@ pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         ip if ip == address.ip() => address,
         ip => SocketAddr::new(ip, address.port()),
-    }
-}
-
-/// Gives a path up unless it was opened.
-struct OpeningPath<'a> {
-    link: &'a Link,
-    id: PathId,
-    done: bool,
-}
-
-impl Drop for OpeningPath<'_> {
-    fn drop(&mut self) {
-        if !self.done {
-            // It may have gone by itself.
-            let _ = self.link.close_path(self.id);
-            self.link.slot(|slot| slot.opening.remove(&self.id));
-        }
-    }
-}
-
-/// A path of a session. Dropping the handle does not close it.
-#[derive(Clone)]
-pub struct Path {
-    link: Link,
-    id: PathId,
-    local: LocalId,
-    remote: SocketAddr,
-}
-
-impl Path {
-    /// Its name within the session.
-    pub fn id(&self) -> PathId {
-        self.id
-    }
-
-    /// Our end.
-    pub fn local(&self) -> LocalId {
-        self.local
-    }
-
-    /// The peer's end.
-    pub fn remote(&self) -> SocketAddr {
-        self.remote
-    }
-
-    /// Its state and totals; `None` once it is closed.
-    pub fn stats(&self) -> Option<PathStats> {
-        self.link.path_stats().into_iter().find(|path| path.id == self.id)
-    }
-
-    /// Says what a byte costs on it; see [`Session::set_path_cost`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn set_cost(&self, cost: f64) -> Result<(), PathError> {
-        self.link.set_path_cost(self.id, cost)
-    }
-
-    /// Closes it; what was in flight on it goes elsewhere.
-    ///
-    /// # Errors
-    /// See [`PathError`].
-    pub fn close(&self) -> Result<(), PathError> {
-        self.link.close_path(self.id)
-    }
-}
-
-impl std::fmt::Debug for Path {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Path").field("id", &self.id).field("local", &self.local).field("remote", &self.remote).finish()
     }
 }

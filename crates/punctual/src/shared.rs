@@ -8,17 +8,17 @@ use std::{
 };
 
 use punctual_proto::{
-    BlockId, CloseReason, DropReason, Event, Outcome, PathEvent, PathId, PathStats, ReceivedBlock, SessionId,
-    SessionStats,
+    BlockId, CloseReason, DropReason, Event, LocalId, Outcome, PathError, PathEvent, PathId, PathStats, ReceivedBlock,
+    SessionId, SessionStats, multipath::PathHealth,
 };
-use tokio::sync::{Notify, broadcast, oneshot};
+use tokio::sync::{Notify, broadcast, oneshot, watch};
 use tracing::{Span, debug, info, info_span, trace, warn};
 
 use crate::{
+    ends::Ends,
     events::{SessionEvent, Undelivered},
-    local::LocalTable,
+    local::Local,
     qlog::{BlockLog, Role},
-    socket::Socket,
 };
 
 /// Shared by an endpoint's driver and all handles.
@@ -60,11 +60,12 @@ pub(crate) struct State {
     pub(crate) incoming: VecDeque<SessionId>,
     /// How many may wait. They are kept when they end, for the blocks they brought.
     pub(crate) max_incoming: usize,
-    pub(crate) locals: LocalTable,
-    pub(crate) sockets: Vec<Arc<Socket>>,
+    pub(crate) ends: Ends,
     pub(crate) qlog_dir: Option<PathBuf>,
     /// Set once the endpoint is closing: no session comes in or begins any more.
     pub(crate) closing: Option<(u32, String)>,
+    /// Races for a session that have been begun.
+    pub(crate) races: u64,
     /// No endpoint handle is left.
     pub(crate) abandoned: bool,
     /// The driver is gone, with its runtime or by a bug; nothing will happen any more.
@@ -103,9 +104,24 @@ impl State {
                 self.meet(id, &event, now, accepted);
             }
             if let Some(slot) = self.sessions.get_mut(&id) {
+                let (opened, of_path, connected) = match event {
+                    Event::Path { event, .. } => (event == PathEvent::Opened, true, false),
+                    Event::Connected { .. } => (false, false, true),
+                    _ => (false, false, false),
+                };
                 slot.handle(&mut self.core, id, event, now);
+                let race = slot.race.take_if(|_| connected);
                 if slot.is_forgotten() {
                     self.sessions.remove(&id);
+                }
+                if let Some(race) = race {
+                    self.close_losers(race, now);
+                }
+                if opened {
+                    self.close_orphans(id, now);
+                }
+                if of_path {
+                    self.tell_of_paths(id, now);
                 }
             }
         }
@@ -146,6 +162,78 @@ impl State {
         }
     }
 
+    /// Gives a socket up, and before it the paths over it. What it was; `None` if there is no such socket.
+    pub(crate) fn unbind(&mut self, id: LocalId, now: Instant) -> Option<Local> {
+        let (socket, gone) = self.ends.remove(id)?;
+        info!(address = %socket.address, bind = %socket.bind, "unbound");
+        let ids: Vec<_> = self.sessions.keys().copied().collect();
+        for id in ids {
+            let Ok((session, slot)) = self.session(id) else { continue };
+            if slot.punctual.is_none() && slot.begins_at.is_some_and(|local| gone.contains(&local)) {
+                session.close(now, 0, "");
+                continue;
+            }
+            let waiting = slot.opening.iter().filter(|(_, opening)| gone.contains(&opening.local)).map(|(id, _)| *id);
+            let mut paths: Vec<_> = waiting.collect();
+            paths.extend(session.path_stats(now).iter().filter(|p| gone.contains(&p.network.local)).map(|p| p.id));
+            for path in paths {
+                // It may be the session's last, which stays until there is another; or it is in both lists.
+                let _: Result<(), PathError> = session.close_path(now, path);
+            }
+            self.tell_of_paths(id, now);
+        }
+        Some(socket.describe())
+    }
+
+    /// A name for a race.
+    pub(crate) fn new_race(&mut self) -> u64 {
+        self.races += 1;
+        self.races
+    }
+
+    /// A session of the race is connected. The others are closed before another datagram of theirs leaves, so that none of them is connected at
+    /// the server, which then tells its application of one session only.
+    fn close_losers(&mut self, race: u64, now: Instant) {
+        for (id, _) in self.sessions.iter().filter(|(_, slot)| slot.race == Some(race)) {
+            if let Some(session) = self.core.session(*id) {
+                session.close(now, 0, "");
+            }
+        }
+    }
+
+    /// Whether the session has a path that answers, from a socket that is there.
+    pub(crate) fn is_reachable(&mut self, id: SessionId, now: Instant) -> bool {
+        let paths = match self.session(id) {
+            Ok((session, _)) => session.path_stats(now),
+            Err(Gone) => return false,
+        };
+        let answers = |path: &PathStats| path.health == PathHealth::Active;
+        paths.iter().any(|path| answers(path) && self.ends.resolve(path.network.local).is_some())
+    }
+
+    /// Tells who waits for it that a session's paths have changed.
+    fn tell_of_paths(&mut self, id: SessionId, now: Instant) {
+        let reachable = self.is_reachable(id, now);
+        let Some(slot) = self.sessions.get_mut(&id).filter(|slot| slot.closed.is_none()) else { return };
+        if std::mem::replace(&mut slot.stranded, !reachable) == reachable {
+            slot.publish(if reachable { SessionEvent::Resumed } else { SessionEvent::Stranded });
+        }
+        slot.signals.paths.send_modify(|changes| *changes += 1);
+    }
+
+    /// Closes paths whose socket is gone, which was not possible as long as they were all the session had.
+    fn close_orphans(&mut self, id: SessionId, now: Instant) {
+        if self.dead {
+            return;
+        }
+        let Some(session) = self.core.session(id) else { return };
+        for path in session.path_stats(now) {
+            if self.ends.resolve(path.network.local).is_none() {
+                let _: Result<(), PathError> = session.close_path(now, path.id);
+            }
+        }
+    }
+
     /// Stops accepting, and closes every session.
     pub(crate) fn close(&mut self, now: Instant, code: u32, reason: &str) {
         if self.closing.is_some() || self.dead {
@@ -180,6 +268,8 @@ pub(crate) struct Signals {
     pub(crate) writable: Notify,
     /// It is connected or closed, or (while finishing) has no live block left.
     pub(crate) changed: Notify,
+    /// How often a path has changed; also at the session's end.
+    pub(crate) paths: watch::Sender<u64>,
 }
 
 impl Signals {
@@ -187,7 +277,15 @@ impl Signals {
         self.readable.notify_waiters();
         self.writable.notify_waiters();
         self.changed.notify_waiters();
+        self.paths.send_modify(|changes| *changes += 1);
     }
+}
+
+/// A path on its way.
+pub(crate) struct Opening {
+    pub(crate) local: LocalId,
+    /// Who waits for it to be validated, or given up.
+    pub(crate) tell: oneshot::Sender<bool>,
 }
 
 /// What the library keeps for a session beside the protocol's own state.
@@ -201,8 +299,14 @@ pub(crate) struct Slot {
     pub(crate) held: bool,
     /// Who waits for which of our live blocks to end.
     pub(crate) outcomes: HashMap<BlockId, oneshot::Sender<Outcome>>,
-    /// Who waits for which path to be validated.
-    pub(crate) opening: HashMap<PathId, oneshot::Sender<bool>>,
+    /// Of a session that we begin: the end from which.
+    pub(crate) begins_at: Option<LocalId>,
+    /// The race it runs, until it is connected.
+    pub(crate) race: Option<u64>,
+    /// Whether no path is usable, as was told last.
+    stranded: bool,
+    /// Paths that somebody waits for.
+    pub(crate) opening: HashMap<PathId, Opening>,
     /// Blocks that were complete when the session ended.
     pub(crate) inbox: VecDeque<ReceivedBlock>,
     /// Made when somebody listens.
@@ -225,6 +329,9 @@ impl Slot {
             closed: None,
             held: false,
             outcomes: HashMap::new(),
+            begins_at: None,
+            race: None,
+            stranded: false,
             opening: HashMap::new(),
             inbox: VecDeque::new(),
             events: None,
@@ -312,12 +419,12 @@ impl Slot {
         if matches!(event, PathEvent::Opened | PathEvent::Closed)
             && let Some(waiting) = self.opening.remove(&id)
         {
-            let _ = waiting.send(event == PathEvent::Opened);
+            let _ = waiting.tell.send(event == PathEvent::Opened);
         }
         self.publish(SessionEvent::Path { id, event });
     }
 
-    fn publish(&mut self, event: SessionEvent) {
+    pub(crate) fn publish(&mut self, event: SessionEvent) {
         // Nobody may be listening any more; then the channel goes, too.
         if self.events.as_ref().is_some_and(|events| events.send(event).is_err()) {
             self.events = None;

@@ -1,7 +1,6 @@
 //! UDP sockets, with the offloads that make them fast: many datagrams in one system call each way.
 
 use std::{
-    collections::VecDeque,
     io::{self, IoSliceMut},
     net::{IpAddr, SocketAddr},
     sync::{Mutex, PoisonError},
@@ -15,20 +14,14 @@ use socket2::{Domain, Protocol, Type};
 use tokio::io::Interest;
 use tracing::{debug, warn};
 
-use crate::local::Bind;
-
-/// The largest UDP payload over IPv4; more cannot be handed over in one call, however it is segmented.
-const MAX_UDP_PAYLOAD: usize = 65_507;
-
-/// What every path carries (RFC 9000, section 14).
-const MIN_MTU: usize = 1_200;
+use crate::{
+    error::BuildError,
+    local::{Bind, Local, interface_addresses},
+    outbox::Batch,
+};
 
 /// Receive buffers, one system call's worth. Each takes up to 64 datagrams that the kernel has joined.
 const RECEIVE_BUFFERS: usize = if noq_udp::BATCH_SIZE < 8 { noq_udp::BATCH_SIZE } else { 8 };
-
-/// Bytes that wait for a socket whose send buffer is full; what comes on top is lost, as in any queue that is full. Two of Linux's
-/// default send buffers: data that waits here can no longer be overtaken by a more urgent block.
-const MAX_BACKLOG: usize = 512 << 10;
 
 /// A UDP socket.
 pub(crate) struct Socket {
@@ -49,6 +42,44 @@ struct SendErrors {
     last: Option<(SocketAddr, String)>,
     logged_at: Option<Instant>,
     unlogged: u64,
+}
+
+/// What has become of an attempt to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sending {
+    /// It has left, or never will.
+    Done,
+    /// There is no room; the system tells when there is.
+    Full,
+    /// There is no room in a queue further down, of which nobody tells when there is.
+    Short,
+}
+
+impl Sending {
+    fn after(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::WouldBlock => Self::Full,
+            io::ErrorKind::OutOfMemory => Self::Short,
+            _ if is_no_buffers(error) => Self::Short,
+            _ => Self::Done,
+        }
+    }
+}
+
+#[cfg(unix)]
+fn is_no_buffers(error: &io::Error) -> bool {
+    rustix::io::Errno::from_io_error(error) == Some(rustix::io::Errno::NOBUFS)
+}
+
+#[cfg(windows)]
+fn is_no_buffers(error: &io::Error) -> bool {
+    const WSAENOBUFS: i32 = 10_055;
+    error.raw_os_error() == Some(WSAENOBUFS)
+}
+
+#[cfg(not(any(unix, windows)))]
+fn is_no_buffers(_: &io::Error) -> bool {
+    false
 }
 
 impl Socket {
@@ -81,6 +112,43 @@ impl Socket {
         let io = tokio::net::UdpSocket::from_std(socket)?;
         let address = io.local_addr()?;
         Ok(Self { io, state, address, bind, local: LocalId(u32::MAX), by_address: false, errors: Mutex::default() })
+    }
+
+    /// The sockets that `bind` asks for; at least one.
+    ///
+    /// # Errors
+    /// See [`BuildError`].
+    pub(crate) fn open_all_of(bind: &Bind, receive_buffer: usize) -> Result<Vec<Self>, BuildError> {
+        tokio::runtime::Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
+        let (addresses, device) = match bind {
+            Bind::Address(address) => (vec![*address], None),
+            Bind::Interface(name) => (interface_addresses(name)?, Some(name.as_str())),
+        };
+        let open = |address| {
+            Self::open(address, device, bind.clone(), receive_buffer)
+                .map_err(|source| BuildError::Bind { bind: bind.clone(), source })
+        };
+        addresses.into_iter().map(open).collect()
+    }
+
+    /// The socket that `bind` asks for and that can reach `remote`, as far as its IP version goes.
+    ///
+    /// # Errors
+    /// See [`BuildError`].
+    pub(crate) fn open_towards(bind: &Bind, remote: SocketAddr, receive_buffer: usize) -> Result<Self, BuildError> {
+        let (addresses, device) = match bind {
+            Bind::Address(address) => (vec![*address], None),
+            Bind::Interface(name) => (interface_addresses(name)?, Some(name.as_str())),
+        };
+        let address = addresses.into_iter().find(|address| address.is_ipv4() == remote.is_ipv4());
+        let failed = |source| BuildError::Bind { bind: bind.clone(), source };
+        let address = address.ok_or_else(|| failed(io::ErrorKind::AddrNotAvailable.into()))?;
+        Self::open(address, device, bind.clone(), receive_buffer).map_err(failed)
+    }
+
+    /// As the application sees it.
+    pub(crate) fn describe(&self) -> Local {
+        Local { id: self.local, address: self.address, bind: self.bind.clone() }
     }
 
     /// Takes what has arrived. Each element of `meta[..n]` tells of the buffer of the same index.
@@ -116,11 +184,14 @@ impl Socket {
         errors.last.as_ref().filter(|(to, _)| *to == remote).map(|(_, error)| error.clone())
     }
 
-    /// Sends a batch; `false` if there is no room for it now. Everything else that can go wrong is a loss, which QUIC mends.
-    fn send(&self, batch: &Batch) -> bool {
-        let Err(error) = self.try_send(batch, &batch.data, Some(batch.segment)) else { return true };
-        if error.kind() == io::ErrorKind::WouldBlock {
-            return false;
+    /// Sends a batch, as far as the system lets us. What else can go wrong is a loss, which QUIC mends: a firewall that forbids it (EPERM), no
+    /// route, a link that is down, an interface that is no more (ENODEV). It concerns this socket alone, and costs one call for each datagram
+    /// that the protocol sends, which on a path that does not answer is not many.
+    pub(crate) fn send(&self, batch: &Batch) -> Sending {
+        let Err(error) = self.try_send(batch, &batch.data, Some(batch.segment)) else { return Sending::Done };
+        let sending = Sending::after(&error);
+        if sending != Sending::Done {
+            return sending;
         }
         if batch.count > 1 && self.max_segments() == 1 {
             // The network card cannot segment, which shows only now: noq-udp has taken note. One by one, then.
@@ -129,10 +200,10 @@ impl Socket {
                     self.note_error(batch.remote, &error);
                 }
             }
-            return true;
+            return Sending::Done;
         }
         self.note_error(batch.remote, &error);
-        true
+        Sending::Done
     }
 
     fn try_send(&self, batch: &Batch, contents: &[u8], segment_size: Option<usize>) -> io::Result<()> {
@@ -148,7 +219,7 @@ impl Socket {
 
     fn note_error(&self, remote: SocketAddr, error: &io::Error) {
         if noq_udp::is_msg_size_err(error) {
-            // What a probe for the path's MTU is there to find out.
+            // What a probe for the path's MTU is there to find out. If the interface's MTU has shrunk, QUIC sees that nothing large arrives any more.
             return;
         }
         let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
@@ -217,198 +288,79 @@ pub(crate) struct Received<'a> {
     pub(crate) datagrams: std::slice::Chunks<'a, u8>,
 }
 
-/// Datagrams of one size (the last may be shorter) that leave in one call.
-#[derive(Debug)]
-struct Batch {
-    remote: SocketAddr,
-    source: Option<IpAddr>,
-    ecn: Option<EcnCodepoint>,
-    segment: usize,
-    count: usize,
-    data: Vec<u8>,
-}
-
-impl Batch {
-    /// Whether the datagram could join.
-    fn takes(&self, datagram: &Datagram<'_>, max_segments: usize) -> bool {
-        self.is_to(datagram)
-            && self.ecn == datagram.ecn
-            && self.count < max_segments
-            && (datagram.data.len() == self.segment || self.is_of_proven_size() && datagram.data.len() < self.segment)
-            && self.data.len() == self.segment * self.count
-            && self.data.len() + datagram.data.len() <= MAX_UDP_PAYLOAD
-    }
-
-    /// Whether this cannot be a probe for a larger MTU: those are alone of their size. Were one joined by another datagram and too
-    /// large for the interface, both would be lost, and older kernels would answer as if segmentation as such were not
-    /// supported.
-    fn is_of_proven_size(&self) -> bool {
-        self.count > 1 || self.segment <= MIN_MTU
-    }
-
-    fn is_to(&self, datagram: &Datagram<'_>) -> bool {
-        self.remote == datagram.remote && self.source == datagram.source
-    }
-}
-
-/// A datagram on its way to a socket.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Datagram<'a> {
-    pub(crate) remote: SocketAddr,
-    pub(crate) source: Option<IpAddr>,
-    pub(crate) ecn: Option<EcnCodepoint>,
-    pub(crate) data: &'a [u8],
-}
-
-/// What waits to leave through one socket.
-#[derive(Debug, Default)]
-pub(crate) struct Outbox {
-    batches: VecDeque<Batch>,
-    /// Buffers to use again.
-    spare: Vec<Vec<u8>>,
-    bytes: usize,
-    /// The socket's send buffer was full.
-    blocked: bool,
-    overflowed: u64,
-}
-
-impl Outbox {
-    /// Puts a datagram behind the others, joined to the last one that goes the same way if the two can leave together.
-    pub(crate) fn push(&mut self, datagram: Datagram<'_>, max_segments: usize) {
-        if self.bytes + datagram.data.len() > MAX_BACKLOG {
-            self.overflowed += 1;
-            if self.overflowed.is_power_of_two() {
-                warn!(remote = %datagram.remote, lost = self.overflowed, "the socket does not keep up; datagrams are lost");
-            }
-            return;
-        }
-        self.bytes += datagram.data.len();
-        // Paths take turns packet by packet; looking past the other paths' batches keeps each path's packets together, in order.
-        let last = self.batches.iter_mut().rev().take(16).find(|batch| batch.is_to(&datagram));
-        if let Some(batch) = last.filter(|batch| batch.takes(&datagram, max_segments)) {
-            batch.data.extend_from_slice(datagram.data);
-            batch.count += 1;
-            return;
-        }
-        let mut data = self.spare.pop().unwrap_or_default();
-        data.extend_from_slice(datagram.data);
-        let Datagram { remote, source, ecn, .. } = datagram;
-        self.batches.push_back(Batch { remote, source, ecn, segment: data.len(), count: 1, data });
-    }
-
-    /// Sends what there is room for.
-    pub(crate) fn flush(&mut self, socket: &Socket) {
-        self.blocked = false;
-        while let Some(batch) = self.batches.front() {
-            if !socket.send(batch) {
-                self.blocked = true;
-                return;
-            }
-            let mut data = self.batches.pop_front().expect("it was there").data;
-            self.bytes -= data.len();
-            data.clear();
-            if self.spare.len() < 16 {
-                self.spare.push(data);
-            }
-        }
-    }
-
-    /// Whether something waits for the socket to have room.
-    pub(crate) fn is_blocked(&self) -> bool {
-        self.blocked
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.batches.is_empty()
-    }
-}
-
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests {
+    use rustix::io::Errno;
+
     use super::*;
 
-    fn address(port: u16) -> SocketAddr {
-        ([127, 0, 0, 1], port).into()
-    }
-
-    fn batches(outbox: &Outbox) -> Vec<(u16, usize, usize)> {
-        outbox.batches.iter().map(|b| (b.remote.port(), b.count, b.data.len())).collect()
-    }
-
-    fn push(outbox: &mut Outbox, port: u16, len: usize, max_segments: usize) {
-        let data = vec![0; len];
-        outbox.push(Datagram { remote: address(port), source: None, ecn: None, data: &data }, max_segments);
-    }
-
     #[test]
-    fn equal_datagrams_of_a_path_leave_together() {
-        let mut outbox = Outbox::default();
-        // Two paths that take turns; a shorter datagram ends a batch, a longer one begins the next.
-        for (port, len) in [(1, 1200), (2, 1200), (1, 1200), (2, 1200), (1, 700), (1, 700), (2, 1300), (1, 600)] {
-            push(&mut outbox, port, len, 64);
+    fn only_want_of_room_is_waited_for() {
+        let after = |errno: Errno| Sending::after(&errno.into());
+        assert_eq!(after(Errno::AGAIN), Sending::Full);
+        for short in [Errno::NOBUFS, Errno::NOMEM] {
+            assert_eq!(after(short), Sending::Short, "{short:?}");
         }
-        assert_eq!(batches(&outbox), [(1, 3, 3100), (2, 2, 2400), (1, 2, 1300), (2, 1, 1300)]);
+        let lost = [
+            Errno::PERM,
+            Errno::ACCESS,
+            Errno::MSGSIZE,
+            Errno::NODEV,
+            Errno::NXIO,
+            Errno::NETDOWN,
+            Errno::NETUNREACH,
+            Errno::HOSTUNREACH,
+            Errno::ADDRNOTAVAIL,
+            Errno::INVAL,
+            Errno::CONNREFUSED,
+        ];
+        for lost in lost {
+            assert_eq!(after(lost), Sending::Done, "{lost:?}");
+        }
     }
 
-    #[test]
-    fn marks_and_limits_part_batches() {
-        let mut outbox = Outbox::default();
-        push(&mut outbox, 1, 100, 2);
-        push(&mut outbox, 1, 100, 2);
-        push(&mut outbox, 1, 100, 2);
-        let marked = Datagram { remote: address(1), source: None, ecn: Some(EcnCodepoint::Ect0), data: &[0; 100] };
-        outbox.push(marked, 2);
-        assert_eq!(batches(&outbox), [(1, 2, 200), (1, 1, 100), (1, 1, 100)]);
-        let mut outbox = Outbox::default();
-        for _ in 0..64 {
-            push(&mut outbox, 1, 1472, 64);
-        }
-        assert_eq!(batches(&outbox), [(1, 44, 44 * 1472), (1, 20, 20 * 1472)]);
+    async fn open() -> Socket {
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let socket = Socket::open(address, None, address.into(), 1 << 16).expect("loopback");
+        std::future::poll_fn(|cx| socket.poll_writable(cx)).await;
+        socket
     }
 
-    #[test]
-    fn a_probe_for_the_mtu_leaves_alone() {
-        let mut outbox = Outbox::default();
-        for len in [1300, 1300, 700, 1452, 1300, 1300] {
-            push(&mut outbox, 1, len, 64);
-        }
-        assert_eq!(batches(&outbox), [(1, 3, 3300), (1, 1, 1452), (1, 2, 2600)]);
+    fn batch(remote: SocketAddr, size: usize) -> Batch {
+        Batch { remote, source: None, ecn: None, segment: size, count: 1, data: vec![1; size] }
     }
 
-    #[test]
-    fn what_waits_is_bounded() {
-        let mut outbox = Outbox::default();
-        for _ in 0..10_000 {
-            push(&mut outbox, 1, 1200, 64);
-        }
-        assert!(outbox.bytes <= MAX_BACKLOG && outbox.overflowed > 0);
+    /// What a socket may send after all these.
+    async fn arrives(from: &Socket, to: &Socket) {
+        assert_eq!(from.send(&batch(to.address, 100)), Sending::Done);
+        let mut buffers = ReceiveBuffers::new();
+        let arrived = async {
+            loop {
+                std::future::poll_fn(|cx| to.poll_readable(cx)).await;
+                if to.receive(&mut buffers).is_ok() {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), arrived).await.expect("it arrives");
     }
 
     #[tokio::test]
-    async fn a_batch_arrives_datagram_by_datagram() {
-        let open = || Socket::open(address(0), None, Bind::Address(address(0)), 1 << 20).expect("loopback");
-        let (from, to) = (open(), open());
-        let mut outbox = Outbox::default();
-        for n in 0..10u8 {
-            let data = vec![n; if n == 9 { 50 } else { 1000 }];
-            let datagram = Datagram { remote: to.address, source: None, ecn: Some(EcnCodepoint::Ect0), data: &data };
-            outbox.push(datagram, from.max_segments());
-        }
-        let (mut buffers, mut seen) = (ReceiveBuffers::new(), Vec::new());
-        while seen.len() < 10 {
-            outbox.flush(&from);
-            if outbox.is_blocked() {
-                std::future::poll_fn(|cx| from.poll_writable(cx)).await;
-                continue;
-            }
-            std::future::poll_fn(|cx| to.poll_readable(cx)).await;
-            let Ok(n) = to.receive(&mut buffers) else { continue };
-            for received in buffers.received(n) {
-                assert_eq!(received.remote, from.address);
-                assert_eq!(received.ecn, Some(EcnCodepoint::Ect0));
-                seen.extend(received.datagrams.map(|d| (d[0], d.len())));
-            }
-        }
-        assert_eq!(seen, (0..10).map(|n| (n, if n == 9 { 50 } else { 1000 })).collect::<Vec<_>>());
+    async fn what_is_forbidden_is_lost_and_nothing_else_is() {
+        let (from, to) = (open().await, open().await);
+        // A socket that was not allowed to broadcast gets EACCES; on some systems, from loopback, that there is no way.
+        let broadcast = SocketAddr::from(([255, 255, 255, 255], 4433));
+        assert_eq!(from.send(&batch(broadcast, 100)), Sending::Done);
+        assert!(from.last_error(broadcast).is_some());
+        arrives(&from, &to).await;
+    }
+
+    #[tokio::test]
+    async fn what_is_too_large_is_lost_without_a_word() {
+        let (from, to) = (open().await, open().await);
+        // More than a datagram can be: EMSGSIZE, whatever the interface's MTU.
+        assert_eq!(from.send(&batch(to.address, 65_508)), Sending::Done);
+        assert_eq!(from.last_error(to.address), None);
+        arrives(&from, &to).await;
     }
 }

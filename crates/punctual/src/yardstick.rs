@@ -26,7 +26,8 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
 use crate::{
     local::Bind,
-    socket::{Datagram, Outbox, ReceiveBuffers, Socket},
+    outbox::{Datagram, Outbox},
+    socket::{ReceiveBuffers, Socket},
     timer::Timer,
 };
 

@@ -16,10 +16,10 @@ use super::{Endpoint, NetworkPath, SessionId};
 
 /// Packets of a session in one turn: enough for what it has at hand to stay in the processor's cache, and too few for others to notice.
 const TURN: usize = 8;
-/// Packets of a session that may wait: some milliseconds' work.
-const MAX_WAITING: usize = 256;
-/// Packets of all sessions that may wait, about 12 MB.
-const MAX_ALL: usize = 8_192;
+/// Packets of a session that may wait: some milliseconds' work, and no less than what one call to the system may bring of it.
+const MAX_WAITING: usize = 1_024;
+/// Packets of all sessions that may wait, about 24 MB.
+const MAX_ALL: usize = 16_384;
 
 /// A packet that has been sorted.
 struct Packet {

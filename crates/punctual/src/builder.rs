@@ -1,0 +1,186 @@
+//! What endpoints are made of.
+
+use std::{
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::Arc,
+};
+
+use punctual_proto::{QlogFileFactory, SessionConfig};
+
+use crate::{
+    config::Config,
+    endpoint::Endpoint,
+    error::BuildError,
+    local::Bind,
+    qlog::Role,
+    socket::Socket,
+    tls::{self, Fingerprint, Identity, Trust},
+};
+
+/// What a client endpoint is made of. Got from [`Endpoint::client`].
+#[derive(Debug, Default)]
+pub struct ClientBuilder {
+    trust: Trust,
+    identity: Option<Identity>,
+    fallback: Vec<Vec<u8>>,
+    binds: Vec<Bind>,
+    config: Config,
+}
+
+impl ClientBuilder {
+    /// Whose word to take for who the server is. Default: what the operating system trusts.
+    pub fn trust(mut self, trust: impl Into<Trust>) -> Self {
+        self.trust = trust.into();
+        self
+    }
+
+    /// What to show a server that asks who we are.
+    pub fn identity(mut self, identity: Identity) -> Self {
+        self.identity = Some(identity);
+        self
+    }
+
+    /// Adds a local end. Without any, there is one on all addresses for each IP version, and the system chooses.
+    pub fn bind(mut self, bind: Bind) -> Self {
+        self.binds.push(bind);
+        self
+    }
+
+    /// Offers another application protocol (ALPN) after `punctual/1`, to a server that does not speak that: it gets each block
+    /// as a unidirectional stream.
+    pub fn fallback_protocol(mut self, alpn: impl Into<Vec<u8>>) -> Self {
+        self.fallback.push(alpn.into());
+        self
+    }
+
+    /// Replaces the settings.
+    pub fn config(mut self, config: Config) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Binds the sockets and starts the driver, on the current tokio runtime.
+    ///
+    /// # Errors
+    /// See [`BuildError`].
+    pub fn build(self) -> Result<Endpoint, BuildError> {
+        let Self { trust, identity, fallback, binds, config } = self;
+        let client =
+            tls::client_config(&trust, identity.as_ref(), &fallback)?.session(session_config(&config, Role::Client)?);
+        let sockets = match &binds[..] {
+            [] => vec![open_all(0, &config)?],
+            binds => {
+                binds.iter().map(|bind| Socket::open_all_of(bind, config.receive_buffer)).collect::<Result<_, _>>()?
+            }
+        };
+        Endpoint::build(config, sockets, Some(client), None)
+    }
+}
+
+/// What a server endpoint is made of. Got from [`Endpoint::server`].
+#[derive(Debug)]
+pub struct ServerBuilder {
+    identity: Identity,
+    client_ca: Option<Trust>,
+    fallback: Vec<Vec<u8>>,
+    binds: Vec<Bind>,
+    port: Option<u16>,
+    config: Config,
+}
+
+impl ServerBuilder {
+    pub(crate) fn new(identity: Identity) -> Self {
+        Self {
+            identity,
+            client_ca: None,
+            fallback: Vec::new(),
+            binds: Vec::new(),
+            port: None,
+            config: Config::default(),
+        }
+    }
+
+    /// The fingerprint that clients can pin.
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.identity.fingerprint()
+    }
+
+    /// Turns away clients without a certificate signed by these authorities ([`Trust::ca_pem`], [`Trust::ca_der`]), or without one of
+    /// these certificates ([`Trust::fingerprints`]).
+    ///
+    /// A client that is turned away may learn of it only after its `connect` has succeeded: TLS 1.3 checks
+    /// the client last.
+    pub fn client_ca(mut self, authorities: Trust) -> Self {
+        self.client_ca = Some(authorities);
+        self
+    }
+
+    /// Adds a local end. On an unspecified address (`0.0.0.0`, `[::]`), answers leave from the address that the client asked.
+    pub fn bind(mut self, bind: Bind) -> Self {
+        self.binds.push(bind);
+        self
+    }
+
+    /// Listens on this port of all addresses, of both IP versions if the host has them.
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = Some(port);
+        self
+    }
+
+    /// Speaks another application protocol (ALPN) with clients that do not know `punctual/1`.
+    pub fn fallback_protocol(mut self, alpn: impl Into<Vec<u8>>) -> Self {
+        self.fallback.push(alpn.into());
+        self
+    }
+
+    /// Replaces the settings.
+    pub fn config(mut self, config: Config) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Binds the sockets and starts the driver, on the current tokio runtime. Without a bound end or a port, the system chooses a
+    /// port on all addresses.
+    ///
+    /// # Errors
+    /// See [`BuildError`].
+    pub fn build(self) -> Result<Endpoint, BuildError> {
+        let Self { identity, client_ca, fallback, binds, port, config } = self;
+        let server = tls::server_config(&identity, client_ca.as_ref(), &fallback)?
+            .wait_for_acceptance()
+            .session(session_config(&config, Role::Server)?);
+        let mut sockets =
+            binds.iter().map(|bind| Socket::open_all_of(bind, config.receive_buffer)).collect::<Result<Vec<_>, _>>()?;
+        if let Some(port) = port.or(binds.is_empty().then_some(0)) {
+            sockets.push(open_all(port, &config)?);
+        }
+        Endpoint::build(config, sockets, None, Some(server))
+    }
+}
+
+/// Sockets on all addresses, of both IP versions if the host has them.
+fn open_all(port: u16, config: &Config) -> Result<Vec<Socket>, BuildError> {
+    let v4 = Socket::open_all_of(&SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)).into(), config.receive_buffer);
+    // With port 0, the two need not be the same.
+    let v6 = Socket::open_all_of(&SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)).into(), config.receive_buffer);
+    match (v4, v6) {
+        (Ok(v4), Ok(v6)) => Ok(v4.into_iter().chain(v6).collect()),
+        // A host without IPv6 (or without IPv4) does with the other; a port that is taken is an error.
+        (Ok(one), Err(BuildError::Bind { source, .. })) | (Err(BuildError::Bind { source, .. }), Ok(one))
+            if source.kind() != std::io::ErrorKind::AddrInUse =>
+        {
+            Ok(one)
+        }
+        (Err(error), _) | (_, Err(error)) => Err(error),
+    }
+}
+
+/// The session settings, with qlog if it is wanted.
+fn session_config(config: &Config, role: Role) -> Result<SessionConfig, BuildError> {
+    let mut session = config.session.clone();
+    if let Some(dir) = &config.qlog_dir {
+        std::fs::create_dir_all(dir).map_err(|source| BuildError::Qlog { dir: dir.clone(), source })?;
+        session.qlog = Some(Arc::new(QlogFileFactory::new(dir.clone()).with_prefix(role.name())));
+    }
+    Ok(session)
+}

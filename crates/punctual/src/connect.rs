@@ -1,0 +1,121 @@
+//! Starting a session over one path.
+
+use std::{
+    future::{Future, IntoFuture},
+    net::SocketAddr,
+    pin::Pin,
+    time::Duration,
+};
+
+use punctual_proto::{LocalId, NetworkPath};
+
+use crate::{
+    endpoint::{Endpoint, Owner},
+    error::ConnectError,
+    qlog::Role,
+    session::Session,
+    shared::{Shared, State},
+};
+
+/// A connection attempt; await it to get the session.
+#[must_use = "nothing happens until it is awaited"]
+#[derive(Debug)]
+pub struct Connect {
+    endpoint: Endpoint,
+    remote: SocketAddr,
+    server_name: String,
+    local: Option<LocalId>,
+    timeout: Duration,
+}
+
+impl Connect {
+    pub(crate) fn new(endpoint: Endpoint, remote: SocketAddr, server_name: &str) -> Self {
+        let timeout = endpoint.0.config.connect_timeout;
+        Self { endpoint, remote, server_name: server_name.to_owned(), local: None, timeout }
+    }
+
+    /// Chooses the local end of the first path.
+    pub fn from(mut self, local: LocalId) -> Self {
+        self.local = Some(local);
+        self
+    }
+
+    /// Says how long the attempt may take, in place of [`Config::connect_timeout`](crate::Config::connect_timeout).
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    async fn run(self) -> Result<Session, ConnectError> {
+        let Self { endpoint, remote, server_name, local, timeout: after } = self;
+        let local = match local {
+            Some(local) => local,
+            None => endpoint.0.shared.with(|state, _| first_local(state, remote))?,
+        };
+        let session = begin(&endpoint.0, NetworkPath { local, remote }, &server_name, None)?;
+        // Should this future be dropped, so is the session's only handle, which closes it.
+        let error = match tokio::time::timeout(after, session.connected()).await {
+            Ok(Ok(())) => return Ok(session),
+            Ok(Err(reason)) => ConnectError::from_reason(reason, remote, after),
+            Err(_) => ConnectError::TimedOut { remote, after, cause: None },
+        };
+        Err(match error {
+            ConnectError::TimedOut { remote, after, .. } => {
+                ConnectError::TimedOut { remote, after, cause: last_error(&endpoint.0.shared, local, remote) }
+            }
+            other => other,
+        })
+    }
+}
+
+impl IntoFuture for Connect {
+    type Output = Result<Session, ConnectError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}
+
+/// Begins a session over one path, without waiting for it to be connected. Of those of one `race`, the first that is connected closes the others.
+pub(crate) fn begin(
+    owner: &Owner,
+    path: NetworkPath,
+    server_name: &str,
+    race: Option<u64>,
+) -> Result<Session, ConnectError> {
+    let Owner { shared, client, settings, .. } = owner;
+    let client = client.as_ref().ok_or(ConnectError::NotClient)?;
+    shared.drive(|state, now| {
+        if state.dead || state.closing.is_some() {
+            return Err(ConnectError::EndpointClosed);
+        }
+        let NetworkPath { local, remote } = path;
+        let socket = state.ends.socket_of(local).ok_or(ConnectError::UnknownLocal(local))?;
+        if socket.address.is_ipv4() != remote.is_ipv4() {
+            return Err(ConnectError::NoLocal(remote));
+        }
+        let id = state.core.connect(now, client, path, server_name).map_err(|error| match error {
+            punctual_proto::ConnectError::ServerName(name) => ConnectError::ServerName(name),
+            punctual_proto::ConnectError::RemoteAddress(address) => ConnectError::RemoteAddress(address),
+            punctual_proto::ConnectError::Config(error) => ConnectError::Config(error),
+            punctual_proto::ConnectError::Full => ConnectError::Full,
+        })?;
+        let slot = state.open_slot(id, Role::Client, now);
+        slot.held = true;
+        slot.begins_at = Some(local);
+        slot.race = race;
+        Ok(Session::new(shared.clone(), id, slot.signals.clone(), *settings))
+    })
+}
+
+/// What the system last said against sending to `remote` from there.
+pub(crate) fn last_error(shared: &Shared, local: LocalId, remote: SocketAddr) -> Option<String> {
+    shared.with(|state, _| state.ends.socket_of(local)?.last_error(remote))
+}
+
+fn first_local(state: &State, remote: SocketAddr) -> Result<LocalId, ConnectError> {
+    let mut sockets = state.ends.sockets();
+    let socket = sockets.find(|socket| socket.address.is_ipv4() == remote.is_ipv4());
+    Ok(socket.ok_or(ConnectError::NoLocal(remote))?.local)
+}
