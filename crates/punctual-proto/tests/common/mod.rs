@@ -6,12 +6,13 @@
 #![allow(dead_code, reason = "each test file uses what it needs")]
 
 pub(crate) mod bench;
+pub(crate) mod inject;
 pub(crate) mod raw;
 pub(crate) mod wire;
 
 use std::{
     collections::BTreeMap,
-    net::{Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
@@ -77,6 +78,9 @@ pub(crate) fn client_config(session: SessionConfig) -> ClientConfig {
     ClientConfig::new(rustls_client()).expect("ring has the first cipher suite").session(session)
 }
 
+/// The first of the ends that a host has that roams.
+const ROAMING: u32 = 32_768;
+
 /// Names a host of a world.
 pub(crate) type HostId = usize;
 
@@ -87,12 +91,16 @@ pub(crate) fn address(host: HostId) -> SocketAddr {
 
 /// The address of an end of a host, by its [`LocalId`].
 pub(crate) fn address_at(host: HostId, local: u32) -> SocketAddr {
-    (Ipv4Addr::new(10, 0, local as u8, host as u8 + 1), 4433).into()
+    let [.., high, low] = local.to_be_bytes();
+    (Ipv4Addr::new(10, high, low, host as u8 + 1), 4433).into()
 }
 
 fn end_at(address: SocketAddr) -> (HostId, LocalId) {
     match address {
-        SocketAddr::V4(v4) => (usize::from(v4.ip().octets()[3]) - 1, LocalId(v4.ip().octets()[2].into())),
+        SocketAddr::V4(v4) => {
+            let [_, high, low, host] = v4.ip().octets();
+            (usize::from(host) - 1, LocalId(u16::from_be_bytes([high, low]).into()))
+        }
         SocketAddr::V6(_) => panic!("{address} is nobody's"),
     }
 }
@@ -133,6 +141,8 @@ pub(crate) struct World {
     pub(crate) narrow: Option<(SocketAddr, usize)>,
     /// What this address sends is lost, and what is sent to it.
     pub(crate) cut: Option<SocketAddr>,
+    /// Each packet of this host comes from another of its ends.
+    pub(crate) roams: Option<HostId>,
     /// By how much each host's clock is behind, for it stood while the host slept.
     behind: Vec<Duration>,
     /// This host sleeps.
@@ -156,6 +166,7 @@ impl World {
             lose_next: None,
             narrow: None,
             cut: None,
+            roams: None,
             behind: Vec::new(),
             asleep: None,
         }
@@ -289,7 +300,11 @@ impl World {
                 Host::Punctual(endpoint) => {
                     endpoint.handle_datagram(now, NetworkPath { local, remote: from }, ecn, data);
                 }
-                Host::Raw(raw) => raw.handle_datagram(now, from, ecn, data),
+                Host::Raw(raw) => {
+                    // Where it has only made believe to be, it is where it was.
+                    let local = if local.0 >= ROAMING { 0 } else { local.0 };
+                    raw.handle_datagram(now, (from, address_at(host, local).ip()), ecn, data);
+                }
             }
             self.drain();
         }
@@ -312,13 +327,16 @@ impl World {
                         endpoint.poll_transmit(now, &mut data).map(|t| (t.path.local, t.path.remote, t.size, t.ecn))
                     }
                     Host::Raw(raw) => {
-                        raw.poll_transmit(now, &mut data).map(|(to, size, ecn)| (LocalId(0), to, size, ecn))
+                        let local = |ip: Option<IpAddr>| ip.map_or(LocalId(0), |ip| end_at((ip, 0).into()).1);
+                        raw.poll_transmit(now, &mut data).map(|(ip, to, size, ecn)| (local(ip), to, size, ecn))
                     }
                 };
                 let Some((local, to, size, ecn)) = sent else { break };
-                let from = address_at(id, local.0);
-                data.truncate(size);
                 self.sequence += 1;
+                let roams = self.roams == Some(id);
+                let local = if roams { ROAMING + self.sequence as u32 % 32_000 } else { local.0 };
+                let from = address_at(id, local);
+                data.truncate(size);
                 self.packets_sent[id] += 1;
                 let unlucky = |&(host, nth): &(HostId, u64)| host == id && self.packets_sent[id].is_multiple_of(nth);
                 let ends_at = |end: SocketAddr| end == from || end == to;
