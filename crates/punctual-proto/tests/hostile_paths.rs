@@ -83,6 +83,25 @@ fn the_last_path_is_abandoned() {
 }
 
 #[test]
+fn paths_are_not_worn_out() {
+    let (mut bench, mut local, mut opened) = (bench(), 1, 0);
+    while bench.raw().lost.is_none() {
+        opened += open_all(&mut bench, &mut local);
+        bench.world.run(ms(6));
+        abandon_all(&mut bench);
+        bench.world.run(ms(6));
+        assert!(opened < 100, "{opened} paths within moments");
+    }
+    assert!(opened > 32, "{opened}: some may be abandoned");
+    assert_eq!(bench.raw().closed_with(), Some(ProtocolError::Paths.code().into_inner()));
+    let events = bench.events();
+    assert_eq!(events.last(), Some(&Event::Closed(CloseReason::Protocol(ProtocolError::Paths))), "{events:?}");
+    bench.others_go_on();
+    bench.world.run(ms(5_000));
+    assert_eq!(bench.world.endpoint(bench.server).sessions(), 1, "it is forgotten");
+}
+
+#[test]
 fn who_changes_paths_now_and_then_goes_on() {
     let (mut bench, mut local) = (bench(), 1);
     for _ in 0..100 {
