@@ -8,6 +8,7 @@
 pub(crate) mod bench;
 pub(crate) mod inject;
 pub(crate) mod raw;
+pub(crate) mod wanderer;
 pub(crate) mod wire;
 
 use std::{
@@ -129,6 +130,10 @@ pub(crate) struct World {
     events: Vec<Vec<(SessionId, Event)>>,
     /// UDP datagrams each host has sent.
     pub(crate) packets_sent: Vec<u64>,
+    /// Bytes of these.
+    pub(crate) bytes_sent: Vec<u64>,
+    /// Real time that each host has taken for what came in and what goes out.
+    pub(crate) spent: Vec<Duration>,
     /// The most events that an endpoint had at once.
     pub(crate) most_events: usize,
     /// How much longer the next packet of this host takes.
@@ -160,6 +165,8 @@ impl World {
             one_way_delay,
             events: Vec::new(),
             packets_sent: Vec::new(),
+            bytes_sent: Vec::new(),
+            spent: Vec::new(),
             most_events: 0,
             delay: None,
             lose_every: None,
@@ -176,6 +183,8 @@ impl World {
         self.hosts.push(host);
         self.events.push(Vec::new());
         self.packets_sent.push(0);
+        self.bytes_sent.push(0);
+        self.spent.push(Duration::ZERO);
         self.behind.push(Duration::ZERO);
         self.hosts.len() - 1
     }
@@ -278,7 +287,7 @@ impl World {
     fn step(&mut self) {
         let now = self.now;
         for (id, host) in self.hosts.iter_mut().enumerate().filter(|(id, _)| self.asleep != Some(*id)) {
-            let now = now - self.behind[id];
+            let (now, since) = (now - self.behind[id], Instant::now());
             match host {
                 Host::Punctual(endpoint) if endpoint.poll_timeout().is_some_and(|at| at <= now) => {
                     endpoint.handle_timeout(now);
@@ -286,6 +295,7 @@ impl World {
                 Host::Raw(raw) if raw.poll_timeout().is_some_and(|at| at <= now) => raw.handle_timeout(now),
                 Host::Punctual(_) | Host::Raw(_) => {}
             }
+            self.spent[id] += since.elapsed();
         }
         self.drain();
         while let Some(packet) = self.wire.first_entry().filter(|packet| packet.key().0 <= now) {
@@ -295,7 +305,7 @@ impl World {
             if self.asleep == Some(host) {
                 continue;
             }
-            let now = self.now_at(host);
+            let (now, since) = (self.now_at(host), Instant::now());
             match &mut self.hosts[host] {
                 Host::Punctual(endpoint) => {
                     endpoint.handle_datagram(now, NetworkPath { local, remote: from }, ecn, data);
@@ -306,6 +316,7 @@ impl World {
                     raw.handle_datagram(now, (from, address_at(host, local).ip()), ecn, data);
                 }
             }
+            self.spent[host] += since.elapsed();
             self.drain();
         }
     }
@@ -321,7 +332,7 @@ impl World {
         for id in (0..self.hosts.len()).filter(|id| self.asleep != Some(*id)) {
             let now = self.now - self.behind[id];
             loop {
-                let mut data = Vec::new();
+                let (mut data, since) = (Vec::new(), Instant::now());
                 let sent = match &mut self.hosts[id] {
                     Host::Punctual(endpoint) => {
                         endpoint.poll_transmit(now, &mut data).map(|t| (t.path.local, t.path.remote, t.size, t.ecn))
@@ -331,6 +342,7 @@ impl World {
                         raw.poll_transmit(now, &mut data).map(|(ip, to, size, ecn)| (local(ip), to, size, ecn))
                     }
                 };
+                self.spent[id] += since.elapsed();
                 let Some((local, to, size, ecn)) = sent else { break };
                 self.sequence += 1;
                 let roams = self.roams == Some(id);
@@ -338,6 +350,7 @@ impl World {
                 let from = address_at(id, local);
                 data.truncate(size);
                 self.packets_sent[id] += 1;
+                self.bytes_sent[id] += size as u64;
                 let unlucky = |&(host, nth): &(HostId, u64)| host == id && self.packets_sent[id].is_multiple_of(nth);
                 let ends_at = |end: SocketAddr| end == from || end == to;
                 let next = self.lose_next.take_if(|&mut (host, least)| host == id && data.len() >= least).is_some();
@@ -351,8 +364,9 @@ impl World {
                 self.wire.insert(key, Packet { from, to, ecn, data });
             }
             if let Host::Punctual(endpoint) = &mut self.hosts[id] {
-                let before = self.events[id].len();
+                let (before, since) = (self.events[id].len(), Instant::now());
                 self.events[id].extend(std::iter::from_fn(|| endpoint.poll_event()));
+                self.spent[id] += since.elapsed();
                 self.most_events = self.most_events.max(self.events[id].len() - before);
             }
         }
@@ -427,8 +441,9 @@ impl World {
     }
 
     pub(crate) fn recv(&mut self, end: End) -> Option<ReceivedBlock> {
-        let now = self.now_at(end.host);
+        let (now, since) = (self.now_at(end.host), Instant::now());
         let block = self.session(end.host, end.session).recv(now);
+        self.spent[end.host] += since.elapsed();
         self.drain();
         block
     }
