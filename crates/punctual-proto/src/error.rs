@@ -167,6 +167,9 @@ pub enum ProtocolError {
     /// No breach: all sessions of the endpoint together hold too much, and this one most of it.
     #[error("the endpoint is out of memory")]
     Memory,
+    /// A client that opens and abandons paths without end.
+    #[error("paths opened and abandoned without end")]
+    Paths,
 }
 
 impl ProtocolError {
@@ -196,6 +199,7 @@ impl ProtocolError {
             Repair,
             Silent,
             Memory,
+            Paths,
         ]
         .into_iter()
         .find(|e| e.code().into_inner() == code)

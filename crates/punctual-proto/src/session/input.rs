@@ -19,7 +19,7 @@ use crate::{
     event::{Event, PathEvent},
     frame::{Arrival, Arrivals, BlockInfo, ControlFrame, DatagramFrame, DatagramFrames, time, time::wire_duration},
     multipath::{PathHealth, PathId},
-    observe::{self, FragmentArrived, SentPacket},
+    observe::{FragmentArrived, SentPacket},
     path::{Reported, path_number},
     receive::receiver::Notice as ReceiverNotice,
     send::store::Notice as StoreNotice,
@@ -125,14 +125,7 @@ impl Session {
     fn take_path_event(&mut self, now: Instant, event: QuicPathEvent) {
         match event {
             QuicPathEvent::Established { id: quic, .. } => self.path_established(now, quic),
-            QuicPathEvent::Abandoned { id: quic, .. } => {
-                let Some(id) = self.paths.by_quic(quic).map(|path| path.id) else { return };
-                let Some(mut path) = self.paths.remove(id) else { return };
-                observe::forget(&mut self.observer, now, id, path.in_flight.iter());
-                path.in_flight.give_up(true, id, now, &mut self.store);
-                self.clocks.path_closed(id);
-                self.events.push_back(Event::Path { id, event: PathEvent::Closed });
-            }
+            QuicPathEvent::Abandoned { id: quic, .. } => self.on_abandoned(now, quic),
             QuicPathEvent::RemoteStatus { id: quic, .. } => {
                 // The event tells what a frame said that may have been overtaken by a later one; what holds is what QUIC keeps.
                 let distrusted = self.conn.remote_path_status(quic) == Some(PathStatus::Backup);

@@ -179,6 +179,9 @@ impl Session {
     pub(crate) fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
         debug_assert!(buf.is_empty(), "the buffer must be empty");
         self.catch_up();
+        if self.has_no_path() {
+            return None;
+        }
         if self.phase != Phase::Open {
             self.steering.set_gate(Gate::Open);
             return self.poll_parting(now, buf);
@@ -193,6 +196,13 @@ impl Session {
             Some(false) => self.poll_fallback(now, buf),
             _ => self.poll_blocks(now, buf),
         }
+    }
+
+    /// Whether QUIC has no path at all, and is not to be asked for packets: noq panics then. A peer brings it about that abandons its last path; it
+    /// has a few seconds to open another, until QUIC ends the connection.
+    fn has_no_path(&self) -> bool {
+        let has_some = self.phase == Phase::Open && self.paths.iter().next().is_some();
+        !has_some && self.conn.paths().is_empty()
     }
 
     /// What QUIC has to send of its own: on the control path as far as it can choose, probes where they belong.

@@ -8,11 +8,11 @@ use super::{Phase, Session};
 use crate::{
     congestion::{Driver, steering::Panel},
     endpoint::{BASE_PACKET, LocalId, NetworkPath},
-    error::PathError,
+    error::{PathError, ProtocolError},
     event::{Event, PathEvent},
     multipath::{PathHealth, PathId},
     observe,
-    path::{Alarm, Path},
+    path::{Alarm, Path, path_number},
     stats::PathStats,
 };
 
@@ -20,6 +20,14 @@ use crate::{
 const OPENING_PATIENCE: Duration = Duration::from_secs(3);
 /// How often.
 const OPENING_RETRY: Duration = Duration::from_millis(20);
+
+/// Paths that are abandoned and that QUIC has not forgotten yet, at most. It keeps each for three of its PTOs, a few seconds, and with the packet that
+/// abandons one allows another: a peer that opens and abandons paths as fast as it is allowed to would have thousands, and noq looks at each of them
+/// for each of them whenever it is asked for a packet. (With 2,000, a packet took 30 ms.)
+const MOST_ABANDONED: usize = 32;
+/// Paths that a client may have opened in all of a session's life: of each, noq's endpoint keeps the list of its connection ids, which are none any
+/// more, until the session ends. That is some 400 bytes, 6 MB of all.
+const MOST_EVER: u64 = 16_384;
 
 /// A path that waits until the peer has room for it.
 #[derive(Debug)]
@@ -49,7 +57,7 @@ impl Session {
             return Err(PathError::AlreadyOpen(id));
         }
         let max = self.config.limits.paths as usize;
-        if self.paths.iter().count().max(1) + self.opening.len() >= max {
+        if self.paths.iter().count().max(1) + self.opening.len() >= max || self.has_abandoned_too_many() {
             return Err(PathError::TooMany);
         }
         let id = PathId(self.next_path);
@@ -229,6 +237,25 @@ impl Session {
             path.on_validated(now, None);
         }
         Some(self.paths.add(path))
+    }
+
+    /// Whether QUIC has more to do with paths that are no more than with those that are.
+    pub(super) fn has_abandoned_too_many(&self) -> bool {
+        self.conn.paths().len() > self.config.limits.paths as usize + MOST_ABANDONED
+    }
+
+    /// A path is no more, of which the application may never have heard. A client that wears paths out must go.
+    pub(super) fn on_abandoned(&mut self, now: Instant, quic: noq_proto::PathId) {
+        if self.conn.side().is_server() && (self.has_abandoned_too_many() || path_number(quic) >= MOST_EVER) {
+            self.fail(now, ProtocolError::Paths);
+            return;
+        }
+        let Some(id) = self.paths.by_quic(quic).map(|path| path.id) else { return };
+        let Some(mut path) = self.paths.remove(id) else { return };
+        observe::forget(&mut self.observer, now, id, path.in_flight.iter());
+        path.in_flight.give_up(true, id, now, &mut self.store);
+        self.clocks.path_closed(id);
+        self.events.push_back(Event::Path { id, event: PathEvent::Closed });
     }
 
     /// A controller for the next path, unless QUIC's drive it.

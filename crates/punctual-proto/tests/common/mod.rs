@@ -6,12 +6,14 @@
 #![allow(dead_code, reason = "each test file uses what it needs")]
 
 pub(crate) mod bench;
+pub(crate) mod inject;
 pub(crate) mod raw;
+pub(crate) mod wanderer;
 pub(crate) mod wire;
 
 use std::{
     collections::BTreeMap,
-    net::{Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
@@ -77,6 +79,9 @@ pub(crate) fn client_config(session: SessionConfig) -> ClientConfig {
     ClientConfig::new(rustls_client()).expect("ring has the first cipher suite").session(session)
 }
 
+/// The first of the ends that a host has that roams.
+const ROAMING: u32 = 32_768;
+
 /// Names a host of a world.
 pub(crate) type HostId = usize;
 
@@ -87,12 +92,16 @@ pub(crate) fn address(host: HostId) -> SocketAddr {
 
 /// The address of an end of a host, by its [`LocalId`].
 pub(crate) fn address_at(host: HostId, local: u32) -> SocketAddr {
-    (Ipv4Addr::new(10, 0, local as u8, host as u8 + 1), 4433).into()
+    let [.., high, low] = local.to_be_bytes();
+    (Ipv4Addr::new(10, high, low, host as u8 + 1), 4433).into()
 }
 
 fn end_at(address: SocketAddr) -> (HostId, LocalId) {
     match address {
-        SocketAddr::V4(v4) => (usize::from(v4.ip().octets()[3]) - 1, LocalId(v4.ip().octets()[2].into())),
+        SocketAddr::V4(v4) => {
+            let [_, high, low, host] = v4.ip().octets();
+            (usize::from(host) - 1, LocalId(u16::from_be_bytes([high, low]).into()))
+        }
         SocketAddr::V6(_) => panic!("{address} is nobody's"),
     }
 }
@@ -121,6 +130,10 @@ pub(crate) struct World {
     events: Vec<Vec<(SessionId, Event)>>,
     /// UDP datagrams each host has sent.
     pub(crate) packets_sent: Vec<u64>,
+    /// Bytes of these.
+    pub(crate) bytes_sent: Vec<u64>,
+    /// Real time that each host has taken for what came in and what goes out.
+    pub(crate) spent: Vec<Duration>,
     /// The most events that an endpoint had at once.
     pub(crate) most_events: usize,
     /// How much longer the next packet of this host takes.
@@ -133,6 +146,8 @@ pub(crate) struct World {
     pub(crate) narrow: Option<(SocketAddr, usize)>,
     /// What this address sends is lost, and what is sent to it.
     pub(crate) cut: Option<SocketAddr>,
+    /// Each packet of this host comes from another of its ends.
+    pub(crate) roams: Option<HostId>,
     /// By how much each host's clock is behind, for it stood while the host slept.
     behind: Vec<Duration>,
     /// This host sleeps.
@@ -157,12 +172,15 @@ impl World {
             one_way_delay,
             events: Vec::new(),
             packets_sent: Vec::new(),
+            bytes_sent: Vec::new(),
+            spent: Vec::new(),
             most_events: 0,
             delay: None,
             lose_every: None,
             lose_next: None,
             narrow: None,
             cut: None,
+            roams: None,
             behind: Vec::new(),
             asleep: None,
             slow: None,
@@ -175,6 +193,8 @@ impl World {
         self.hosts.push(host);
         self.events.push(Vec::new());
         self.packets_sent.push(0);
+        self.bytes_sent.push(0);
+        self.spent.push(Duration::ZERO);
         self.behind.push(Duration::ZERO);
         self.hosts.len() - 1
     }
@@ -278,7 +298,7 @@ impl World {
     fn step(&mut self) {
         let now = self.now;
         for (id, host) in self.hosts.iter_mut().enumerate().filter(|(id, _)| self.asleep != Some(*id)) {
-            let now = now - self.behind[id];
+            let (now, since) = (now - self.behind[id], Instant::now());
             match host {
                 Host::Punctual(endpoint) if endpoint.poll_timeout().is_some_and(|at| at <= now) => {
                     endpoint.handle_timeout(now);
@@ -286,6 +306,7 @@ impl World {
                 Host::Raw(raw) if raw.poll_timeout().is_some_and(|at| at <= now) => raw.handle_timeout(now),
                 Host::Punctual(_) | Host::Raw(_) => {}
             }
+            self.spent[id] += since.elapsed();
         }
         if let Some((host, most)) = self.slow.filter(|_| now >= self.worked + ms(1)) {
             self.worked = now;
@@ -300,7 +321,7 @@ impl World {
             if self.asleep == Some(host) {
                 continue;
             }
-            let now = self.now_at(host);
+            let (now, since) = (self.now_at(host), Instant::now());
             match &mut self.hosts[host] {
                 Host::Punctual(endpoint) if self.slow.is_some_and(|(slow, _)| slow == host) => {
                     endpoint.queue_datagram(now, NetworkPath { local, remote: from }, ecn, data);
@@ -308,8 +329,13 @@ impl World {
                 Host::Punctual(endpoint) => {
                     endpoint.handle_datagram(now, NetworkPath { local, remote: from }, ecn, data);
                 }
-                Host::Raw(raw) => raw.handle_datagram(now, from, ecn, data),
+                Host::Raw(raw) => {
+                    // Where it has only made believe to be, it is where it was.
+                    let local = if local.0 >= ROAMING { 0 } else { local.0 };
+                    raw.handle_datagram(now, (from, address_at(host, local).ip()), ecn, data);
+                }
             }
+            self.spent[host] += since.elapsed();
             self.drain();
         }
     }
@@ -325,20 +351,25 @@ impl World {
         for id in (0..self.hosts.len()).filter(|id| self.asleep != Some(*id)) {
             let now = self.now - self.behind[id];
             loop {
-                let mut data = Vec::new();
+                let (mut data, since) = (Vec::new(), Instant::now());
                 let sent = match &mut self.hosts[id] {
                     Host::Punctual(endpoint) => {
                         endpoint.poll_transmit(now, &mut data).map(|t| (t.path.local, t.path.remote, t.size, t.ecn))
                     }
                     Host::Raw(raw) => {
-                        raw.poll_transmit(now, &mut data).map(|(to, size, ecn)| (LocalId(0), to, size, ecn))
+                        let local = |ip: Option<IpAddr>| ip.map_or(LocalId(0), |ip| end_at((ip, 0).into()).1);
+                        raw.poll_transmit(now, &mut data).map(|(ip, to, size, ecn)| (local(ip), to, size, ecn))
                     }
                 };
+                self.spent[id] += since.elapsed();
                 let Some((local, to, size, ecn)) = sent else { break };
-                let from = address_at(id, local.0);
-                data.truncate(size);
                 self.sequence += 1;
+                let roams = self.roams == Some(id);
+                let local = if roams { ROAMING + self.sequence as u32 % 32_000 } else { local.0 };
+                let from = address_at(id, local);
+                data.truncate(size);
                 self.packets_sent[id] += 1;
+                self.bytes_sent[id] += size as u64;
                 let unlucky = |&(host, nth): &(HostId, u64)| host == id && self.packets_sent[id].is_multiple_of(nth);
                 let ends_at = |end: SocketAddr| end == from || end == to;
                 let next = self.lose_next.take_if(|&mut (host, least)| host == id && data.len() >= least).is_some();
@@ -356,8 +387,9 @@ impl World {
                 }
             }
             if let Host::Punctual(endpoint) = &mut self.hosts[id] {
-                let before = self.events[id].len();
+                let (before, since) = (self.events[id].len(), Instant::now());
                 self.events[id].extend(std::iter::from_fn(|| endpoint.poll_event()));
+                self.spent[id] += since.elapsed();
                 self.most_events = self.most_events.max(self.events[id].len() - before);
             }
         }
@@ -432,8 +464,9 @@ impl World {
     }
 
     pub(crate) fn recv(&mut self, end: End) -> Option<ReceivedBlock> {
-        let now = self.now_at(end.host);
+        let (now, since) = (self.now_at(end.host), Instant::now());
         let block = self.session(end.host, end.session).recv(now);
+        self.spent[end.host] += since.elapsed();
         self.drain();
         block
     }

@@ -1,7 +1,7 @@
 //! A client that speaks QUIC and nothing else: what it puts into datagrams and streams is the test's affair.
 
 use std::{
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     num::NonZeroUsize,
     sync::Arc,
     time::{Duration, Instant},
@@ -10,10 +10,10 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use noq_proto::{
     Connection, ConnectionError, ConnectionHandle, DatagramEvent, Dir, EcnCodepoint, Endpoint, Event, FourTuple,
-    StreamEvent, StreamId, TransportConfig, VarInt, crypto::rustls::QuicClientConfig,
+    PathId, PathStatus, StreamEvent, StreamId, TransportConfig, VarInt, crypto::rustls::QuicClientConfig,
 };
 
-use super::{SERVER_NAME, rustls_client};
+use super::{SERVER_NAME, inject, rustls_client};
 
 /// What the peer is made of.
 #[derive(Debug, Clone, Copy)]
@@ -28,11 +28,13 @@ pub(crate) struct Config {
     pub(crate) datagrams: bool,
     /// Streams it lets the other side open at first.
     pub(crate) streams: u32,
+    /// Paths it may have at a time; 0: it knows of no multipath.
+    pub(crate) paths: u32,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { alpn: b"punctual/1", stream_window: 1 << 20, reads: true, datagrams: true, streams: 8 }
+        Self { alpn: b"punctual/1", stream_window: 1 << 20, reads: true, datagrams: true, streams: 8, paths: 0 }
     }
 }
 
@@ -42,6 +44,7 @@ pub(crate) struct Raw {
     conn: Connection,
     handle: ConnectionHandle,
     config: Config,
+    server: SocketAddr,
     /// Streams that hold bytes QUIC has not taken yet.
     backlog: Vec<(StreamId, Vec<u8>)>,
     outbox: Vec<Bytes>,
@@ -67,8 +70,9 @@ impl Raw {
             .datagram_receive_buffer_size(config.datagrams.then_some(1 << 20))
             .datagram_send_buffer_size(16 << 20)
             .keep_alive_interval(Some(Duration::from_secs(1)))
+            .max_concurrent_multipath_paths(config.paths)
             .mtu_discovery_config(None);
-        let mut client = noq_proto::ClientConfig::new(Arc::new(crypto));
+        let mut client = noq_proto::ClientConfig::new(inject::client(crypto));
         client.transport_config(Arc::new(transport));
         let mut endpoint_config = noq_proto::EndpointConfig::default();
         endpoint_config.rng_seed(Some([99; 32]));
@@ -79,6 +83,7 @@ impl Raw {
             conn,
             handle,
             config,
+            server,
             backlog: Vec::new(),
             outbox: Vec::new(),
             control: None,
@@ -94,6 +99,36 @@ impl Raw {
     pub(crate) fn datagram(&mut self, payload: impl Into<Bytes>) {
         self.outbox.push(payload.into());
         self.pump();
+    }
+
+    /// Sends QUIC frames of the test's own making, in one packet.
+    pub(crate) fn frames(&mut self, frames: &[u8]) {
+        self.datagram(inject::smuggled(frames));
+    }
+
+    /// Opens a path from its end `local`, if the other side allows it.
+    pub(crate) fn open_path(&mut self, now: Instant, local: SocketAddr) -> Option<PathId> {
+        let tuple = FourTuple::new(self.server, Some(local.ip()));
+        let opened = self.conn.open_path(tuple, PathStatus::Available, now).ok();
+        self.pump();
+        opened
+    }
+
+    /// Abandons a path, if it is not the last.
+    pub(crate) fn close_path(&mut self, now: Instant, id: PathId) {
+        let _ = self.conn.close_path(now, id, VarInt::from_u32(0));
+        self.pump();
+    }
+
+    /// Its paths, those included that it has just abandoned.
+    pub(crate) fn paths(&self) -> Vec<PathId> {
+        self.conn.paths()
+    }
+
+    /// Says how much it likes a path.
+    pub(crate) fn set_status(&mut self, id: PathId, available: bool) {
+        let status = if available { PathStatus::Available } else { PathStatus::Backup };
+        let _ = self.conn.set_path_status(id, status);
     }
 
     /// Writes to its control stream, which it opens if it has none.
@@ -186,11 +221,11 @@ impl Raw {
     pub(crate) fn handle_datagram(
         &mut self,
         now: Instant,
-        from: SocketAddr,
+        (from, to): (SocketAddr, IpAddr),
         ecn: Option<EcnCodepoint>,
         data: BytesMut,
     ) {
-        let event = self.endpoint.handle(now, FourTuple::new(from, None), ecn, data, &mut Vec::new());
+        let event = self.endpoint.handle(now, FourTuple::new(from, Some(to)), ecn, data, &mut Vec::new());
         if let Some(DatagramEvent::ConnectionEvent(_, event)) = event {
             self.conn.handle_event(event);
         }
@@ -201,11 +236,11 @@ impl Raw {
         &mut self,
         now: Instant,
         buf: &mut Vec<u8>,
-    ) -> Option<(SocketAddr, usize, Option<EcnCodepoint>)> {
+    ) -> Option<(Option<IpAddr>, SocketAddr, usize, Option<EcnCodepoint>)> {
         self.pump();
         let transmit = self.conn.poll_transmit(now, NonZeroUsize::MIN, buf);
         self.forward();
-        transmit.map(|transmit| (transmit.destination, transmit.size, transmit.ecn))
+        transmit.map(|transmit| (transmit.src_ip, transmit.destination, transmit.size, transmit.ecn))
     }
 
     fn forward(&mut self) {
