@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{BufRead as _, BufReader, Read as _, Write as _},
-    process::{Child, ChildStdin, Command, Output, Stdio},
+    process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -72,10 +72,26 @@ struct Receiver {
     process: Process,
     address: String,
     fingerprint: String,
+    /// What it writes, all of which is read as it comes: a receiver whose reader does not read has not taken anything.
+    written: Option<Written>,
 }
+
+type Written = thread::JoinHandle<Vec<u8>>;
 
 impl Receiver {
     fn start(args: &[&str]) -> Self {
+        let mut receiver = Self::start_with(args);
+        let mut stdout = receiver.process.0.stdout.take().expect("it is piped");
+        let read = move || {
+            let mut bytes = Vec::new();
+            stdout.read_to_end(&mut bytes).expect("it can be read");
+            bytes
+        };
+        receiver.written = Some(thread::spawn(read));
+        receiver
+    }
+
+    fn start_with(args: &[&str]) -> Self {
         let mut process = Process::start(punctual().args(["recv", "--listen", "127.0.0.1:0"]).args(args));
         let mut errors = BufReader::new(process.0.stderr.take().expect("it is piped"));
         let mut said = |what: &str| {
@@ -86,7 +102,14 @@ impl Receiver {
         let (address, fingerprint) = (said("listening on "), said("fingerprint "));
         // What else it says is nobody's business here, but must be read.
         thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
-        Self { process, address, fingerprint }
+        Self { process, address, fingerprint, written: None }
+    }
+
+    /// One whose output the test reads itself.
+    fn start_unread() -> (Self, ChildStdout) {
+        let mut receiver = Self::start_with(&[]);
+        let stdout = receiver.process.0.stdout.take().expect("it is piped");
+        (receiver, stdout)
     }
 
     fn sender(&self, args: &[&str]) -> Command {
@@ -106,7 +129,9 @@ impl Receiver {
     }
 
     fn end(self) -> Output {
-        self.process.end()
+        let output = self.process.end();
+        let stdout = self.written.map(|written| written.join().unwrap());
+        Output { stdout: stdout.unwrap_or_default(), ..output }
     }
 }
 
@@ -138,10 +163,9 @@ fn take(mut from: impl std::io::Read + Send + 'static, len: usize) -> Vec<u8> {
 fn a_live_frame_arrives_before_the_next_is_there() {
     let bytes = fs::read(CLIP).unwrap();
     let (units, _) = h264::split(&bytes, 16 << 20);
-    let mut receiver = Receiver::start(&[]);
+    let (receiver, stdout) = Receiver::start_unread();
     let mut sender = Process::start(&mut receiver.sender(&["--h264", "--json", "--deadline", "60s"]));
     let mut stdin: ChildStdin = sender.0.stdin.take().expect("it is piped");
-    let stdout = receiver.process.0.stdout.take().expect("it is piped");
     let mut sent = 0;
     for unit in &units[..6] {
         stdin.write_all(&unit.data).unwrap();
@@ -169,12 +193,12 @@ fn a_live_video_does_not_fall_behind_its_nominal_rate() {
 fn the_delay_counts_from_a_frames_first_byte() {
     let bytes = fs::read(CLIP).unwrap();
     let (units, _) = h264::split(&bytes, 16 << 20);
-    let mut receiver = Receiver::start(&[]);
+    let (receiver, stdout) = Receiver::start_unread();
     let mut sender = Process::start(&mut receiver.sender(&["--h264", "--json"]));
     let mut stdin = sender.0.stdin.take().expect("it is piped");
     // Once a frame is there, the sender reads.
     stdin.write_all(&units[0].data).unwrap();
-    take(receiver.process.0.stdout.take().expect("it is piped"), units[0].data.len());
+    take(stdout, units[0].data.len());
     // The delimiter of the next comes long before the rest of it.
     stdin.write_all(&units[1].data[..6]).unwrap();
     thread::sleep(Duration::from_secs(2));
@@ -286,6 +310,15 @@ fn noise_amid_a_video_ends_nobody() {
     let received = receiver.end();
     assert_eq!(received.status.code(), Some(0));
     assert!(received.stdout == whole);
+}
+
+#[test]
+fn what_the_receiver_cannot_write_is_not_said_to_be_there() {
+    // More than a pipe holds, and nobody reads it.
+    let (receiver, _unread) = Receiver::start_unread();
+    let sent = receiver.send(&["--chunks", "64K", "--finish-timeout", "1s"], &vec![7; 1 << 20]);
+    assert_eq!(sent.status.code(), Some(7), "{}", text(&sent.stderr));
+    assert!(text(&sent.stderr).contains("has not taken all"), "{}", text(&sent.stderr));
 }
 
 #[test]

@@ -144,7 +144,7 @@ impl Driver {
                 for received in self.buffers.received(n) {
                     self.shared.with(|state, now| take_in(state, now, &port.socket, received));
                 }
-                if self.shared.with(|state, now| deal(state, now)) {
+                if self.shared.with(deal) {
                     // What waits is somebody's who sends too much; what is still to be read may be others'.
                     most = RECEIVES_IN_A_FLOOD;
                 }
