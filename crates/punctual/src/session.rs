@@ -382,7 +382,7 @@ impl Session {
 
     /// Ends the session in peace: accepts no more blocks, waits until those handed over have ended and the peer's application has taken them, for `timeout` at most, and closes it.
     ///
-    /// A block is [delivered](Outcome::Delivered) once the peer's session has all of it, and only sessions that the peer's application has accepted get any. That the application has *taken* all of them is told
+    /// A block is [delivered](crate::Outcome::Delivered) once the peer's session has all of it, and only sessions that the peer's application has accepted get any. That the application has *taken* all of them is told
     /// by [`Undelivered::taken`]: it was given them, or has dealt with them, if it says so itself ([`confirm_on_next_recv`](Self::confirm_on_next_recv)). A peer that does not speak Punctual says nothing of that.
     ///
     /// The peer's own blocks are not waited for: which side closes when is for the applications to agree on.
