@@ -13,7 +13,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The program, told nothing by our own environment.
 pub(crate) fn punctual() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+    // Whoever runs the tests in the background may have these signals ignored, and so would the program.
+    let mut command = Command::new("env");
+    command.args(["--default-signal=HUP,INT,TERM", env!("CARGO_BIN_EXE_punctual")]);
     for name in ["RUST_LOG", "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"] {
         command.env_remove(name);
     }
