@@ -50,6 +50,7 @@ mod error;
 mod event;
 mod fec;
 mod frame;
+mod noq;
 mod observe;
 mod path;
 mod rate;

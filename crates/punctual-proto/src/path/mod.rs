@@ -41,6 +41,8 @@ use std::{
 
 use noq_proto::PathStatus;
 
+pub(crate) use crate::noq::path_number;
+
 use self::{
     health::{Awaited, Trust},
     model::Model,
@@ -590,9 +592,4 @@ pub(crate) enum Alarm {
     Suspected(PathEvent),
     /// It should be probed.
     Probe,
-}
-
-/// The number of a path, as it goes on the wire. noq shows it only as text.
-pub(crate) fn path_number(id: noq_proto::PathId) -> u64 {
-    id.to_string().parse().unwrap_or(u64::MAX)
 }

@@ -22,6 +22,7 @@ use crate::{
     endpoint::{BASE_PACKET, DATAGRAM_QUEUE, LocalId, NetworkPath, Transmit},
     frame::DatagramWriter,
     multipath::{FragmentView, PathChoice, PathHealth, PathId, PathScheduler, PathSet, PathView},
+    noq,
     observe::{FragmentKind, FragmentSent},
     path::{Path, sent::SentBytes},
     schedule::{SendContext, usable},
@@ -38,7 +39,7 @@ use crate::{
 /// packets costs no more than this, however small the blocks are.
 const MAX_HELD: usize = 256;
 /// What QUIC's datagram queue has room for when it is empty.
-const EMPTY_QUEUE: usize = DATAGRAM_QUEUE - std::mem::size_of::<noq_proto::Datagram>();
+const EMPTY_QUEUE: usize = noq::empty_queue(DATAGRAM_QUEUE);
 /// Who has sent block data within this time counts as a sender, whose paths all stay open to QUIC.
 const SENDER_MEMORY: Duration = Duration::from_secs(1);
 
@@ -198,11 +199,10 @@ impl Session {
         }
     }
 
-    /// Whether QUIC has no path at all, and is not to be asked for packets: noq panics then. A peer brings it about that abandons its last path; it
-    /// has a few seconds to open another, until QUIC ends the connection.
+    /// Whether QUIC has no path at all, and is not to be asked for packets.
     fn has_no_path(&self) -> bool {
         let has_some = self.phase == Phase::Open && self.paths.iter().next().is_some();
-        !has_some && self.conn.paths().is_empty()
+        !has_some && noq::has_no_path(&self.conn)
     }
 
     /// What QUIC has to send of its own: on the control path as far as it can choose, probes where they belong.

@@ -11,7 +11,7 @@ use crate::{
     error::{PathError, ProtocolError},
     event::{Event, PathEvent},
     multipath::{PathHealth, PathId},
-    observe,
+    noq, observe,
     path::{Alarm, Path, path_number},
     stats::PathStats,
 };
@@ -189,7 +189,7 @@ impl Session {
     /// would cost more.
     pub(super) fn renew_keys(&mut self) {
         if self.conn.side().is_client() && self.punctual == Some(true) && self.conn.is_multipath_negotiated() {
-            self.conn.force_key_update();
+            noq::renew_keys(&mut self.conn);
         }
     }
 
