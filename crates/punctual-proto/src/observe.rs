@@ -26,6 +26,28 @@ use crate::{
 ///
 /// In a session with a peer that does not speak Punctual, QUIC itself cuts blocks into stream frames and sends lost ones again:
 /// there are packets, and blocks accepted, complete and delivered, but no fragments.
+///
+/// ```
+/// use std::{sync::{Arc, atomic::{AtomicU64, Ordering::Relaxed}}, time::Instant};
+/// use punctual_proto::{FragmentKind, FragmentSent, Observer, SessionConfig};
+///
+/// /// Counts the bytes that left a second time.
+/// struct Resent(Arc<AtomicU64>);
+///
+/// impl Observer for Resent {
+///     fn fragment_sent(&mut self, _: Instant, fragment: &FragmentSent) {
+///         if fragment.kind == FragmentKind::Resent {
+///             self.0.fetch_add(fragment.len, Relaxed);
+///         }
+///     }
+/// }
+///
+/// let resent = Arc::new(AtomicU64::new(0));
+/// let count = resent.clone();
+/// let observer = Arc::new(move |_session| Box::new(Resent(count.clone())) as Box<dyn Observer>);
+/// let config = SessionConfig { observer: Some(observer), ..SessionConfig::default() };
+/// # drop((config, resent));
+/// ```
 pub trait Observer: Send {
     /// Sender: [`send`](crate::Session::send) took a block of `size` bytes.
     fn block_accepted(&mut self, at: Instant, id: BlockId, size: u64) {

@@ -1,23 +1,34 @@
 //! What endpoints are made of.
 
-use std::{
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
-    sync::Arc,
-};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use punctual_proto::{QlogFileFactory, SessionConfig};
+use punctual_proto::SessionConfig;
 
 use crate::{
     config::Config,
     endpoint::Endpoint,
     error::BuildError,
     local::Bind,
-    qlog::Role,
+    qlog::{self, Role},
     socket::Socket,
     tls::{self, Fingerprint, Identity, Trust},
 };
 
 /// What a client endpoint is made of. Got from [`Endpoint::client`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use punctual::{Config, Endpoint, Trust};
+///
+/// let mut config = Config::default();
+/// config.session.limits = config.session.limits.send_bytes(8 << 20);
+/// # let fingerprint = punctual::Identity::self_signed(["localhost"])?.fingerprint();
+/// let client = Endpoint::client().trust(Trust::fingerprints([fingerprint])).bind("127.0.0.1".parse()?).config(config).build()?;
+/// # drop(client);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Default)]
 pub struct ClientBuilder {
     trust: Trust,
@@ -78,6 +89,19 @@ impl ClientBuilder {
 }
 
 /// What a server endpoint is made of. Got from [`Endpoint::server`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use punctual::{Endpoint, Identity, Trust};
+///
+/// let (server, client) = (Identity::self_signed(["localhost"])?, Identity::self_signed(["sensor-7"])?);
+/// // Only this client is let in.
+/// let server = Endpoint::server(server).client_ca(Trust::from(client.fingerprint())).bind("127.0.0.1:0".parse()?).build()?;
+/// println!("listening on {}", server.local_address());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct ServerBuilder {
     identity: Identity,
@@ -180,7 +204,7 @@ fn session_config(config: &Config, role: Role) -> Result<SessionConfig, BuildErr
     let mut session = config.session.clone();
     if let Some(dir) = &config.qlog_dir {
         std::fs::create_dir_all(dir).map_err(|source| BuildError::Qlog { dir: dir.clone(), source })?;
-        session.qlog = Some(Arc::new(QlogFileFactory::new(dir.clone()).with_prefix(role.name())));
+        session.qlog = Some(qlog::of_quic(dir.clone(), role));
     }
     Ok(session)
 }

@@ -207,7 +207,7 @@ impl Endpoint {
         config.session.check()?;
         let role = if server.is_some() { Role::Server } else { Role::Client };
         let by_address = server.is_some();
-        let core = punctual_proto::Endpoint::new(EndpointConfig { seed: None, epoch: Instant::now() }, server);
+        let core = punctual_proto::Endpoint::new(EndpointConfig::new(Instant::now()), server);
         let mut state = State {
             core,
             sessions: Default::default(),

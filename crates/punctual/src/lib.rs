@@ -118,7 +118,8 @@ pub use tls::{Fingerprint, FingerprintError, Identity, Trust};
 
 pub use punctual_proto::{
     ALPN, Block, BlockError, BlockId, BlockMeta, BlockUpdate, Channel, CloseReason, ConfigError, Delivery, Delta,
-    DropReason, Limits, LocalId, Outcome, PathError, PathEvent, PathId, PathStats, ProtocolError, ReceivedBlock,
-    Redundancy, SendError, SessionConfig, SessionId, SessionStats, UnknownRedundancy, clock, congestion, multipath,
-    redundancy, schedule,
+    DropReason, Entry, FragmentArrived, FragmentKind, FragmentSent, Limits, LocalId, LookupError, NetworkPath,
+    Observer, ObserverFactory, Outcome, Parameter, PathError, PathEvent, PathId, PathStats, ProtocolError, Qlog,
+    QlogSession, Rate, ReceivedBlock, Redundancy, SendError, SentPacket, SessionConfig, SessionId, SessionStats,
+    TransportError, clock, congestion, multipath, redundancy, schedule,
 };

@@ -3,13 +3,13 @@
 use std::{
     fs::File,
     io::{self, BufWriter, Write},
-    path::Path,
+    path::{Path, PathBuf},
     time::{Duration, Instant, SystemTime},
 };
 
 use punctual_proto::{
-    Block, BlockId, BlockUpdate, CloseReason, Delta, DropReason, Outcome, PathEvent, PathId, ReceivedBlock, Redundancy,
-    SessionId,
+    Block, BlockId, BlockUpdate, CloseReason, Delta, DropReason, Outcome, PathEvent, PathId, Qlog, ReceivedBlock,
+    Redundancy, SessionId,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -32,6 +32,17 @@ impl Role {
             Self::Server => "server",
         }
     }
+}
+
+/// Writes QUIC's own events of each session to a file of its own.
+pub(crate) fn of_quic(dir: PathBuf, role: Role) -> Qlog {
+    Qlog::new(move |session| {
+        let millis = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis();
+        let (role, id) = (role.name(), &session.connection_id);
+        let path = dir.join(format!("{role}-{millis}-{id}-{role}.qlog"));
+        let file = File::create(&path).inspect_err(|error| warn!(%error, "no qlog file at {}", path.display()));
+        Some(Box::new(BufWriter::new(file.ok()?)))
+    })
 }
 
 /// The log of one session's blocks.
@@ -154,6 +165,7 @@ impl<W: Write> BlockLog<W> {
             PathEvent::Suspected { silent } => ("path_suspected", json!({ "path_id": id.0, "silent": millis(silent) })),
             PathEvent::Recovered => ("path_recovered", json!({ "path_id": id.0 })),
             PathEvent::Closed => ("path_closed", json!({ "path_id": id.0 })),
+            other => ("path_changed", json!({ "path_id": id.0, "change": format!("{other:?}") })),
         };
         self.event(now, name, data);
     }
@@ -247,6 +259,7 @@ fn reason_name(reason: DropReason) -> &'static str {
         DropReason::Refused => "refused",
         DropReason::SessionClosed => "session_closed",
         DropReason::Lost => "lost",
+        _ => "other",
     }
 }
 
@@ -268,11 +281,7 @@ mod tests {
             .depends_on(BlockId(1))
             .redundancy(Redundancy::Fec);
         log.sent(at(1_500), BlockId(2), &SentInfo::of(&block, at(1_500)));
-        let delivery = Delivery {
-            completion: Duration::from_micros(40_250),
-            delta: Some(Delta::from_micros(-59_750)),
-            good_bytes: 10,
-        };
+        let delivery = Delivery::new(Duration::from_micros(40_250), Some(Delta::from_micros(-59_750)), 10);
         log.outcome(at(90_000), BlockId(2), &Outcome::Delivered(delivery));
         log.path(at(91_000), PathId(1), PathEvent::Suspected { silent: Duration::from_millis(70) });
         log.closed(at(92_000), &CloseReason::Local);

@@ -176,7 +176,7 @@ async fn many_sessions_at_once() {
 #[tokio::test]
 async fn a_server_that_is_full_says_so() {
     let mut config = Config::default();
-    config.session.limits = Limits { sessions: 2, ..Limits::default() };
+    config.session.limits = Limits::default().sessions(2);
     let server = server_with("127.0.0.1", config);
     let client = client(&server);
     let first = within(pair(&server, &client)).await;

@@ -9,7 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::schedule::{BlockView, Entry, SchedulerError, registry};
+use crate::{
+    registry::{self, Entry, LookupError},
+    schedule::BlockView,
+};
 
 /// Names a path within a session, at this end. The first path is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,6 +26,7 @@ impl fmt::Display for PathId {
 
 /// Everything the sender's stations may know of a path. One read-only view that all of them share.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub struct PathView {
     /// Its name.
     pub id: PathId,
@@ -66,6 +70,31 @@ pub struct PathView {
 }
 
 impl PathView {
+    /// An empty path that is in use, has never lost anything and costs nothing, with this rate (bytes per second) and round trip. For tests of schedulers.
+    pub fn new(id: PathId, rate: f64, rtt: Duration) -> Self {
+        Self {
+            id,
+            health: PathHealth::Active,
+            ready: true,
+            ready_at: None,
+            rate,
+            rtt,
+            min_rtt: rtt,
+            rtt_var: Duration::ZERO,
+            one_way_delay: rtt / 2,
+            min_one_way_delay: rtt / 2,
+            backlog: Duration::ZERO,
+            queue: Duration::ZERO,
+            spread: Duration::ZERO,
+            answer: rtt,
+            loss: 0.0,
+            loss_burst: 1.0,
+            window: (2.0 * rate * rtt.as_secs_f64()) as u64,
+            in_flight: 0,
+            cost: 0.0,
+        }
+    }
+
     /// How long a packet that leaves now needs, behind what waits on the path already.
     pub fn delay(&self) -> Duration {
         self.one_way_delay.max(self.min_one_way_delay + self.backlog)
@@ -89,6 +118,7 @@ impl PathView {
 
 /// How far a path is trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum PathHealth {
     /// Being validated; no data yet.
     Opening,
@@ -100,6 +130,7 @@ pub enum PathHealth {
 
 /// The fragment a path is sought for.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub struct FragmentView {
     /// The block it belongs to.
     pub block: BlockView,
@@ -109,6 +140,13 @@ pub struct FragmentView {
     pub lost_on: Option<PathId>,
     /// Bytes of more urgent blocks that the path scheduler made wait for a path.
     pub ahead: u64,
+}
+
+impl FragmentView {
+    /// The next `len` bytes of a block, for the first time and with nothing before them. For tests of path schedulers.
+    pub fn new(block: BlockView, len: usize) -> Self {
+        Self { block, len, lost_on: None, ahead: 0 }
+    }
 }
 
 /// The most paths a session can have open.
@@ -175,6 +213,9 @@ pub trait PathScheduler: Send {
 /// Makes a path scheduler for each new session.
 pub type PathSchedulerFactory = Arc<dyn Fn() -> Box<dyn PathScheduler> + Send + Sync>;
 
+/// What these are called in errors.
+const KIND: &str = "path scheduler";
+
 /// The path schedulers that can be chosen by name, the default first.
 pub const REGISTRY: &[Entry<PathSchedulerFactory>] = &[
     Entry {
@@ -204,13 +245,42 @@ pub const REGISTRY: &[Entry<PathSchedulerFactory>] = &[
 ];
 
 /// The path scheduler `spec` stands for: a name of [`REGISTRY`], then if need be its parameters, as in `name:x=1,y=2`.
-pub fn by_name(spec: &str) -> Result<PathSchedulerFactory, SchedulerError> {
-    registry::find(REGISTRY, spec)
+///
+/// ```
+/// # use punctual_proto::multipath;
+/// assert_eq!(multipath::by_name("lowest-rtt")?().name(), "lowest-rtt");
+/// assert_eq!(multipath::lowest_rtt()().name(), "lowest-rtt");
+/// let error = multipath::by_name("fastest").err().expect("there is none");
+/// assert_eq!(error.to_string(), "no path scheduler is called `fastest`; choose one of: earliest, lowest-rtt, round-robin, single");
+/// # Ok::<(), punctual_proto::LookupError>(())
+/// ```
+pub fn by_name(spec: &str) -> Result<PathSchedulerFactory, LookupError> {
+    registry::find(REGISTRY, KIND, spec)
 }
 
 /// The names [`by_name`] knows, the default first.
 pub fn names() -> impl Iterator<Item = &'static str> {
     REGISTRY.iter().map(|entry| entry.name)
+}
+
+/// `earliest`: the path on which the fragment should arrive first, or any that does not hold its block up. The default.
+pub fn earliest() -> PathSchedulerFactory {
+    Arc::new(|| Box::new(earliest::Earliest))
+}
+
+/// `lowest-rtt`: of the paths with room the one with the lowest round-trip time.
+pub fn lowest_rtt() -> PathSchedulerFactory {
+    Arc::new(|| Box::new(lowest_rtt::LowestRtt))
+}
+
+/// `round-robin`: the paths with room in turn, fragment by fragment.
+pub fn round_robin() -> PathSchedulerFactory {
+    Arc::new(|| Box::<round_robin::RoundRobin>::default())
+}
+
+/// `single`: one path at a time, another only when that goes silent or closes.
+pub fn single() -> PathSchedulerFactory {
+    Arc::new(|| Box::<single::Single>::default())
 }
 
 /// The default path scheduler.

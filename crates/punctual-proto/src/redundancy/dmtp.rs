@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::{GroupFate, GroupView, MAX_REPAIRS, Policy};
-use crate::schedule::Parameter;
+use crate::registry::Parameter;
 
 pub(super) const CAP: Parameter = Parameter {
     name: "cap",

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use noq_proto::{
-    ConnectionError, ConnectionEvent, Dir, EcnCodepoint, Event as QuicEvent, PathEvent as QuicPathEvent, PathStatus,
-    StreamEvent, crypto::rustls::HandshakeData,
+    ConnectionError, ConnectionEvent, Dir, Event as QuicEvent, PathEvent as QuicPathEvent, PathStatus, StreamEvent,
+    crypto::rustls::HandshakeData,
 };
 
 use super::{Phase, Session};
@@ -14,8 +14,8 @@ use crate::{
     clock::wire,
     config::ALPN,
     congestion::steering::Fate,
-    endpoint::{LocalId, NetworkPath},
-    error::{CloseReason, ProtocolError},
+    endpoint::{EcnCodepoint, LocalId, NetworkPath},
+    error::{CloseReason, ProtocolError, TransportError},
     event::{Event, PathEvent},
     frame::{Arrival, Arrivals, BlockInfo, ControlFrame, DatagramFrame, DatagramFrames, time, time::wire_duration},
     multipath::{PathHealth, PathId},
@@ -536,6 +536,6 @@ fn close_reason(error: ConnectionError) -> CloseReason {
         },
         ConnectionError::TimedOut => CloseReason::TimedOut,
         ConnectionError::LocallyClosed => CloseReason::Local,
-        other => CloseReason::Transport(other),
+        other => CloseReason::Transport(TransportError::of(&other)),
     }
 }

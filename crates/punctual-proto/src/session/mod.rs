@@ -26,7 +26,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use noq_proto::{ConnectionHandle, FourTuple};
+use noq_proto::{ConnectionHandle, VarInt};
 
 use self::{
     control::{Control, Hearing, Patience},
@@ -486,7 +486,7 @@ impl Session {
     /// The peer broke the protocol.
     fn fail(&mut self, now: Instant, error: ProtocolError) {
         tracing::debug!(%error, "closing");
-        self.part(now, error.code(), error.to_string().into_bytes().into());
+        self.part(now, VarInt::from_u32(error.number()), error.to_string().into_bytes().into());
         self.end(CloseReason::Protocol(error));
     }
 
@@ -496,12 +496,6 @@ impl Session {
 
     fn micros(&self, now: Instant) -> Micros {
         self.stamp(now).micros(now)
-    }
-}
-
-impl From<NetworkPath> for FourTuple {
-    fn from(path: NetworkPath) -> Self {
-        Self::new(path.remote, Some(path.local.to_ip()))
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
     block::BlockId,
     clock::wire,
     congestion::steering::Gate,
-    endpoint::{BASE_PACKET, DATAGRAM_QUEUE, LocalId, NetworkPath, Transmit},
+    endpoint::{BASE_PACKET, DATAGRAM_QUEUE, EcnCodepoint, LocalId, NetworkPath, Transmit},
     frame::DatagramWriter,
     multipath::{FragmentView, PathChoice, PathHealth, PathId, PathScheduler, PathSet, PathView},
     noq,
@@ -525,7 +525,8 @@ impl Session {
 
     fn to_network(&self, transmit: &QuicTransmit) -> Transmit {
         let local = transmit.src_ip.and_then(LocalId::from_ip).unwrap_or(self.first_path.local);
-        Transmit { path: NetworkPath { local, remote: transmit.destination }, size: transmit.size, ecn: transmit.ecn }
+        let ecn = transmit.ecn.and_then(EcnCodepoint::from_quic);
+        Transmit { path: NetworkPath { local, remote: transmit.destination }, size: transmit.size, ecn }
     }
 }
 

@@ -198,7 +198,7 @@ impl Session {
         while let Some(Opening { id, network, cost, since }) = self.opening.front() {
             let (id, network, cost) = (*id, *network, *cost);
             let gives_up = now.saturating_duration_since(*since) >= OPENING_PATIENCE;
-            let tuple = network.into();
+            let tuple = network.tuple();
             match self.conn.open_path(tuple, PathStatus::Available, now) {
                 Ok(quic) => {
                     let rtt = self.conn.rtt(quic).unwrap_or(OPENING_RETRY);
