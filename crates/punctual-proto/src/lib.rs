@@ -153,7 +153,7 @@ pub use error::{BlockError, CloseReason, PathError, ProtocolError, SendError, Tr
 pub use event::{Event, PathEvent};
 pub use multipath::PathId;
 pub use noq_proto::rustls;
-pub use observe::{FragmentArrived, FragmentKind, FragmentSent, Observer, ObserverFactory, SentPacket};
+pub use observe::{FragmentArrived, FragmentKind, FragmentSent, Observer, ObserverFactory, Remains, SentPacket};
 pub use qlog::{Qlog, QlogSession};
 pub use rate::Rate;
 pub use registry::{Entry, LookupError, Parameter};

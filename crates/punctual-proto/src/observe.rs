@@ -3,9 +3,9 @@
 use std::{sync::Arc, time::Instant};
 
 use crate::{
-    block::BlockId,
+    block::{BlockId, Outcome},
     endpoint::SessionId,
-    multipath::{PathId, PathView},
+    multipath::{FragmentView, PathChoice, PathId, PathView},
     send::recovery::Packet,
 };
 
@@ -57,6 +57,17 @@ pub trait Observer: Send {
     /// Sender: a fragment left.
     fn fragment_sent(&mut self, at: Instant, fragment: &FragmentSent) {
         let _ = (at, fragment);
+    }
+
+    /// Sender: the path scheduler was asked where a fragment is to go, was shown these paths, and chose. (A block that would be late anyway may be made to wait
+    /// all the same, so as not to be in the way of others.)
+    fn path_chosen(&mut self, at: Instant, fragment: &FragmentView, paths: &[PathView], choice: &PathChoice) {
+        let _ = (at, fragment, paths, choice);
+    }
+
+    /// Sender: a block ended. What had become of its bytes says why.
+    fn block_ended(&mut self, at: Instant, id: BlockId, outcome: &Outcome, remains: &Remains) {
+        let _ = (at, id, outcome, remains);
     }
 
     /// Receiver: a fragment arrived, or its datagram was restored from others.
@@ -119,6 +130,35 @@ pub enum FragmentKind {
     Copy,
     /// Not bytes of the block, but a repair fragment of a group in which the block has a part.
     Repair,
+}
+
+/// How far a block had come when it ended: what had become of each of its bytes. All but `size` add up to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Remains {
+    /// The block's size, bytes.
+    pub size: u64,
+    /// Bytes that had never left.
+    pub never_sent: u64,
+    /// Bytes that were lost, and had not been sent again.
+    pub lost: u64,
+    /// Bytes that had left, and of which nothing had been heard.
+    pub unanswered: u64,
+    /// Bytes that the peer's QUIC had acknowledged.
+    pub arrived: u64,
+}
+
+impl Remains {
+    /// Why a block that is not there in time is not, in a word: it was *not begun* when its time was up, *not finished*, something was *lost* and not
+    /// made good, or all of it is *unanswered*, on its way or with the peer.
+    pub fn cause(&self) -> &'static str {
+        match self {
+            _ if self.never_sent == self.size => "not_begun",
+            _ if self.never_sent > 0 => "not_finished",
+            _ if self.lost > 0 => "lost",
+            _ => "unanswered",
+        }
+    }
 }
 
 /// A fragment that left. Totals by kind are those of [`SessionStats`](crate::SessionStats).

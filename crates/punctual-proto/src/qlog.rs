@@ -4,6 +4,8 @@ use std::{fmt, io, net::SocketAddr, sync::Arc, time::Instant};
 
 use noq_proto::{ConnectionId, QlogConfig, QlogFactory, Side};
 
+use crate::noq::UNPACED;
+
 /// A session for which somewhere to write is sought.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -69,6 +71,74 @@ impl<F: Fn(&QlogSession) -> Option<Box<dyn io::Write + Send + Sync>> + Send + Sy
 {
     fn for_connection(&self, side: Side, remote: SocketAddr, id: ConnectionId, _: Instant) -> Option<QlogConfig> {
         let session = QlogSession { connection_id: id.to_string(), is_server: side.is_server(), remote };
-        (self.0)(&session).map(QlogConfig::new)
+        let writer = (self.0)(&session)?;
+        Some(QlogConfig::new(Box::new(Truthful { writer, record: Vec::new() })))
+    }
+}
+
+/// Hands on whole records, and leaves out of them the window that noq's pacer is told: it says that the pacer is off, and nothing of the path.
+struct Truthful<W> {
+    writer: W,
+    record: Vec<u8>,
+}
+
+impl<W: io::Write> io::Write for Truthful<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        for part in bytes.split_inclusive(|&byte| byte == b'\n') {
+            self.record.extend_from_slice(part);
+            if part.ends_with(b"\n") {
+                leave_out(&mut self.record, &format!("\"congestion_window\":{UNPACED}"));
+                let written = self.writer.write_all(&self.record);
+                self.record.clear();
+                written?;
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
+    }
+}
+
+/// Takes a member out of a JSON object, wherever it stands in it.
+fn leave_out(record: &mut Vec<u8>, member: &str) {
+    let found = record.windows(member.len()).position(|bytes| bytes == member.as_bytes());
+    let Some(start) = found else { return };
+    let mut end = start + member.len();
+    // noq may write it as a number with a fraction.
+    if record[end..].starts_with(b".0") {
+        end += 2;
+    }
+    match (record.get(end), record[..start].last()) {
+        (Some(b','), _) => _ = record.drain(start..=end),
+        (Some(b'}'), Some(b',')) => _ = record.drain(start - 1..end),
+        (Some(b'}'), _) => _ = record.drain(start..end),
+        // Another number that begins with the same digits.
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn the_window_that_turns_the_pacer_off_is_left_out() {
+        let false_window = format!("\"congestion_window\":{UNPACED}");
+        let mut truthful = Truthful { writer: Vec::new(), record: Vec::new() };
+        let text = format!(
+            "\x1e{{\"a\":{{{false_window},\"b\":1}}}}\n\x1e{{\"a\":{{\"b\":1,{false_window}}}}}\n\x1e{{\"a\":{{{false_window}.0}}}}\n\x1e{{{false_window}7}}\n"
+        );
+        // However it comes.
+        text.as_bytes().chunks(7).for_each(|bytes| truthful.write_all(bytes).expect("a vector"));
+        assert_eq!(
+            String::from_utf8(truthful.writer).expect("UTF-8"),
+            format!(
+                "\x1e{{\"a\":{{\"b\":1}}}}\n\x1e{{\"a\":{{\"b\":1}}}}\n\x1e{{\"a\":{{}}}}\n\x1e{{{false_window}7}}\n"
+            )
+        );
     }
 }

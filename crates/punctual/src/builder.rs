@@ -1,6 +1,9 @@
 //! What endpoints are made of.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::{
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::Arc,
+};
 
 use punctual_proto::SessionConfig;
 
@@ -9,7 +12,7 @@ use crate::{
     endpoint::Endpoint,
     error::BuildError,
     local::Bind,
-    qlog::{self, Role},
+    qlog::{Logs, Role},
     socket::Socket,
     tls::{self, Fingerprint, Identity, Trust},
 };
@@ -76,15 +79,15 @@ impl ClientBuilder {
     /// See [`BuildError`].
     pub fn build(self) -> Result<Endpoint, BuildError> {
         let Self { trust, identity, fallback, binds, config } = self;
-        let client =
-            tls::client_config(&trust, identity.as_ref(), &fallback)?.session(session_config(&config, Role::Client)?);
+        let (session, logs) = session_config(&config, Role::Client)?;
+        let client = tls::client_config(&trust, identity.as_ref(), &fallback)?.session(session);
         let sockets = match &binds[..] {
             [] => vec![open_all(0, &config)?],
             binds => {
                 binds.iter().map(|bind| Socket::open_all_of(bind, config.receive_buffer)).collect::<Result<_, _>>()?
             }
         };
-        Endpoint::build(config, sockets, Some(client), None)
+        Endpoint::build(config, sockets, Some(client), None, logs)
     }
 }
 
@@ -170,15 +173,15 @@ impl ServerBuilder {
     /// See [`BuildError`].
     pub fn build(self) -> Result<Endpoint, BuildError> {
         let Self { identity, client_ca, fallback, binds, port, config } = self;
-        let server = tls::server_config(&identity, client_ca.as_ref(), &fallback)?
-            .wait_for_acceptance()
-            .session(session_config(&config, Role::Server)?);
+        let (session, logs) = session_config(&config, Role::Server)?;
+        let server =
+            tls::server_config(&identity, client_ca.as_ref(), &fallback)?.wait_for_acceptance().session(session);
         let mut sockets =
             binds.iter().map(|bind| Socket::open_all_of(bind, config.receive_buffer)).collect::<Result<Vec<_>, _>>()?;
         if let Some(port) = port.or(binds.is_empty().then_some(0)) {
             sockets.push(open_all(port, &config)?);
         }
-        Endpoint::build(config, sockets, None, Some(server))
+        Endpoint::build(config, sockets, None, Some(server), logs)
     }
 }
 
@@ -199,12 +202,11 @@ fn open_all(port: u16, config: &Config) -> Result<Vec<Socket>, BuildError> {
     }
 }
 
-/// The session settings, with qlog if it is wanted.
-fn session_config(config: &Config, role: Role) -> Result<SessionConfig, BuildError> {
+/// The session settings, with qlog if it is wanted, and the logs.
+fn session_config(config: &Config, role: Role) -> Result<(SessionConfig, Option<Arc<Logs>>), BuildError> {
     let mut session = config.session.clone();
-    if let Some(dir) = &config.qlog_dir {
-        std::fs::create_dir_all(dir).map_err(|source| BuildError::Qlog { dir: dir.clone(), source })?;
-        session.qlog = Some(qlog::of_quic(dir.clone(), role));
-    }
-    Ok(session)
+    let Some(dir) = &config.qlog_dir else { return Ok((session, None)) };
+    let logs = Logs::start(dir.clone(), role).map_err(|source| BuildError::Qlog { dir: dir.clone(), source })?;
+    logs.watch(&mut session);
+    Ok((session, Some(logs)))
 }

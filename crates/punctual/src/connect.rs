@@ -102,7 +102,7 @@ pub(crate) fn begin(
             // Of the other kinds there is one today, and it says that there is no room.
             _ => ConnectError::Full,
         })?;
-        let slot = state.open_slot(id, Role::Client, now);
+        let slot = state.open_slot(id, Role::Client);
         slot.held = true;
         slot.begins_at = Some(local);
         slot.race = race;

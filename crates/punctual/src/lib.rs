@@ -93,6 +93,7 @@ mod paths;
 mod port;
 mod qlog;
 mod route;
+mod scribe;
 mod session;
 mod shared;
 mod socket;
@@ -120,6 +121,6 @@ pub use punctual_proto::{
     ALPN, Block, BlockError, BlockId, BlockMeta, BlockUpdate, Channel, CloseReason, ConfigError, Delivery, Delta,
     DropReason, Entry, FragmentArrived, FragmentKind, FragmentSent, Limits, LocalId, LookupError, NetworkPath,
     Observer, ObserverFactory, Outcome, Parameter, PathError, PathEvent, PathId, PathStats, ProtocolError, Qlog,
-    QlogSession, Rate, ReceivedBlock, Redundancy, SendError, SentPacket, SessionConfig, SessionId, SessionStats,
-    TransportError, clock, congestion, multipath, redundancy, schedule,
+    QlogSession, Rate, ReceivedBlock, Redundancy, Remains, SendError, SentPacket, SessionConfig, SessionId,
+    SessionStats, TransportError, clock, congestion, multipath, redundancy, schedule,
 };

@@ -207,7 +207,7 @@ async fn a_session_leaves_two_qlog_files() {
         .expect("readable")
         .map(|entry| entry.expect("readable").file_name().into_string().expect("UTF-8"))
         .collect();
-    assert!(names.iter().any(|name| name.ends_with(".qlog")), "{names:?}");
+    assert!(names.iter().any(|name| name.ends_with("-quic.sqlog")), "{names:?}");
     let blocks = names.iter().find(|name| name.ends_with("-blocks.sqlog")).expect("a log of blocks");
     let text = std::fs::read_to_string(dir.path().join(blocks)).expect("readable");
     let count = |name: &str| text.matches(&format!("\"punctual:{name}\"")).count();

@@ -83,7 +83,7 @@ impl Sender {
 
     fn look(&mut self) {
         while let Some(notice) = self.store.poll() {
-            if let Notice::Ended(id, outcome) = notice {
+            if let Notice::Ended(id, outcome, _) = notice {
                 let reason = match outcome {
                     Outcome::Dropped { reason, .. } => Some(reason),
                     Outcome::Delivered(Delivery { .. }) => None,

@@ -181,7 +181,7 @@ impl Session {
         } else {
             self.say_farewell(now);
         }
-        self.end(CloseReason::Local);
+        self.end(now, CloseReason::Local);
         self.settle(now);
     }
 

@@ -465,7 +465,7 @@ impl Session {
     }
 
     /// The session is over.
-    fn end(&mut self, reason: CloseReason) {
+    fn end(&mut self, now: Instant, reason: CloseReason) {
         if matches!(self.phase, Phase::Closed(_)) {
             return;
         }
@@ -475,7 +475,7 @@ impl Session {
         self.receiver.close();
         self.groups.close();
         self.pass_on_received();
-        self.pass_on_outcomes();
+        self.pass_on_outcomes(now);
         self.fallback = Fallback::default();
         for opening in std::mem::take(&mut self.opening) {
             self.events.push_back(Event::Path { id: opening.id, event: PathEvent::Closed });
@@ -487,7 +487,7 @@ impl Session {
     fn fail(&mut self, now: Instant, error: ProtocolError) {
         tracing::debug!(%error, "closing");
         self.part(now, VarInt::from_u32(error.number()), error.to_string().into_bytes().into());
-        self.end(CloseReason::Protocol(error));
+        self.end(now, CloseReason::Protocol(error));
     }
 
     fn stamp(&self, now: Instant) -> Stamp {

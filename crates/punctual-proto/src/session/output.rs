@@ -425,7 +425,11 @@ impl Session {
                 self.store.withdraw(id);
                 continue;
             };
-            if let PathChoice::Send(paths) = self.output.choose(&fragment, now)
+            let choice = self.output.choose(&fragment, now);
+            if let Some(observer) = &mut self.observer {
+                observer.path_chosen(now, &fragment, &self.output.views, &choice);
+            }
+            if let PathChoice::Send(paths) = choice
                 && let Some(first) = paths.iter().next().and_then(|first| self.output.views.iter().find(|v| v.id == first))
                 && first.ready
                 // What comes too late anyway, as far as one can tell, is not to keep up a queue that makes others late.
