@@ -39,7 +39,8 @@
 
 use std::time::Duration;
 
-use crate::multipath::{MAX_PATHS, PathId};
+use crate::base::PathId;
+use crate::multipath::MAX_PATHS;
 
 mod filter;
 mod path;

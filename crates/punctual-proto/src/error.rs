@@ -6,8 +6,8 @@ use noq_proto::ConnectionError;
 use thiserror::Error;
 
 use crate::{
+    base::PathId,
     block::{Block, BlockId},
-    multipath::PathId,
 };
 
 /// Why `send` did not take a block.

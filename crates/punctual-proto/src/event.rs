@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crate::{
+    base::PathId,
     block::{BlockId, Delta, DropReason, Outcome},
     error::CloseReason,
-    multipath::PathId,
 };
 
 /// Something the application should know. Poll until there is none left after every call into a session.

@@ -125,6 +125,7 @@ pub mod multipath;
 pub mod redundancy;
 pub mod schedule;
 
+mod base;
 mod block;
 mod by_id;
 mod config;

@@ -2,10 +2,12 @@
 
 use std::{sync::Arc, time::Instant};
 
+pub use crate::base::{FragmentKind, Remains};
 use crate::{
+    base::{PathId, PathView},
     block::{BlockId, Outcome},
     endpoint::SessionId,
-    multipath::{FragmentView, PathChoice, PathId, PathView},
+    multipath::{FragmentView, PathChoice},
     send::recovery::Packet,
 };
 
@@ -116,50 +118,6 @@ pub trait Observer: Send {
 
 /// Makes the observer of a session, which is named as in [`Endpoint::poll_event`](crate::Endpoint::poll_event).
 pub type ObserverFactory = Arc<dyn Fn(SessionId) -> Box<dyn Observer> + Send + Sync>;
-
-/// Why the bytes of a fragment went out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum FragmentKind {
-    /// For the first time.
-    Source,
-    /// Once more, because the packet that carried them was lost or is taken for lost. (Rarely QUIC throws away the first
-    /// packet before it leaves, when the MTU has fallen: that one is not seen at all.)
-    Resent,
-    /// As a copy of a fragment that the path scheduler wanted on several paths.
-    Copy,
-    /// Not bytes of the block, but a repair fragment of a group in which the block has a part.
-    Repair,
-}
-
-/// How far a block had come when it ended: what had become of each of its bytes. All but `size` add up to it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Remains {
-    /// The block's size, bytes.
-    pub size: u64,
-    /// Bytes that had never left.
-    pub never_sent: u64,
-    /// Bytes that were lost, and had not been sent again.
-    pub lost: u64,
-    /// Bytes that had left, and of which nothing had been heard.
-    pub unanswered: u64,
-    /// Bytes that the peer's QUIC had acknowledged.
-    pub arrived: u64,
-}
-
-impl Remains {
-    /// Why a block that is not there in time is not, in a word: it was *not begun* when its time was up, *not finished*, something was *lost* and not
-    /// made good, or all of it is *unanswered*, on its way or with the peer.
-    pub fn cause(&self) -> &'static str {
-        match self {
-            _ if self.never_sent == self.size => "not_begun",
-            _ if self.never_sent > 0 => "not_finished",
-            _ if self.lost > 0 => "lost",
-            _ => "unanswered",
-        }
-    }
-}
 
 /// A fragment that left. Totals by kind are those of [`SessionStats`](crate::SessionStats).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crate::{
+    base::{PathHealth, PathId},
     clock::ClockEstimate,
     endpoint::NetworkPath,
-    multipath::{PathHealth, PathId},
 };
 
 /// Totals of a session since its start.

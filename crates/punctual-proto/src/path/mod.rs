@@ -52,6 +52,7 @@ use self::{
 pub use self::{losses::Losses, model::Report};
 pub(crate) use self::{model::Reported, window::Least};
 use crate::{
+    base::{PathHealth, PathId, PathView},
     congestion::{
         Driver, PathState,
         pacing::Pacer,
@@ -59,7 +60,6 @@ use crate::{
     },
     endpoint::NetworkPath,
     event::PathEvent,
-    multipath::{PathHealth, PathId, PathView},
     rate::Rate,
     receive::feedback::Feedback,
     send::{

@@ -54,7 +54,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::multipath::PathId;
+    use crate::base::PathId;
 
     fn repairs(dmtp: &mut Dmtp, sources: usize) -> usize {
         dmtp.repairs(&GroupView {

@@ -8,7 +8,7 @@
 use std::{sync::Arc, time::Instant};
 
 use crate::{
-    multipath::PathId,
+    base::PathId,
     registry::{self, Entry, LookupError},
 };
 

@@ -13,8 +13,8 @@ use std::{
 };
 
 use crate::{
+    base::{PathHealth, PathView},
     block::BlockId,
-    multipath::{PathHealth, PathView},
     registry::{self, Entry, LookupError},
 };
 

@@ -2,9 +2,10 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::{
+    base::{PathId, PathView},
     block::{Block, Delivery, Outcome, Redundancy},
     config::Limits,
-    multipath::{PathId, PathView, tests::path},
+    multipath::tests::path,
     redundancy, schedule,
     send::store::Notice,
 };

@@ -10,9 +10,9 @@ use rangemap::RangeSet;
 
 use super::{channels::Place, filling::Filling, late::Use};
 use crate::{
+    base::PathId,
+    base::Remains,
     block::{BlockId, DropReason, Redundancy},
-    multipath::PathId,
-    observe::Remains,
 };
 
 /// Whether the peer knows the block's size, deadline and begin time.

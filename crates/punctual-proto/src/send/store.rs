@@ -24,11 +24,11 @@ use super::{
     tally::Tally,
 };
 use crate::{
+    base::PathId,
+    base::{FragmentKind, Remains},
     block::{BlockId, DropReason, Outcome, Redundancy},
     by_id::ById,
     config::Limits,
-    multipath::PathId,
-    observe::{FragmentKind, Remains},
     redundancy::Policy,
     schedule::{BlockScheduler, BlockView, SendContext},
 };

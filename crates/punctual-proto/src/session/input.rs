@@ -10,6 +10,7 @@ use noq_proto::{
 
 use super::{Phase, Session};
 use crate::{
+    base::{PathHealth, PathId},
     block::BlockId,
     clock::wire,
     config::ALPN,
@@ -18,7 +19,6 @@ use crate::{
     error::{CloseReason, ProtocolError, TransportError},
     event::{Event, PathEvent},
     frame::{Arrival, Arrivals, BlockInfo, ControlFrame, DatagramFrame, DatagramFrames, time, time::wire_duration},
-    multipath::{PathHealth, PathId},
     observe::{FragmentArrived, SentPacket},
     path::{Reported, path_number},
     receive::receiver::Notice as ReceiverNotice,

@@ -16,14 +16,16 @@ use noq_proto::Transmit as QuicTransmit;
 
 use super::{Phase, Session};
 use crate::{
+    base::FragmentKind,
+    base::{PathHealth, PathId, PathView},
     block::BlockId,
     clock::wire,
     congestion::steering::Gate,
     endpoint::{BASE_PACKET, DATAGRAM_QUEUE, EcnCodepoint, LocalId, NetworkPath, Transmit},
     frame::DatagramWriter,
-    multipath::{FragmentView, PathChoice, PathHealth, PathId, PathScheduler, PathSet, PathView},
+    multipath::{FragmentView, PathChoice, PathScheduler, PathSet},
     noq,
-    observe::{FragmentKind, FragmentSent},
+    observe::FragmentSent,
     path::{Path, sent::SentBytes},
     schedule::{SendContext, usable},
     send::{
