@@ -3,10 +3,7 @@
 use std::{fs, path::Path, path::PathBuf, time::Duration};
 
 use clap::Args;
-use punctual::{
-    Block, Config, Redundancy, congestion, multipath, redundancy, schedule,
-    schedule::{Parameter, SchedulerError},
-};
+use punctual::{Block, Config, LookupError, Parameter, Redundancy, congestion, multipath, redundancy, schedule};
 use serde::{Deserialize, Deserializer};
 
 use crate::exit::Failure;
@@ -42,7 +39,7 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "NAME", help = path_scheduler_help())]
     pub(crate) path_scheduler: Option<String>,
     /// How fast each path is driven.
-    #[arg(long, value_name = "NAME", help = format!("How fast each path is driven: {}", list(congestion::NAMES.iter().copied())))]
+    #[arg(long, value_name = "NAME", help = format!("How fast each path is driven: {}", list(congestion::names())))]
     pub(crate) congestion: Option<String>,
     /// How blocks are protected against loss.
     #[arg(long, value_name = "MODE", help = redundancy_help(), long_help = redundancy_long_help())]
@@ -108,6 +105,7 @@ fn about(mode: Redundancy) -> &'static str {
         Redundancy::Retransmit => "sent again if lost, no repair fragments",
         Redundancy::Both => "repair fragments, and sent again if they are not enough",
         Redundancy::Duplicate => "everything twice, over two paths if there are two",
+        _ => "see the library",
     }
 }
 
@@ -191,45 +189,27 @@ impl Settings {
         // Often enough that one lost packet is not the end.
         config.session.keep_alive = (config.session.idle_timeout / 4).min(config.session.keep_alive);
         if let Some(name) = &self.scheduler {
-            config.session.scheduler = schedule::by_name(name).map_err(|error| misnamed("scheduler", error))?;
+            config.session.scheduler = schedule::by_name(name).map_err(misnamed)?;
         }
         if let Some(name) = &self.path_scheduler {
-            let found = multipath::by_name(name);
-            config.session.path_scheduler = found.map_err(|error| misnamed("path scheduler", error))?;
+            config.session.path_scheduler = multipath::by_name(name).map_err(misnamed)?;
         }
         if let Some(name) = &self.congestion {
-            config.session.congestion = congestion::by_name(name).ok_or_else(|| {
-                Failure::Usage(format!(
-                    "no congestion controller is called `{name}`; choose one of: {}",
-                    congestion::NAMES.join(", ")
-                ))
-            })?;
+            config.session.congestion = congestion::by_name(name).map_err(misnamed)?;
         }
         if let Some(mode) = self.redundancy {
             config.session.redundancy = mode;
         }
         if let Some(name) = &self.redundancy_policy {
-            let found = redundancy::by_name(name);
-            config.session.redundancy_policy = found.map_err(|error| misnamed("redundancy policy", error))?;
+            config.session.redundancy_policy = redundancy::by_name(name).map_err(misnamed)?;
         }
         Ok(config)
     }
 }
 
-/// What is wrong with the name of a `kind` of thing that is chosen by name. The library calls all of them schedulers.
-fn misnamed(kind: &str, error: SchedulerError) -> Failure {
-    Failure::Usage(match error {
-        SchedulerError::UnknownName { name, known } => {
-            format!("no {kind} is called `{name}`; choose one of: {}", known.join(", "))
-        }
-        SchedulerError::UnknownParameter { scheduler, parameter, known } => {
-            let known = if known.is_empty() { "none".into() } else { known.join(", ") };
-            format!("{kind} `{scheduler}` has no parameter `{parameter}`; it takes: {known}")
-        }
-        SchedulerError::BadValue { scheduler, parameter, value, expected } => {
-            format!("`{parameter}={value}` does not do for {kind} `{scheduler}`: give {expected}")
-        }
-    })
+/// What is wrong with the name of something that is chosen by name.
+fn misnamed(error: LookupError) -> Failure {
+    Failure::Usage(error.to_string())
 }
 
 /// As long as a person waits.

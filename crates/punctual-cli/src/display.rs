@@ -150,6 +150,7 @@ fn words(event: PathEvent) -> String {
         PathEvent::Suspected { silent } => format!("is suspected: silent for {} ms", silent.as_millis()),
         PathEvent::Recovered => "is in use again".into(),
         PathEvent::Closed => "is closed".into(),
+        other => format!("has changed: {other:?}"),
     }
 }
 

@@ -1,8 +1,7 @@
 //! How the program ends when it cannot do what it was asked: one clear line, and an exit code for each kind of reason.
 
-use std::{fmt, ops::RangeInclusive, path::Path, process::ExitCode};
+use std::{fmt, path::Path, process::ExitCode};
 
-use noq::ConnectionError;
 use punctual::{BuildError, CloseReason, ConnectError, Fingerprint, TlsError};
 use thiserror::Error;
 
@@ -56,10 +55,6 @@ pub(crate) enum Failure {
     Interrupted(Signal),
 }
 
-/// The QUIC error codes that are TLS alerts (RFC 9001, section 4.8). After the handshake, which is when a sender hears of it, the
-/// only thing that a receiver still has to say of TLS is that it does not like our certificate.
-const TLS_ALERTS: RangeInclusive<u64> = 0x100..=0x1ff;
-
 impl Failure {
     /// Says what the receiver was shown, for its owner to let it in.
     pub(crate) fn showing(self, fingerprint: Option<Fingerprint>) -> Self {
@@ -80,9 +75,9 @@ impl Failure {
             CloseReason::Peer { code, reason } if *code == u64::from(close::REFUSED) => {
                 Self::Refused(printable(reason.clone()))
             }
-            CloseReason::Transport(ConnectionError::ConnectionClosed(close))
-                if TLS_ALERTS.contains(&u64::from(close.error_code)) =>
-            {
+            // After the handshake, which is when a sender hears of it, the only thing that a receiver still has to say of TLS is that it does not
+            // like our certificate.
+            CloseReason::Transport(error) if error.is_by_peer() && error.alert().is_some() => {
                 Self::NotLetIn("it goes by certificates".into())
             }
             reason => Self::SessionLost(printable(format!("the session was lost: {reason}"))),

@@ -185,6 +185,7 @@ impl PathFigures {
                 PathHealth::Opening => "opening",
                 PathHealth::Active => "ok",
                 PathHealth::Suspect => "suspect",
+                _ => "other",
             },
             rtt_ms: ms(path.rtt),
             min_rtt_ms: ms(path.min_rtt),
@@ -419,7 +420,7 @@ mod tests {
         let delivered = |ms| {
             let completion = Duration::from_millis(ms);
             let delta = Some(Delta::between(deadline, completion));
-            Outcome::Delivered(Delivery { completion, delta, good_bytes: 10 })
+            Outcome::Delivered(Delivery::new(completion, delta, 10))
         };
         for outcome in [
             delivered(20),
@@ -455,9 +456,11 @@ mod tests {
     #[test]
     fn redundancy_is_told_where_there_was_any() {
         let summary = |stats: &SessionStats| Tally::default().figures(Some(stats), &[], |_| unreachable!()).summary();
-        let plain = SessionStats { source_bytes: 1_000_000, ..SessionStats::default() };
+        let mut plain = SessionStats::default();
+        plain.source_bytes = 1_000_000;
         assert!(summary(&plain).ends_with(" s"), "{}", summary(&plain));
-        let helped = SessionStats { repair_bytes: 120_000, restored_bytes: 50_000, ..plain };
+        let mut helped = plain;
+        (helped.repair_bytes, helped.restored_bytes) = (120_000, 50_000);
         assert!(summary(&helped).ends_with(" s; 0.12 MB of repair, 0.05 MB restored"), "{}", summary(&helped));
         let figures = Tally::default().figures(Some(&helped), &[], |_| unreachable!());
         let json = serde_json::to_value(&figures).unwrap();

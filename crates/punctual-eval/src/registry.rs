@@ -27,11 +27,11 @@ use std::{error::Error, fmt, sync::Arc};
 
 use noq_proto::congestion::ControllerFactory;
 use punctual_proto::{
-    Redundancy,
+    LookupError, Redundancy,
     congestion::{self, Congestion, CongestionFactory, DriverFactory},
     multipath::{self, PathScheduler, PathSchedulerFactory},
     redundancy::{self, Policy, PolicyFactory},
-    schedule::{self, BlockScheduler, SchedulerError, SchedulerFactory},
+    schedule::{self, BlockScheduler, SchedulerFactory},
 };
 
 use crate::{
@@ -142,7 +142,7 @@ impl Registry {
     }
 
     fn add_controller(self, name: &str, controller: Congestion) -> Result<Self, NameError> {
-        let built_in = congestion::NAMES.contains(&name);
+        let built_in = congestion::names().any(|known| known == name);
         self.add("controller", name, built_in, controller, |parts| &mut parts.controllers)
     }
 
@@ -224,19 +224,18 @@ impl Registry {
             // Another takes its place once the link is known.
             return Ok(congestion::default_congestion());
         }
-        let own = &self.0.controllers;
+        let (own, built_in) = (&self.0.controllers, congestion::names().collect::<Vec<_>>());
         find(own, name)
-            .or_else(|| congestion::by_name(name))
-            .ok_or_else(|| unknown("controller", name, congestion::NAMES, own))
+            .or_else(|| congestion::by_name(name).ok())
+            .ok_or_else(|| unknown("controller", name, &built_in, own))
     }
 
     /// The same for plain QUIC, which has no reports to go by.
     pub(crate) fn find_quic_controller(&self, name: &str) -> Result<CongestionFactory, UnknownName> {
         match self.find_controller(name)? {
             Congestion::Acks(factory) => Ok(factory),
-            Congestion::Reports(_) => {
-                let quic: Vec<&str> =
-                    congestion::NAMES.iter().copied().filter(|name| congestion::quic(name).is_some()).collect();
+            _ => {
+                let quic: Vec<&str> = congestion::names().filter(|name| congestion::quic(name).is_ok()).collect();
                 Err(unknown("controller of plain QUIC", name, &quic, &Names::<Congestion>::new()))
             }
         }
@@ -285,9 +284,9 @@ fn unknown<T>(what: &'static str, name: &str, built_in: &[&str], own: &Names<T>)
 }
 
 /// What is wrong with a name, own ones among those to choose from.
-fn and<T>(error: SchedulerError, what: &'static str, own: &Names<T>) -> String {
+fn and<T>(error: LookupError, what: &'static str, own: &Names<T>) -> String {
     match error {
-        SchedulerError::UnknownName { name, known } => unknown(what, &name, &known, own).to_string(),
+        LookupError::UnknownName { name, known, .. } => unknown(what, &name, &known, own).to_string(),
         other => other.to_string(),
     }
 }

@@ -90,20 +90,10 @@ impl Sender {
             _ if self.scattered => Some(Duration::from_micros(20_000 + random % 2_000_000)),
             deadline => deadline,
         };
-        let view = BlockView {
-            id: BlockId(id),
-            size,
-            unsent: size,
-            begin: self.now,
-            deadline: if self.scattered {
-                deadline
-            } else {
-                deadline.map(|d| Duration::from_millis(d.as_millis() as u64))
-            },
-            priority,
-            followers: 0,
-            beyond_means: false,
-        };
+        let mut view = BlockView::new(BlockId(id), size, self.now);
+        view.deadline =
+            if self.scattered { deadline } else { deadline.map(|d| Duration::from_millis(d.as_millis() as u64)) };
+        view.priority = priority;
         self.scheduler.insert(&view);
         self.blocks.push_back(Some(view));
         if let Some(due) = view.due().filter(|_| self.scheduler.drops_stale()) {
@@ -116,12 +106,9 @@ impl Sender {
         self.now += Duration::from_secs_f64(FRAGMENT as f64 / self.rate);
         // The rate swings by 5 % and the one-way delay by 1 ms, as estimates do.
         let swing = (self.packets % 1024) as f64 / 512.0 - 1.0;
-        let cx = SendContext {
-            now: self.now,
-            paths: &[],
-            rate: self.rate * (1.0 + 0.05 * swing),
-            one_way_delay: Duration::from_micros(20_000 + self.packets % 8 * 125),
-        };
+        let mut cx = SendContext::new(self.now, &[]);
+        cx.rate = self.rate * (1.0 + 0.05 * swing);
+        cx.one_way_delay = Duration::from_micros(20_000 + self.packets % 8 * 125);
         let id = self.scheduler.next(&cx).expect("there are live blocks");
         let block = self.blocks[(id.0 - self.first) as usize].as_mut().expect("a live block");
         if block.unsent > FRAGMENT {

@@ -108,7 +108,7 @@ fn many_arrivals(bench: &mut Bench, n: u64) {
 
 /// Time, packets of the peer's, and bytes of these.
 fn measure(send: Send) -> (Duration, u64, u64) {
-    let limits = Limits { channels: 4, ..Limits::default() };
+    let limits = Limits::default().channels(4);
     let mut bench = Bench::with(limits, Config { paths: 8, ..Config::default() });
     let (raw, server, end) = (bench.raw, bench.server, bench.end);
     bench.world.run(ms(100));

@@ -11,6 +11,8 @@ use std::{
 
 use bytes::Bytes;
 
+use crate::registry::LookupError;
+
 /// Names a block within one direction of a session.
 ///
 /// The sender counts blocks from 0 in the order in which they were handed over.
@@ -130,6 +132,7 @@ impl Block {
 /// Where both apply, what is lost waits until it is known whether repair fragments make up for it; but not where there is no deadline:
 /// then it is sent again at once, and so it is where that would be too late once it is known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Redundancy {
     /// What is lost is sent again; what could not be sent again in time has repair fragments. Best for nearly everything.
     #[default]
@@ -174,20 +177,27 @@ impl fmt::Display for Redundancy {
     }
 }
 
-/// There is no mode of redundancy of that name.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no mode of redundancy is called `{0}`; choose one of: auto, none, fec, retransmit, both, duplicate")]
-pub struct UnknownRedundancy(pub String);
-
 impl std::str::FromStr for Redundancy {
-    type Err = UnknownRedundancy;
+    type Err = LookupError;
 
-    fn from_str(name: &str) -> Result<Self, UnknownRedundancy> {
-        Self::ALL.into_iter().find(|mode| mode.name() == name).ok_or_else(|| UnknownRedundancy(name.to_owned()))
+    fn from_str(name: &str) -> Result<Self, LookupError> {
+        Self::ALL.into_iter().find(|mode| mode.name() == name).ok_or_else(|| LookupError::UnknownName {
+            kind: "mode of redundancy",
+            name: name.to_owned(),
+            known: Self::ALL.map(Self::name).to_vec(),
+        })
     }
 }
 
 /// A change of mind about a block that was handed over before; `None` leaves a property as it is.
+///
+/// ```
+/// use punctual_proto::BlockUpdate;
+///
+/// // More important than it was, and its deadline is taken away.
+/// let update = BlockUpdate { priority: Some(1), deadline: Some(None), ..BlockUpdate::default() };
+/// assert_eq!(update.dependencies, None, "those stay");
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BlockUpdate {
     /// The new priority.
@@ -241,6 +251,7 @@ pub enum Outcome {
 
 /// The circumstances of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Delivery {
     /// From hand-over at the sender to hand-over at the receiver (the block completion time of DTP).
     pub completion: Duration,
@@ -251,6 +262,11 @@ pub struct Delivery {
 }
 
 impl Delivery {
+    /// The delivery of a block that took so long, with what is known of its deadline, and so many bytes that arrived in time.
+    pub fn new(completion: Duration, delta: Option<Delta>, good_bytes: u64) -> Self {
+        Self { completion, delta, good_bytes }
+    }
+
     /// Whether the block was of use: it had no deadline, or met it.
     pub fn on_time(&self) -> bool {
         self.delta.is_none_or(|delta| !delta.is_late())
@@ -259,6 +275,7 @@ impl Delivery {
 
 /// Why a block was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum DropReason {
     /// Its deadline passed before it could be sent; or the peer has it, and never said a word of it.
     Expired,
@@ -289,6 +306,7 @@ impl fmt::Display for DropReason {
 
 /// A block that is complete at the receiver.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ReceivedBlock {
     /// The sender's name for it.
     pub id: BlockId,
@@ -313,6 +331,7 @@ impl ReceivedBlock {
 
 /// What the sender says of a block besides its bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BlockMeta {
     /// Size in bytes.
     pub size: u64,

@@ -39,7 +39,8 @@
 
 use std::time::Duration;
 
-use crate::multipath::{MAX_PATHS, PathId};
+use crate::base::PathId;
+use crate::multipath::MAX_PATHS;
 
 mod filter;
 mod path;
@@ -56,6 +57,7 @@ pub type Micros = u64;
 
 /// The comparison of the two hosts' clocks.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub struct ClockEstimate {
     /// The peer's clock minus ours, microseconds: modulo 2³² (71.6 minutes), as times on the wire are, and so between −2³¹ and 2³¹.
     pub offset_micros: f64,

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use noq_proto::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig, QuicServerConfig};
+use noq_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use noq_proto::rustls;
 use thiserror::Error;
 
@@ -11,6 +11,7 @@ use crate::{
     congestion::{self, Congestion},
     multipath::{self, PathSchedulerFactory},
     observe::ObserverFactory,
+    qlog::Qlog,
     redundancy::{self, PolicyFactory},
     schedule::{self, SchedulerFactory},
 };
@@ -24,7 +25,15 @@ pub(crate) const MAX_LIVE: usize = 65_536;
 pub(crate) const LARGEST_BLOCK: u64 = 1 << 30;
 
 /// Bounds on what a session may hold. Those marked *announced* are told to the peer in SETTINGS and enforced on it.
+///
+/// ```
+/// use punctual_proto::Limits;
+///
+/// let limits = Limits::default().max_block_size(1 << 20).receive_bytes(4 << 20);
+/// assert_eq!(limits.sessions, 4_096, "what is not said stays as it is");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Limits {
     /// Largest block we accept, bytes (*announced*), and largest one `send` takes. At most 1 GiB. Default 16 MiB.
     pub max_block_size: u64,
@@ -79,7 +88,102 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    /// Sets [`max_block_size`](Self#structfield.max_block_size).
+    pub fn max_block_size(mut self, max_block_size: u64) -> Self {
+        self.max_block_size = max_block_size;
+        self
+    }
+
+    /// Sets [`receive_bytes`](Self#structfield.receive_bytes).
+    pub fn receive_bytes(mut self, receive_bytes: u64) -> Self {
+        self.receive_bytes = receive_bytes;
+        self
+    }
+
+    /// Sets [`receive_blocks`](Self#structfield.receive_blocks).
+    pub fn receive_blocks(mut self, receive_blocks: u64) -> Self {
+        self.receive_blocks = receive_blocks;
+        self
+    }
+
+    /// Sets [`send_bytes`](Self#structfield.send_bytes).
+    pub fn send_bytes(mut self, send_bytes: u64) -> Self {
+        self.send_bytes = send_bytes;
+        self
+    }
+
+    /// Sets [`send_blocks`](Self#structfield.send_blocks).
+    pub fn send_blocks(mut self, send_blocks: usize) -> Self {
+        self.send_blocks = send_blocks;
+        self
+    }
+
+    /// Sets [`dependencies_per_block`](Self#structfield.dependencies_per_block).
+    pub fn dependencies_per_block(mut self, dependencies_per_block: usize) -> Self {
+        self.dependencies_per_block = dependencies_per_block;
+        self
+    }
+
+    /// Sets [`dependency_edges`](Self#structfield.dependency_edges).
+    pub fn dependency_edges(mut self, dependency_edges: usize) -> Self {
+        self.dependency_edges = dependency_edges;
+        self
+    }
+
+    /// Sets [`channels`](Self#structfield.channels).
+    pub fn channels(mut self, channels: usize) -> Self {
+        self.channels = channels;
+        self
+    }
+
+    /// Sets [`repair_window`](Self#structfield.repair_window).
+    pub fn repair_window(mut self, repair_window: u64) -> Self {
+        self.repair_window = repair_window;
+        self
+    }
+
+    /// Sets [`paths`](Self#structfield.paths).
+    pub fn paths(mut self, paths: u32) -> Self {
+        self.paths = paths;
+        self
+    }
+
+    /// Sets [`events`](Self#structfield.events).
+    pub fn events(mut self, events: usize) -> Self {
+        self.events = events;
+        self
+    }
+
+    /// Sets [`sessions`](Self#structfield.sessions).
+    pub fn sessions(mut self, sessions: usize) -> Self {
+        self.sessions = sessions;
+        self
+    }
+
+    /// Sets [`endpoint_bytes`](Self#structfield.endpoint_bytes).
+    pub fn endpoint_bytes(mut self, endpoint_bytes: u64) -> Self {
+        self.endpoint_bytes = endpoint_bytes;
+        self
+    }
+}
+
 /// How a session behaves. The default is what most want.
+///
+/// ```
+/// use punctual_proto::{Limits, Redundancy, SessionConfig, congestion, schedule};
+///
+/// let config = SessionConfig {
+///     scheduler: schedule::by_name("ads:alpha=0.3")?,
+///     congestion: congestion::cubic(),
+///     redundancy: Redundancy::Both,
+///     limits: Limits::default().send_bytes(8 << 20),
+///     ..SessionConfig::default()
+/// };
+/// config.check()?;
+/// assert!(format!("{config:?}").contains("scheduler: ads"), "what is in force can be read");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct SessionConfig {
     /// Which block goes next.
@@ -108,8 +212,8 @@ pub struct SessionConfig {
     pub initial_window_packets: u32,
     /// Whether to search for a larger MTU than 1,200 bytes.
     pub mtu_discovery: bool,
-    /// Makes a qlog trace for each session.
-    pub qlog: Option<Arc<dyn noq_proto::QlogFactory>>,
+    /// Writes what QUIC does in each session: packets, losses, paths.
+    pub qlog: Option<Qlog>,
     /// Makes an observer for each session. Default none, which costs next to nothing.
     pub observer: Option<ObserverFactory>,
 }
@@ -137,6 +241,7 @@ impl Default for SessionConfig {
 /// A setting with which no session could do its work.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{name} is {value}; it must be {wanted}")]
+#[non_exhaustive]
 pub struct ConfigError {
     /// The setting.
     pub name: &'static str,
@@ -190,15 +295,45 @@ impl ConfigError {
 }
 
 impl fmt::Debug for SessionConfig {
+    /// What is in force: factories are shown by the names of what they make.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            scheduler,
+            path_scheduler,
+            congestion,
+            redundancy,
+            redundancy_policy,
+            limits,
+            max_ack_delay,
+            keep_alive,
+            idle_timeout,
+            initial_window_packets,
+            mtu_discovery,
+            qlog,
+            observer,
+        } = self;
         f.debug_struct("SessionConfig")
-            .field("limits", &self.limits)
-            .field("max_ack_delay", &self.max_ack_delay)
-            .field("keep_alive", &self.keep_alive)
-            .field("idle_timeout", &self.idle_timeout)
-            .finish_non_exhaustive()
+            .field("scheduler", &format_args!("{}", scheduler().name()))
+            .field("path_scheduler", &format_args!("{}", path_scheduler().name()))
+            .field("congestion", congestion)
+            .field("redundancy", redundancy)
+            .field("redundancy_policy", &format_args!("{}", redundancy_policy().name()))
+            .field("limits", limits)
+            .field("max_ack_delay", max_ack_delay)
+            .field("keep_alive", keep_alive)
+            .field("idle_timeout", idle_timeout)
+            .field("initial_window_packets", initial_window_packets)
+            .field("mtu_discovery", mtu_discovery)
+            .field("qlog", &qlog.is_some())
+            .field("observer", &observer.is_some())
+            .finish()
     }
 }
+
+/// TLS lacks what QUIC cannot do without: TLS 1.3 with AES-128-GCM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("TLS lacks what QUIC's first packets need: TLS 1.3 with the cipher suite TLS13_AES_128_GCM_SHA256")]
+pub struct NoCipherSuite;
 
 /// What a client needs to start a session.
 #[derive(Clone)]
@@ -216,9 +351,9 @@ impl ClientConfig {
     ///
     /// # Errors
     /// If `tls` lacks TLS 1.3 with AES-128-GCM, which QUIC cannot do without.
-    pub fn new(mut tls: rustls::ClientConfig) -> Result<Self, NoInitialCipherSuite> {
+    pub fn new(mut tls: rustls::ClientConfig) -> Result<Self, NoCipherSuite> {
         offer_punctual(&mut tls.alpn_protocols);
-        Ok(Self { crypto: Arc::new(tls.try_into()?), session: SessionConfig::default() })
+        Ok(Self { crypto: Arc::new(tls.try_into().map_err(|_| NoCipherSuite)?), session: SessionConfig::default() })
     }
 
     /// Replaces the session's settings.
@@ -242,9 +377,13 @@ impl ServerConfig {
     ///
     /// # Errors
     /// If `tls` lacks TLS 1.3 with AES-128-GCM.
-    pub fn new(mut tls: rustls::ServerConfig) -> Result<Self, NoInitialCipherSuite> {
+    pub fn new(mut tls: rustls::ServerConfig) -> Result<Self, NoCipherSuite> {
         offer_punctual(&mut tls.alpn_protocols);
-        Ok(Self { crypto: Arc::new(tls.try_into()?), holds: false, session: SessionConfig::default() })
+        Ok(Self {
+            crypto: Arc::new(tls.try_into().map_err(|_| NoCipherSuite)?),
+            holds: false,
+            session: SessionConfig::default(),
+        })
     }
 
     /// Has each session wait for [`Session::accept`](crate::Session::accept) before its client may send any block. For applications that may
@@ -261,6 +400,22 @@ impl ServerConfig {
     }
 }
 
+impl fmt::Debug for ClientConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientConfig").field("session", &self.session).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for ServerConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { crypto: _, holds, session } = self;
+        f.debug_struct("ServerConfig")
+            .field("waits_for_acceptance", holds)
+            .field("session", session)
+            .finish_non_exhaustive()
+    }
+}
+
 fn offer_punctual(protocols: &mut Vec<Vec<u8>>) {
     protocols.retain(|name| name != ALPN);
     protocols.insert(0, ALPN.to_vec());
@@ -269,6 +424,34 @@ fn offer_punctual(protocols: &mut Vec<Vec<u8>>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_in_force_can_be_read() {
+        let config = SessionConfig {
+            scheduler: schedule::edf(),
+            path_scheduler: multipath::single(),
+            congestion: congestion::bbr3(),
+            redundancy_policy: redundancy::dtp(),
+            ..SessionConfig::default()
+        };
+        let shown = format!("{config:?}");
+        for part in [
+            "scheduler: edf",
+            "path_scheduler: single",
+            "congestion: Acks(Bbr3)",
+            "redundancy: Auto",
+            "redundancy_policy: dtp",
+            "max_block_size: 16777216",
+            "idle_timeout: 30s",
+            "initial_window_packets: 12",
+            "mtu_discovery: true",
+            "qlog: false",
+            "observer: false",
+        ] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+        assert!(format!("{:?}", SessionConfig::default()).contains("congestion: Reports(Steady)"));
+    }
 
     #[test]
     fn settings_with_which_nothing_could_be_done_are_refused() {

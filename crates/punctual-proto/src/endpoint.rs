@@ -13,7 +13,7 @@ use std::{
 
 use bytes::BytesMut;
 use noq_proto::{
-    ClientConfig as QuicClientConfig, ConnectionEvent, ConnectionHandle, DatagramEvent, EcnCodepoint, Incoming,
+    ClientConfig as QuicClientConfig, ConnectionEvent, ConnectionHandle, DatagramEvent, FourTuple, Incoming,
     ServerConfig as QuicServerConfig, Transmit as QuicTransmit,
 };
 use thiserror::Error;
@@ -50,7 +50,7 @@ impl LocalId {
     const PREFIX: u128 = 0x0100 << 112;
 
     /// The address by which QUIC, which knows paths by their IP addresses, tells our ends apart.
-    pub(crate) fn to_ip(self) -> IpAddr {
+    pub fn to_ip(self) -> IpAddr {
         Ipv6Addr::from(Self::PREFIX | u128::from(self.0)).into()
     }
 
@@ -73,6 +73,46 @@ pub struct NetworkPath {
     pub remote: SocketAddr,
 }
 
+impl NetworkPath {
+    /// As noq knows it.
+    pub(crate) fn tuple(self) -> FourTuple {
+        FourTuple::new(self.remote, Some(self.local.to_ip()))
+    }
+}
+
+/// The ECN mark of an IP packet (RFC 3168), as far as it has one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum EcnCodepoint {
+    /// It may be marked, ECT(1).
+    Ect1 = 0b01,
+    /// It may be marked, ECT(0).
+    Ect0 = 0b10,
+    /// It met congestion.
+    Ce = 0b11,
+}
+
+impl EcnCodepoint {
+    /// From the two lowest bits of the traffic class; `None` where there is no mark. The bits of one are `mark as u8`.
+    pub fn from_bits(bits: u8) -> Option<Self> {
+        match bits & 0b11 {
+            0b01 => Some(Self::Ect1),
+            0b10 => Some(Self::Ect0),
+            0b11 => Some(Self::Ce),
+            _ => None,
+        }
+    }
+
+    /// As noq knows it.
+    fn to_quic(self) -> Option<noq_proto::EcnCodepoint> {
+        noq_proto::EcnCodepoint::from_bits(self as u8)
+    }
+
+    pub(crate) fn from_quic(mark: noq_proto::EcnCodepoint) -> Option<Self> {
+        Self::from_bits(mark as u8)
+    }
+}
+
 /// One UDP datagram to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transmit {
@@ -86,6 +126,7 @@ pub struct Transmit {
 
 /// What an endpoint is made of.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct EndpointConfig {
     /// Seeds connection ids, packet-number gaps and the like, for runs that repeat; `None` draws from the system.
     pub seed: Option<[u8; 32]>,
@@ -93,8 +134,22 @@ pub struct EndpointConfig {
     pub epoch: Instant,
 }
 
+impl EndpointConfig {
+    /// With a seed from the system; `epoch` is [`epoch`](Self#structfield.epoch).
+    pub fn new(epoch: Instant) -> Self {
+        Self { seed: None, epoch }
+    }
+
+    /// Sets [`seed`](Self#structfield.seed).
+    pub fn seed(mut self, seed: [u8; 32]) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+}
+
 /// Why a session could not be started.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum ConnectError {
     /// Neither a DNS name nor an IP address.
     #[error("{0:?} is not a valid server name")]
@@ -231,7 +286,7 @@ impl Endpoint {
     ) -> Option<DatagramEvent> {
         self.tick(now);
         let mut buf = Vec::new();
-        match self.quic.handle(now, path.into(), ecn, data, &mut buf)? {
+        match self.quic.handle(now, path.tuple(), ecn.and_then(EcnCodepoint::to_quic), data, &mut buf)? {
             DatagramEvent::Response(transmit) => {
                 self.reply(path, &transmit, buf);
                 None
@@ -459,7 +514,8 @@ impl Endpoint {
         const MAX_REPLIES: usize = 1_024;
         if self.replies.len() < MAX_REPLIES {
             buf.truncate(transmit.size);
-            self.replies.push_back((Transmit { path, size: transmit.size, ecn: transmit.ecn }, buf));
+            let ecn = transmit.ecn.and_then(EcnCodepoint::from_quic);
+            self.replies.push_back((Transmit { path, size: transmit.size, ecn }, buf));
         }
     }
 

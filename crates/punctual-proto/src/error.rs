@@ -1,17 +1,18 @@
 //! What can go wrong, as enums to match on.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use noq_proto::VarInt;
+use noq_proto::ConnectionError;
 use thiserror::Error;
 
 use crate::{
+    base::PathId,
     block::{Block, BlockId},
-    multipath::PathId,
 };
 
 /// Why `send` did not take a block.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum SendError {
     /// As many bytes or blocks are live as [`Limits`](crate::Limits) allow; the block comes back.
     /// Try again after [`Event::Writable`](crate::Event::Writable).
@@ -47,6 +48,7 @@ pub enum SendError {
 
 /// Why `update`, `cancel`, `refuse` or `expect` had no effect.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum BlockError {
     /// The block has ended already, or never was.
     #[error("block {0} is not live")]
@@ -70,6 +72,7 @@ pub enum BlockError {
 
 /// Why a path could not be opened, changed or closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum PathError {
     /// Only the client opens paths.
     #[error("only the client opens paths")]
@@ -99,6 +102,7 @@ pub enum PathError {
 
 /// Why a session ended.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum CloseReason {
     /// We closed it.
     #[error("closed by this side")]
@@ -119,11 +123,62 @@ pub enum CloseReason {
     Protocol(#[from] ProtocolError),
     /// QUIC or TLS failed: a certificate that does not check, a version that does not match, …
     #[error("{0}")]
-    Transport(noq_proto::ConnectionError),
+    Transport(#[from] TransportError),
 }
+
+/// QUIC or TLS failed, here or at the peer.
+#[derive(Debug, Clone, Error)]
+#[error("{words}")]
+pub struct TransportError {
+    words: String,
+    code: Option<u64>,
+    by_peer: bool,
+    tls: Option<Arc<dyn std::error::Error + Send + Sync>>,
+}
+
+impl TransportError {
+    pub(crate) fn of(error: &ConnectionError) -> Self {
+        let (code, by_peer, tls) = match error {
+            ConnectionError::TransportError(error) => (Some(u64::from(error.code)), false, error.crypto.clone()),
+            ConnectionError::ConnectionClosed(close) => (Some(u64::from(close.error_code)), true, None),
+            ConnectionError::Reset => (None, true, None),
+            _ => (None, false, None),
+        };
+        Self { words: error.to_string(), code, by_peer, tls }
+    }
+
+    /// The QUIC transport error code (RFC 9000, section 20.1), if there is one. 256 to 511 are TLS alerts.
+    pub fn code(&self) -> Option<u64> {
+        self.code
+    }
+
+    /// The TLS alert (RFC 8446, section 6), if it is one.
+    pub fn alert(&self) -> Option<u8> {
+        self.code.filter(|code| code >> 8 == 1).map(|code| code as u8)
+    }
+
+    /// Whether it was the peer that ended the connection.
+    pub fn is_by_peer(&self) -> bool {
+        self.by_peer
+    }
+
+    /// What TLS had to say on this side, if it was that.
+    pub fn tls(&self) -> Option<&crate::rustls::Error> {
+        self.tls.as_deref()?.downcast_ref()
+    }
+}
+
+impl PartialEq for TransportError {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.words, self.code, self.by_peer) == (&other.words, other.code, other.by_peer)
+    }
+}
+
+impl Eq for TransportError {}
 
 /// How a peer can break the Punctual protocol. Each closes the session with a code of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum ProtocolError {
     /// A frame is cut short or holds an impossible value.
     #[error("malformed frame")]
@@ -177,8 +232,12 @@ impl ProtocolError {
     pub const BASE: u32 = 0x0050_5500;
 
     /// The QUIC application error code that names this error on the wire.
-    pub fn code(self) -> VarInt {
-        VarInt::from_u32(Self::BASE + 1 + self as u32)
+    pub fn code(self) -> u64 {
+        self.number().into()
+    }
+
+    pub(crate) fn number(self) -> u32 {
+        Self::BASE + 1 + self as u32
     }
 
     /// The error a code names.
@@ -202,6 +261,6 @@ impl ProtocolError {
             Paths,
         ]
         .into_iter()
-        .find(|e| e.code().into_inner() == code)
+        .find(|e| e.code() == code)
     }
 }

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use crate::{
+    base::PathId,
     block::{BlockId, Delta, DropReason, Outcome},
     error::CloseReason,
-    multipath::PathId,
 };
 
 /// Something the application should know. Poll until there is none left after every call into a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Event {
     /// The handshake is done: blocks flow.
     Connected {
@@ -58,6 +59,7 @@ pub enum Event {
 
 /// What can happen to a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PathEvent {
     /// It is validated and carries data.
     Opened,

@@ -2,10 +2,12 @@
 
 use std::{sync::Arc, time::Instant};
 
+pub use crate::base::{FragmentKind, Remains};
 use crate::{
-    block::BlockId,
+    base::{PathId, PathView},
+    block::{BlockId, Outcome},
     endpoint::SessionId,
-    multipath::{PathId, PathView},
+    multipath::{FragmentView, PathChoice},
     send::recovery::Packet,
 };
 
@@ -26,6 +28,28 @@ use crate::{
 ///
 /// In a session with a peer that does not speak Punctual, QUIC itself cuts blocks into stream frames and sends lost ones again:
 /// there are packets, and blocks accepted, complete and delivered, but no fragments.
+///
+/// ```
+/// use std::{sync::{Arc, atomic::{AtomicU64, Ordering::Relaxed}}, time::Instant};
+/// use punctual_proto::{FragmentKind, FragmentSent, Observer, SessionConfig};
+///
+/// /// Counts the bytes that left a second time.
+/// struct Resent(Arc<AtomicU64>);
+///
+/// impl Observer for Resent {
+///     fn fragment_sent(&mut self, _: Instant, fragment: &FragmentSent) {
+///         if fragment.kind == FragmentKind::Resent {
+///             self.0.fetch_add(fragment.len, Relaxed);
+///         }
+///     }
+/// }
+///
+/// let resent = Arc::new(AtomicU64::new(0));
+/// let count = resent.clone();
+/// let observer = Arc::new(move |_session| Box::new(Resent(count.clone())) as Box<dyn Observer>);
+/// let config = SessionConfig { observer: Some(observer), ..SessionConfig::default() };
+/// # drop((config, resent));
+/// ```
 pub trait Observer: Send {
     /// Sender: [`send`](crate::Session::send) took a block of `size` bytes.
     fn block_accepted(&mut self, at: Instant, id: BlockId, size: u64) {
@@ -35,6 +59,17 @@ pub trait Observer: Send {
     /// Sender: a fragment left.
     fn fragment_sent(&mut self, at: Instant, fragment: &FragmentSent) {
         let _ = (at, fragment);
+    }
+
+    /// Sender: the path scheduler was asked where a fragment is to go, was shown these paths, and chose. (A block that would be late anyway may be made to wait
+    /// all the same, so as not to be in the way of others.)
+    fn path_chosen(&mut self, at: Instant, fragment: &FragmentView, paths: &[PathView], choice: &PathChoice) {
+        let _ = (at, fragment, paths, choice);
+    }
+
+    /// Sender: a block ended. What had become of its bytes says why.
+    fn block_ended(&mut self, at: Instant, id: BlockId, outcome: &Outcome, remains: &Remains) {
+        let _ = (at, id, outcome, remains);
     }
 
     /// Receiver: a fragment arrived, or its datagram was restored from others.
@@ -83,21 +118,6 @@ pub trait Observer: Send {
 
 /// Makes the observer of a session, which is named as in [`Endpoint::poll_event`](crate::Endpoint::poll_event).
 pub type ObserverFactory = Arc<dyn Fn(SessionId) -> Box<dyn Observer> + Send + Sync>;
-
-/// Why the bytes of a fragment went out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum FragmentKind {
-    /// For the first time.
-    Source,
-    /// Once more, because the packet that carried them was lost or is taken for lost. (Rarely QUIC throws away the first
-    /// packet before it leaves, when the MTU has fallen: that one is not seen at all.)
-    Resent,
-    /// As a copy of a fragment that the path scheduler wanted on several paths.
-    Copy,
-    /// Not bytes of the block, but a repair fragment of a group in which the block has a part.
-    Repair,
-}
 
 /// A fragment that left. Totals by kind are those of [`SessionStats`](crate::SessionStats).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use crate::{
+    base::{PathHealth, PathId},
     clock::ClockEstimate,
     endpoint::NetworkPath,
-    multipath::{PathHealth, PathId},
 };
 
 /// Totals of a session since its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[non_exhaustive]
 pub struct SessionStats {
     /// Blocks `send` accepted.
     pub blocks_sent: u64,
@@ -65,6 +66,7 @@ pub struct SessionStats {
 
 /// A path's state and totals.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub struct PathStats {
     /// Its name.
     pub id: PathId,

@@ -160,7 +160,7 @@ fn a_drop_takes_along_all_that_depends_on_it() {
 #[test]
 fn what_a_channel_waits_for_gets_its_credit_first() {
     // The first block of a channel waits for another one; together with it, those behind it would take all the room there is.
-    let mut pair = Pair::receiving(Limits { receive_bytes: 100_000, max_block_size: 100_000, ..Limits::default() });
+    let mut pair = Pair::receiving(Limits::default().receive_bytes(100_000).max_block_size(100_000));
     let channel = Channel(1);
     let other = pair.send(block(60_000).priority(9));
     let first = pair.send(block(30_000).channel(channel).depends_on(other));
@@ -218,7 +218,7 @@ fn a_circle_of_dependencies_is_dropped_as_one() {
 
 #[test]
 fn dependencies_are_checked_and_bounded() {
-    let limits = Limits { dependencies_per_block: 2, dependency_edges: 3, ..Limits::default() };
+    let limits = Limits::default().dependencies_per_block(2).dependency_edges(3);
     let mut pair = Pair::sending(limits);
     let ids = pair.send_all([block(1 << 20), block(1 << 20), block(1 << 20)]);
     let needs = |ids: &[BlockId]| ids.iter().fold(block(1), |block, &id| block.depends_on(id));
@@ -271,7 +271,7 @@ fn channels_do_not_wait_for_each_other() {
 
 #[test]
 fn more_channels_than_the_peer_allows() {
-    let mut pair = Pair::connecting(SessionConfig::default(), Limits { channels: 2, ..Limits::default() });
+    let mut pair = Pair::connecting(SessionConfig::default(), Limits::default().channels(2));
     // Handed over before the peer could say how many it takes.
     let early = pair.send_all([3, 2, 1, 0, 1].map(|n| block(100).channel(Channel(n))));
     pair.world.cancel(pair.from, early[4]);
@@ -412,7 +412,7 @@ fn cancelling_before_during_and_after_sending() {
 #[test]
 fn the_receiver_may_refuse_a_block() {
     let size = 1 << 20;
-    let limits = Limits { max_block_size: size, receive_bytes: size, ..Limits::default() };
+    let limits = Limits::default().max_block_size(size).receive_bytes(size);
     let mut pair = Pair::receiving(limits);
     // Each of them needs all the credit there is.
     for _ in 0..3 {
@@ -464,7 +464,7 @@ fn the_receiver_says_what_it_expected() {
 
 #[test]
 fn a_full_sender_says_so_and_when_there_is_room_again() {
-    for limits in [Limits { send_blocks: 2, ..Limits::default() }, Limits { send_bytes: 20_000, ..Limits::default() }] {
+    for limits in [Limits::default().send_blocks(2), Limits::default().send_bytes(20_000)] {
         let mut pair = Pair::sending(limits);
         pair.send_all([block(10_000), block(10_000)]);
         let third = block(10_000).priority(3);
@@ -482,8 +482,8 @@ fn a_full_sender_says_so_and_when_there_is_room_again() {
 
 #[test]
 fn credit_stops_a_sender_until_the_receiver_consumes() {
-    let blocks = Limits { receive_blocks: 4, ..Limits::default() };
-    let bytes = Limits { max_block_size: 10_000, receive_bytes: 40_000, ..Limits::default() };
+    let blocks = Limits::default().receive_blocks(4);
+    let bytes = Limits::default().max_block_size(10_000).receive_bytes(40_000);
     for limits in [blocks, bytes] {
         let mut pair = Pair::receiving(limits);
         pair.send_all((0..20).map(|_| block(10_000)));
@@ -502,7 +502,7 @@ fn credit_stops_a_sender_until_the_receiver_consumes() {
 
 #[test]
 fn blocks_that_expire_for_want_of_credit_use_none() {
-    let mut pair = Pair::receiving(Limits { receive_blocks: 4, ..Limits::default() });
+    let mut pair = Pair::receiving(Limits::default().receive_blocks(4));
     pair.send_all((0..20).map(|_| block(1_000).deadline(ms(100))));
     pair.world.run(ms(500));
     let ended = outcomes(&pair.events());
@@ -517,8 +517,7 @@ fn blocks_that_expire_for_want_of_credit_use_none() {
 #[test]
 fn a_block_as_large_as_the_window_follows_a_small_one() {
     let size = 100_000;
-    let mut pair =
-        Pair::receiving(Limits { max_block_size: size, receive_bytes: size, receive_blocks: 100, ..Limits::default() });
+    let mut pair = Pair::receiving(Limits::default().max_block_size(size).receive_bytes(size).receive_blocks(100));
     for _ in 0..3 {
         let small = pair.send(block(1));
         assert_eq!(pair.received_in(ms(100)), [small]);
@@ -587,7 +586,7 @@ fn the_smallest_and_the_largest_block() {
 
 #[test]
 fn blocks_larger_than_the_peer_takes() {
-    let limits = Limits { max_block_size: 1_000, receive_bytes: 1_000, ..Limits::default() };
+    let limits = Limits::default().max_block_size(1_000).receive_bytes(1_000);
     let mut pair = Pair::connecting(SessionConfig::default(), limits);
     let early = pair.send_all([block(1_001), block(1_000)]);
     pair.connected();
@@ -739,7 +738,7 @@ fn both_ends_may_close_at_once() {
 
 fn lone_endpoint() -> (Endpoint, Instant) {
     let now = Instant::now();
-    let mut endpoint = Endpoint::new(EndpointConfig { seed: None, epoch: now }, None);
+    let mut endpoint = Endpoint::new(EndpointConfig::new(now), None);
     let path = NetworkPath { local: LocalId(0), remote: address(0 as HostId) };
     endpoint.connect(now, &client_config(SessionConfig::default()), path, "punctual.test").expect("it can begin");
     (endpoint, now)

@@ -93,7 +93,7 @@ fn paths_are_not_worn_out() {
         assert!(opened < 100, "{opened} paths within moments");
     }
     assert!(opened > 32, "{opened}: some may be abandoned");
-    assert_eq!(bench.raw().closed_with(), Some(ProtocolError::Paths.code().into_inner()));
+    assert_eq!(bench.raw().closed_with(), Some(ProtocolError::Paths.code()));
     let events = bench.events();
     assert_eq!(events.last(), Some(&Event::Closed(CloseReason::Protocol(ProtocolError::Paths))), "{events:?}");
     bench.others_go_on();

@@ -12,7 +12,7 @@ use common::{
     server_config,
     wire::{self, Info, Said, dropped, dropped_list, fragment, frame, hello, join, varint},
 };
-use punctual_proto::{Block, CloseReason, DropReason, Event, Limits, Outcome, ProtocolError, SessionConfig};
+use punctual_proto::{Block, CloseReason, DropReason, Event, Outcome, ProtocolError, SessionConfig};
 
 // ---- The control stream
 
@@ -171,7 +171,7 @@ fn a_peer_without_datagrams_is_refused() {
     let server = world.add_endpoint(Some(server_config(SessionConfig::default())));
     let raw = world.add_raw(Config { datagrams: false, ..Config::default() }, server);
     world.run(ms(200));
-    assert_eq!(world.raw(raw).closed_with(), Some(ProtocolError::Settings.code().into_inner()));
+    assert_eq!(world.raw(raw).closed_with(), Some(ProtocolError::Settings.code()));
     let events = world.take_events(server);
     assert!(
         matches!(events[..], [(_, Event::Closed(CloseReason::Protocol(ProtocolError::Settings)))]),
@@ -197,7 +197,7 @@ fn a_peer_that_does_not_listen_is_not_talked_to_for_ever() {
             bench.lives();
         }
     }
-    assert_eq!(bench.raw().closed_with(), Some(ProtocolError::Stream.code().into_inner()));
+    assert_eq!(bench.raw().closed_with(), Some(ProtocolError::Stream.code()));
     assert!(sent < 250_000, "{sent}");
     bench.others_go_on();
 }
@@ -218,7 +218,7 @@ fn feedback_about_blocks_that_never_were() {
         let dropped = Outcome::Dropped { reason: DropReason::SessionClosed, good_bytes: 100 };
         assert_eq!(outcomes(&events), BTreeMap::from([(id, dropped)]), "what it had ends with the session");
         assert_eq!(events.last(), Some(&Event::Closed(CloseReason::Protocol(ProtocolError::UnknownBlock))));
-        assert_eq!(bench.raw().closed_with(), Some(ProtocolError::UnknownBlock.code().into_inner()));
+        assert_eq!(bench.raw().closed_with(), Some(ProtocolError::UnknownBlock.code()));
         bench.others_go_on();
     }
 }
@@ -354,7 +354,7 @@ fn a_list_of_dropped_blocks_may_not_name_one_that_was_opened() {
 fn a_flood_of_lists_of_dropped_blocks_waits_for_the_application() {
     const EVENTS: usize = 100;
     const LISTS: u64 = 100;
-    let mut bench = Bench::with(Limits { events: EVENTS, ..limits() }, Config::default());
+    let mut bench = Bench::with(limits().events(EVENTS), Config::default());
     let stream: Vec<_> = (0..LISTS).map(|list| dropped_list(0, &[(list * 1_024, 1_024)])).collect();
     bench.world.delay_next(bench.raw, ms(200));
     bench.control(&stream.concat());
@@ -379,7 +379,7 @@ fn a_flood_of_lists_of_dropped_blocks_waits_for_the_application() {
 fn a_flood_of_dropped_blocks_waits_for_the_application() {
     const EVENTS: usize = 100;
     const MANY: u64 = 50_000;
-    let mut bench = Bench::with(Limits { events: EVENTS, ..limits() }, Config::default());
+    let mut bench = Bench::with(limits().events(EVENTS), Config::default());
     // Every other id, so that no two ranges join.
     let mut stream = Vec::new();
     for id in 0..MANY {
@@ -450,6 +450,6 @@ fn a_peer_that_never_says_anything_is_left() {
         let ended = watch(&mut bench, 92, |_| Vec::new());
         assert!(matches!(ended.get(&id.0), Some((_, Outcome::Dropped { .. }))), "{ended:?}");
         let lost = bench.raw().closed_with();
-        assert_eq!(lost, Some(ProtocolError::Silent.code().into_inner()), "SETTINGS: {settings}");
+        assert_eq!(lost, Some(ProtocolError::Silent.code()), "SETTINGS: {settings}");
     }
 }

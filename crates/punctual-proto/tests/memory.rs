@@ -10,7 +10,7 @@ const BOUND: u64 = 400_000;
 #[test]
 fn an_endpoint_holds_no_more_than_is_said() {
     let mut world = World::new(ms(10));
-    let limits = Limits { max_block_size: 40_000, receive_bytes: 200_000, endpoint_bytes: BOUND, ..Limits::default() };
+    let limits = Limits::default().max_block_size(40_000).receive_bytes(200_000).endpoint_bytes(BOUND);
     let server = world.add_endpoint(Some(server_config(SessionConfig { limits, ..SessionConfig::default() })));
     let mut pairs = Vec::new();
     for _ in 0..12 {

@@ -16,7 +16,7 @@ use common::{
     server_config,
     wire::{self, Info, arrival, fragment, hello, join, last_fragment, repair, shard, source, sum_of, timestamp},
 };
-use punctual_proto::{BlockId, FragmentArrived, Limits, Observer, ProtocolError, SessionConfig};
+use punctual_proto::{BlockId, FragmentArrived, Observer, ProtocolError, SessionConfig};
 
 /// How long groups live here, milliseconds.
 const LIFE: u64 = 200;
@@ -193,7 +193,7 @@ fn what_is_kept_is_bounded() {
 
 #[test]
 fn without_a_window_there_is_no_redundancy() {
-    let limits = Limits { repair_window: 0, ..limits() };
+    let limits = limits().repair_window(0);
     let frames =
         [in_group(0, 0, b""), repair(0, LIFE, (1, 1), 0, &[0, 0]), join(&[&timestamp(1), &one_repair(0, &[vec![]])])];
     for datagram in frames {

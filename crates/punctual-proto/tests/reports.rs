@@ -13,7 +13,7 @@ use common::{
     raw::Config,
     wire::{self, Said, join, timestamp},
 };
-use punctual_proto::{Block, Limits};
+use punctual_proto::Block;
 
 /// What a block holds.
 const BLOCK: usize = 10_000;
@@ -22,7 +22,7 @@ const STEP: u64 = 5;
 
 /// A server that sends to a peer of bare QUIC, with room for all of it.
 fn bench() -> Bench {
-    let mut bench = Bench::with(Limits { send_bytes: 8 << 20, ..limits() }, Config::default());
+    let mut bench = Bench::with(limits().send_bytes(8 << 20), Config::default());
     bench.control(&wire::credit(1 << 30, 1 << 20));
     bench
 }

@@ -226,7 +226,7 @@ impl World {
                 match event {
                     PathEvent::Opened => drop(connection.opening.remove(index)),
                     PathEvent::Closed => connection.failure = Some(HandshakeError::PathClosed(id, *path)),
-                    PathEvent::Suspected { .. } | PathEvent::Recovered => (),
+                    _ => (),
                 }
             }
             Event::Closed(reason) => connection.failure = Some(HandshakeError::Closed(id, reason.clone())),

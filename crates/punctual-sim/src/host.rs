@@ -103,7 +103,7 @@ pub(crate) struct Punctual {
 impl Host {
     pub(crate) fn new(id: HostId, config: HostConfig, anchor: Instant, seed: [u8; 32]) -> Self {
         let clock = LocalClock::new(anchor, config.clock);
-        let endpoint = EndpointConfig { seed: Some(seed), epoch: clock.epoch() };
+        let endpoint = EndpointConfig::new(clock.epoch()).seed(seed);
         let punctual = Punctual {
             endpoint: Endpoint::new(endpoint, config.server),
             app: config.app,

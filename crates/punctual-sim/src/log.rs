@@ -116,7 +116,8 @@ impl AppEvent {
             Event::Expected { id, delta } => Self::Expected { id, micros: delta.as_micros() },
             Event::Path { id, event } => Self::Path { id: id.0, event },
             Event::Closed(_) => Self::Closed,
-            Event::Readable | Event::Writable | Event::Taken => return None,
+            // What only wakes somebody up is not remembered.
+            _ => return None,
         })
     }
 }
@@ -253,6 +254,7 @@ impl fmt::Display for AppEvent {
                 PathEvent::Suspected { silent } => write!(f, "path {id} suspected after {} us", silent.as_micros()),
                 PathEvent::Recovered => write!(f, "path {id} recovered"),
                 PathEvent::Closed => write!(f, "path {id} closed"),
+                other => write!(f, "path {id}: {other:?}"),
             },
             Self::Closed => f.write_str("closed"),
         }

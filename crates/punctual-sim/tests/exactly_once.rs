@@ -168,14 +168,12 @@ fn any_limits(random: &mut Pcg64) -> Limits {
     if random.random_bool(0.5) {
         return Limits::default();
     }
-    Limits {
-        max_block_size: 40_000,
-        receive_bytes: random.random_range(40_000..400_000),
-        receive_blocks: random.random_range(4..64),
-        send_bytes: random.random_range(40_000..400_000),
-        send_blocks: random.random_range(4..64),
-        ..Limits::default()
-    }
+    Limits::default()
+        .max_block_size(40_000)
+        .receive_bytes(random.random_range(40_000..400_000))
+        .receive_blocks(random.random_range(4..64))
+        .send_bytes(random.random_range(40_000..400_000))
+        .send_blocks(random.random_range(4..64))
 }
 
 /// The same as [`run`], panics of the code under test included.

@@ -119,6 +119,7 @@ fn the_modes_do_what_they_say() {
             Redundancy::None => (false, false),
             Redundancy::Fec => (true, false),
             Redundancy::Both | Redundancy::Duplicate => (true, resent),
+            other => panic!("{other} is not tested yet"),
         };
         assert_eq!((repairs, resent), expected, "{mode}: {stats:?}");
         let least = match mode {

@@ -30,7 +30,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     let mut config = Config::default();
     // Above half of the limit, a server sends newcomers round by a Retry; that is not what is measured here.
-    config.session.limits = Limits { sessions: sessions * 2 + 2, ..Limits::default() };
+    config.session.limits = Limits::default().sessions(sessions * 2 + 2);
     let identity = Identity::self_signed(["localhost"])?;
     let fingerprint = identity.fingerprint();
     let server = Endpoint::server(identity).bind("127.0.0.1".parse()?).config(config.clone()).build()?;

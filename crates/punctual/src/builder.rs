@@ -5,19 +5,33 @@ use std::{
     sync::Arc,
 };
 
-use punctual_proto::{QlogFileFactory, SessionConfig};
+use punctual_proto::SessionConfig;
 
 use crate::{
     config::Config,
     endpoint::Endpoint,
     error::BuildError,
     local::Bind,
-    qlog::Role,
+    qlog::{Logs, Role},
     socket::Socket,
     tls::{self, Fingerprint, Identity, Trust},
 };
 
 /// What a client endpoint is made of. Got from [`Endpoint::client`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use punctual::{Config, Endpoint, Trust};
+///
+/// let mut config = Config::default();
+/// config.session.limits = config.session.limits.send_bytes(8 << 20);
+/// # let fingerprint = punctual::Identity::self_signed(["localhost"])?.fingerprint();
+/// let client = Endpoint::client().trust(Trust::fingerprints([fingerprint])).bind("127.0.0.1".parse()?).config(config).build()?;
+/// # drop(client);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Default)]
 pub struct ClientBuilder {
     trust: Trust,
@@ -65,19 +79,32 @@ impl ClientBuilder {
     /// See [`BuildError`].
     pub fn build(self) -> Result<Endpoint, BuildError> {
         let Self { trust, identity, fallback, binds, config } = self;
-        let client =
-            tls::client_config(&trust, identity.as_ref(), &fallback)?.session(session_config(&config, Role::Client)?);
+        let (session, logs) = session_config(&config, Role::Client)?;
+        let client = tls::client_config(&trust, identity.as_ref(), &fallback)?.session(session);
         let sockets = match &binds[..] {
             [] => vec![open_all(0, &config)?],
             binds => {
                 binds.iter().map(|bind| Socket::open_all_of(bind, config.receive_buffer)).collect::<Result<_, _>>()?
             }
         };
-        Endpoint::build(config, sockets, Some(client), None)
+        Endpoint::build(config, sockets, Some(client), None, logs)
     }
 }
 
 /// What a server endpoint is made of. Got from [`Endpoint::server`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use punctual::{Endpoint, Identity, Trust};
+///
+/// let (server, client) = (Identity::self_signed(["localhost"])?, Identity::self_signed(["sensor-7"])?);
+/// // Only this client is let in.
+/// let server = Endpoint::server(server).client_ca(Trust::from(client.fingerprint())).bind("127.0.0.1:0".parse()?).build()?;
+/// println!("listening on {}", server.local_address());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct ServerBuilder {
     identity: Identity,
@@ -146,15 +173,15 @@ impl ServerBuilder {
     /// See [`BuildError`].
     pub fn build(self) -> Result<Endpoint, BuildError> {
         let Self { identity, client_ca, fallback, binds, port, config } = self;
-        let server = tls::server_config(&identity, client_ca.as_ref(), &fallback)?
-            .wait_for_acceptance()
-            .session(session_config(&config, Role::Server)?);
+        let (session, logs) = session_config(&config, Role::Server)?;
+        let server =
+            tls::server_config(&identity, client_ca.as_ref(), &fallback)?.wait_for_acceptance().session(session);
         let mut sockets =
             binds.iter().map(|bind| Socket::open_all_of(bind, config.receive_buffer)).collect::<Result<Vec<_>, _>>()?;
         if let Some(port) = port.or(binds.is_empty().then_some(0)) {
             sockets.push(open_all(port, &config)?);
         }
-        Endpoint::build(config, sockets, None, Some(server))
+        Endpoint::build(config, sockets, None, Some(server), logs)
     }
 }
 
@@ -175,12 +202,11 @@ fn open_all(port: u16, config: &Config) -> Result<Vec<Socket>, BuildError> {
     }
 }
 
-/// The session settings, with qlog if it is wanted.
-fn session_config(config: &Config, role: Role) -> Result<SessionConfig, BuildError> {
+/// The session settings, with qlog if it is wanted, and the logs.
+fn session_config(config: &Config, role: Role) -> Result<(SessionConfig, Option<Arc<Logs>>), BuildError> {
     let mut session = config.session.clone();
-    if let Some(dir) = &config.qlog_dir {
-        std::fs::create_dir_all(dir).map_err(|source| BuildError::Qlog { dir: dir.clone(), source })?;
-        session.qlog = Some(Arc::new(QlogFileFactory::new(dir.clone()).with_prefix(role.name())));
-    }
-    Ok(session)
+    let Some(dir) = &config.qlog_dir else { return Ok((session, None)) };
+    let logs = Logs::start(dir.clone(), role).map_err(|source| BuildError::Qlog { dir: dir.clone(), source })?;
+    logs.watch(&mut session);
+    Ok((session, Some(logs)))
 }

@@ -99,9 +99,10 @@ pub(crate) fn begin(
             punctual_proto::ConnectError::ServerName(name) => ConnectError::ServerName(name),
             punctual_proto::ConnectError::RemoteAddress(address) => ConnectError::RemoteAddress(address),
             punctual_proto::ConnectError::Config(error) => ConnectError::Config(error),
-            punctual_proto::ConnectError::Full => ConnectError::Full,
+            // Of the other kinds there is one today, and it says that there is no room.
+            _ => ConnectError::Full,
         })?;
-        let slot = state.open_slot(id, Role::Client, now);
+        let slot = state.open_slot(id, Role::Client);
         slot.held = true;
         slot.begins_at = Some(local);
         slot.race = race;

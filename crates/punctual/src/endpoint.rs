@@ -17,7 +17,7 @@ use crate::{
     error::BuildError,
     link::Settings,
     local::{Bind, Local},
-    qlog::Role,
+    qlog::{Logs, Role},
     session::{Session, canonical},
     shared::{Shared, State},
     socket::Socket,
@@ -192,9 +192,12 @@ impl Endpoint {
         loop {
             let idle = shared.idle.notified();
             if shared.with(|state, _| state.dead || state.core.has_parted()) {
-                return;
+                break;
             }
             idle.await;
+        }
+        if let Some(logs) = shared.with(|state, _| state.logs.clone()) {
+            logs.caught_up().await;
         }
     }
 
@@ -203,18 +206,19 @@ impl Endpoint {
         binds: Vec<Vec<Socket>>,
         client: Option<ClientConfig>,
         server: Option<punctual_proto::ServerConfig>,
+        logs: Option<Arc<Logs>>,
     ) -> Result<Self, BuildError> {
         config.session.check()?;
         let role = if server.is_some() { Role::Server } else { Role::Client };
         let by_address = server.is_some();
-        let core = punctual_proto::Endpoint::new(EndpointConfig { seed: None, epoch: Instant::now() }, server);
+        let core = punctual_proto::Endpoint::new(EndpointConfig::new(Instant::now()), server);
         let mut state = State {
             core,
             sessions: Default::default(),
             incoming: Default::default(),
             max_incoming: config.session.limits.sessions,
             ends: Default::default(),
-            qlog_dir: config.qlog_dir.clone(),
+            logs,
             closing: None,
             races: 0,
             abandoned: false,

@@ -2,8 +2,7 @@
 
 use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
 
-use noq_proto::{ConnectionError, TransportErrorCode};
-use punctual_proto::{CloseReason, LocalId, PathError};
+use punctual_proto::{CloseReason, LocalId, PathError, TransportError};
 use thiserror::Error;
 
 use crate::{
@@ -178,26 +177,19 @@ impl ConnectError {
             CloseReason::TimedOut => return Self::TimedOut { remote, after, cause: None },
             other => return Self::Failed(other),
         };
-        match error {
-            ConnectionError::TimedOut => Self::TimedOut { remote, after, cause: None },
-            ConnectionError::ConnectionClosed(close) => Self::Refused(describe_close(&close)),
-            ConnectionError::TransportError(ref e) => {
-                let tls = e.crypto.as_deref().and_then(|e| e.downcast_ref::<rustls::Error>());
-                match tls {
-                    Some(rustls::Error::InvalidCertificate(bad)) => match Fingerprint::from_mismatch(bad) {
-                        Some(presented) => Self::Fingerprint { presented },
-                        None => Self::Certificate(bad.to_string()),
-                    },
-                    _ => Self::Failed(CloseReason::Transport(error)),
-                }
-            }
-            other => Self::Failed(CloseReason::Transport(other)),
+        match error.tls() {
+            Some(rustls::Error::InvalidCertificate(bad)) => match Fingerprint::from_mismatch(bad) {
+                Some(presented) => Self::Fingerprint { presented },
+                None => Self::Certificate(bad.to_string()),
+            },
+            None if error.is_by_peer() && error.code().is_some() => Self::Refused(describe_close(&error)),
+            _ => Self::Failed(CloseReason::Transport(error)),
         }
     }
 }
 
 /// The peer's CONNECTION_CLOSE in words, with TLS alerts by name.
-fn describe_close(close: &noq_proto::ConnectionClose) -> String {
+fn describe_close(close: &TransportError) -> String {
     /// TLS alerts a server sends a client (RFC 8446, section 6; RFC 7301).
     const ALERTS: [(u8, &str); 8] = [
         (40, "handshake failure"),
@@ -209,8 +201,7 @@ fn describe_close(close: &noq_proto::ConnectionClose) -> String {
         (116, "a client certificate is required"),
         (120, "no common protocol"),
     ];
-    let code = u64::from(close.error_code);
-    match ALERTS.iter().find(|(alert, _)| u64::from(TransportErrorCode::crypto(*alert)) == code) {
+    match ALERTS.iter().find(|(alert, _)| close.alert() == Some(*alert)) {
         Some((_, words)) => (*words).to_owned(),
         None => close.to_string(),
     }

@@ -14,6 +14,19 @@ use crate::route::RouteEvent;
 /// A block that was accepted; await it to learn its [`Outcome`].
 ///
 /// Dropping it does not cancel the block: that is [`Session::cancel`](crate::Session::cancel).
+///
+/// ```
+/// use punctual::{Block, Outcome, Session};
+///
+/// async fn send_frame(session: &Session, frame: Vec<u8>) -> Result<(), Box<dyn std::error::Error>> {
+///     let sent = session.send(Block::new(frame)).await?;
+///     match sent.await {
+///         Outcome::Delivered(delivery) => println!("there after {:?}", delivery.completion),
+///         Outcome::Dropped { reason, .. } => println!("not there: {reason}"),
+///     }
+///     Ok(())
+/// }
+/// ```
 #[derive(Debug)]
 pub struct SentBlock {
     pub(crate) id: BlockId,

@@ -93,6 +93,7 @@ mod paths;
 mod port;
 mod qlog;
 mod route;
+mod scribe;
 mod session;
 mod shared;
 mod socket;
@@ -118,7 +119,8 @@ pub use tls::{Fingerprint, FingerprintError, Identity, Trust};
 
 pub use punctual_proto::{
     ALPN, Block, BlockError, BlockId, BlockMeta, BlockUpdate, Channel, CloseReason, ConfigError, Delivery, Delta,
-    DropReason, Limits, LocalId, Outcome, PathError, PathEvent, PathId, PathStats, ProtocolError, ReceivedBlock,
-    Redundancy, SendError, SessionConfig, SessionId, SessionStats, UnknownRedundancy, clock, congestion, multipath,
-    redundancy, schedule,
+    DropReason, Entry, FragmentArrived, FragmentKind, FragmentSent, Limits, LocalId, LookupError, NetworkPath,
+    Observer, ObserverFactory, Outcome, Parameter, PathError, PathEvent, PathId, PathStats, ProtocolError, Qlog,
+    QlogSession, Rate, ReceivedBlock, Redundancy, Remains, SendError, SentPacket, SessionConfig, SessionId,
+    SessionStats, TransportError, clock, congestion, multipath, redundancy, schedule,
 };

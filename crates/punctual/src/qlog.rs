@@ -1,22 +1,28 @@
 //! What happens to blocks, for the record: a JSON-SEQ qlog file beside the one QUIC writes. `docs/qlog.md` defines it.
 
 use std::{
-    fs::File,
-    io::{self, BufWriter, Write},
-    path::Path,
+    collections::HashMap,
+    io::{self, Write},
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant, SystemTime},
 };
 
 use punctual_proto::{
-    Block, BlockId, BlockUpdate, CloseReason, Delta, DropReason, Outcome, PathEvent, PathId, ReceivedBlock, Redundancy,
-    SessionId,
+    Block, BlockId, BlockUpdate, CloseReason, Delta, DropReason, Observer, Outcome, PathEvent, PathId, Qlog,
+    ReceivedBlock, Redundancy, SessionConfig, SessionId,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
 use tracing::warn;
 
+use self::watch::Watch;
+use crate::scribe::{Scribe, ScribeFile};
+
+mod watch;
+
 /// Names the events' definitions.
-pub(crate) const SCHEMA: &str = "urn:punctual:qlog:blocks-01";
+pub(crate) const SCHEMA: &str = "urn:punctual:qlog:blocks-02";
 
 /// Which side of a session we are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,51 +40,92 @@ impl Role {
     }
 }
 
-/// The log of one session's blocks.
-pub(crate) struct BlockLog<W: Write = File> {
-    out: BufWriter<W>,
-    start: Instant,
-    failed: bool,
+/// The logs of an endpoint's sessions.
+pub(crate) struct Logs {
+    dir: PathBuf,
+    role: Role,
+    open: Mutex<HashMap<SessionId, Arc<SharedLog>>>,
+    /// Behind the files, which have something to say when they go.
+    scribe: Scribe,
 }
 
-impl BlockLog {
-    /// Begins `<role>-<start in Unix milliseconds>-<session>-blocks.sqlog` in `dir`.
+impl Logs {
+    /// In `dir`, which is made if need be.
     ///
     /// # Errors
-    /// If the file cannot be made.
-    pub(crate) fn create(dir: &Path, role: Role, session: SessionId, now: Instant) -> io::Result<Self> {
-        let wall = SystemTime::now();
-        let millis = wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis();
-        let name = format!("{}-{millis}-{}-blocks.sqlog", role.name(), session.0);
-        let mut log = Self::new(File::create_new(dir.join(name))?, now);
-        log.header(role, session, wall);
-        Ok(log)
+    /// If it cannot be made.
+    pub(crate) fn start(dir: PathBuf, role: Role) -> io::Result<Arc<Self>> {
+        std::fs::create_dir_all(&dir)?;
+        Ok(Arc::new(Self { dir, role, scribe: Scribe::start()?, open: Mutex::default() }))
     }
+
+    /// Has sessions with these settings write what they do.
+    pub(crate) fn watch(self: &Arc<Self>, session: &mut SessionConfig) {
+        let (logs, role) = (self.clone(), self.role.name());
+        session.qlog = Some(Qlog::new(move |session| {
+            let name = format!("{role}-{}-{}-quic.sqlog", unix_millis(SystemTime::now()), session.connection_id);
+            Some(Box::new(logs.scribe.file(logs.dir.join(name))))
+        }));
+        let (logs, theirs) = (self.clone(), session.observer.take());
+        session.observer = Some(Arc::new(move |id| {
+            let inner = theirs.as_ref().map(|make| make(id));
+            Box::new(Watch::new(logs.clone(), id, inner)) as Box<dyn Observer>
+        }));
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<SharedLog>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// That of a session: `<role>-<start in Unix milliseconds>-<session>-blocks.sqlog`, made with its first event.
+    pub(crate) fn of(&self, session: SessionId) -> Arc<SharedLog> {
+        let make = || {
+            let wall = SystemTime::now();
+            let name = format!("{}-{}-{}-blocks.sqlog", self.role.name(), unix_millis(wall), session.0);
+            let mut log = BlockLog::new(self.scribe.file(self.dir.join(name)), Instant::now());
+            log.header = Some(header(self.role, session, wall));
+            Arc::new(SharedLog(Mutex::new(log)))
+        };
+        self.open().entry(session).or_insert_with(make).clone()
+    }
+
+    /// Nothing more happens in a session.
+    fn forget(&self, session: SessionId) {
+        self.open().remove(&session);
+    }
+
+    /// Waits until the files hold what has happened.
+    pub(crate) async fn caught_up(&self) {
+        // If the thread is gone, there is nothing to wait for.
+        let _ = self.scribe.caught_up().await;
+    }
+}
+
+fn unix_millis(time: SystemTime) -> u128 {
+    time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis()
+}
+
+/// A session's log, which both the protocol and the handles write to, one after the other.
+pub(crate) struct SharedLog(Mutex<BlockLog>);
+
+impl SharedLog {
+    pub(crate) fn get(&self) -> MutexGuard<'_, BlockLog> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The log of one session's blocks.
+pub(crate) struct BlockLog<W: Write = ScribeFile> {
+    out: W,
+    start: Instant,
+    /// To be written before the first event.
+    header: Option<Value>,
+    failed: bool,
 }
 
 impl<W: Write> BlockLog<W> {
     fn new(out: W, start: Instant) -> Self {
-        Self { out: BufWriter::with_capacity(64 << 10, out), start, failed: false }
-    }
-
-    fn header(&mut self, role: Role, session: SessionId, wall: SystemTime) {
-        self.record(&json!({
-            "file_schema": "urn:ietf:params:qlog:file:sequential",
-            "serialization_format": "application/qlog+json-seq",
-            "title": format!("Punctual blocks, {} session {}", role.name(), session.0),
-            "trace": {
-                "vantage_point": { "type": role.name() },
-                "event_schemas": [SCHEMA],
-                "common_fields": {
-                    "time_format": "relative_to_epoch",
-                    "reference_time": {
-                        "clock_type": "monotonic",
-                        "epoch": "unknown",
-                        "wall_clock_time": humantime::format_rfc3339_millis(wall).to_string(),
-                    },
-                },
-            },
-        }));
+        Self { out, start, header: None, failed: false }
     }
 
     /// `block_sent`: the application handed a block over.
@@ -154,6 +201,7 @@ impl<W: Write> BlockLog<W> {
             PathEvent::Suspected { silent } => ("path_suspected", json!({ "path_id": id.0, "silent": millis(silent) })),
             PathEvent::Recovered => ("path_recovered", json!({ "path_id": id.0 })),
             PathEvent::Closed => ("path_closed", json!({ "path_id": id.0 })),
+            other => ("path_changed", json!({ "path_id": id.0, "change": format!("{other:?}") })),
         };
         self.event(now, name, data);
     }
@@ -168,6 +216,9 @@ impl<W: Write> BlockLog<W> {
 
     fn event(&mut self, now: Instant, name: &str, data: Value) {
         let time = millis(now.saturating_duration_since(self.start));
+        if let Some(header) = self.header.take() {
+            self.record(&header);
+        }
         self.record(&json!({ "time": time, "name": format!("punctual:{name}"), "data": data }));
     }
 
@@ -190,6 +241,27 @@ impl<W: Write> BlockLog<W> {
         self.failed = true;
         warn!(%error, "a qlog file of blocks ends here");
     }
+}
+
+/// The first record of a log.
+fn header(role: Role, session: SessionId, wall: SystemTime) -> Value {
+    json!({
+        "file_schema": "urn:ietf:params:qlog:file:sequential",
+        "serialization_format": "application/qlog+json-seq",
+        "title": format!("Punctual blocks, {} session {}", role.name(), session.0),
+        "trace": {
+            "vantage_point": { "type": role.name() },
+            "event_schemas": [SCHEMA],
+            "common_fields": {
+                "time_format": "relative_to_epoch",
+                "reference_time": {
+                    "clock_type": "monotonic",
+                    "epoch": "unknown",
+                    "wall_clock_time": humantime::format_rfc3339_millis(wall).to_string(),
+                },
+            },
+        },
+    })
 }
 
 /// What is worth noting of a block that is being handed over, taken before the protocol takes the block.
@@ -247,6 +319,7 @@ fn reason_name(reason: DropReason) -> &'static str {
         DropReason::Refused => "refused",
         DropReason::SessionClosed => "session_closed",
         DropReason::Lost => "lost",
+        _ => "other",
     }
 }
 
@@ -261,23 +334,19 @@ mod tests {
         let start = Instant::now();
         let at = |micros| start + Duration::from_micros(micros);
         let mut log = BlockLog::new(Vec::new(), start);
-        log.header(Role::Server, SessionId(7), SystemTime::UNIX_EPOCH);
+        log.header = Some(header(Role::Server, SessionId(7), SystemTime::UNIX_EPOCH));
         let block = Block::new(vec![0; 10])
             .deadline(Duration::from_millis(100))
             .priority(3)
             .depends_on(BlockId(1))
             .redundancy(Redundancy::Fec);
         log.sent(at(1_500), BlockId(2), &SentInfo::of(&block, at(1_500)));
-        let delivery = Delivery {
-            completion: Duration::from_micros(40_250),
-            delta: Some(Delta::from_micros(-59_750)),
-            good_bytes: 10,
-        };
+        let delivery = Delivery::new(Duration::from_micros(40_250), Some(Delta::from_micros(-59_750)), 10);
         log.outcome(at(90_000), BlockId(2), &Outcome::Delivered(delivery));
         log.path(at(91_000), PathId(1), PathEvent::Suspected { silent: Duration::from_millis(70) });
         log.closed(at(92_000), &CloseReason::Local);
 
-        let text = String::from_utf8(log.out.into_inner().expect("a vector")).expect("UTF-8");
+        let text = String::from_utf8(log.out).expect("UTF-8");
         let records: Vec<Value> = text
             .split('\u{1e}')
             .skip(1)

@@ -112,8 +112,8 @@ impl Session {
             }
             let info = slot.log.is_some().then(|| SentInfo::of(&block, now));
             let id = session.send(now, block)?;
-            if let (Some(log), Some(info)) = (&mut slot.log, &info) {
-                log.sent(now, id, info);
+            if let (Some(log), Some(info)) = (&slot.log, &info) {
+                log.get().sent(now, id, info);
             }
             let (tell, outcome) = oneshot::channel();
             slot.outcomes.insert(id, tell);
@@ -129,8 +129,8 @@ impl Session {
     pub fn update(&self, id: BlockId, update: BlockUpdate) -> Result<(), BlockError> {
         let updated = self.link().drive(|session, slot, now| {
             session.update(now, id, update.clone())?;
-            if let Some(log) = &mut slot.log {
-                log.updated(now, id, &update);
+            if let Some(log) = &slot.log {
+                log.get().updated(now, id, &update);
             }
             Ok(())
         });
@@ -201,8 +201,8 @@ impl Session {
         let received = link.shared.with(|state, now| match state.session(link.id) {
             Ok((session, slot)) => {
                 let block = session.recv(now);
-                if let (Some(block), Some(log)) = (&block, &mut slot.log) {
-                    log.received(now, block);
+                if let (Some(block), Some(log)) = (&block, &slot.log) {
+                    log.get().received(now, block);
                 }
                 Ok(block)
             }

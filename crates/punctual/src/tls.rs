@@ -90,6 +90,16 @@ struct FingerprintMismatch {
 }
 
 /// Whose word one takes for who the peer is: a client's for a server, and that of a server that checks its clients.
+///
+/// ```
+/// use punctual::{Identity, Trust};
+///
+/// // Whom the system trusts; or one certificate and no other, whoever signed it.
+/// let public = Trust::system();
+/// let pinned = Trust::from(Identity::self_signed(["sensor-7"])?.fingerprint());
+/// # drop((public, pinned));
+/// # Ok::<(), punctual::TlsError>(())
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct Trust(TrustKind);
 
@@ -139,6 +149,15 @@ impl From<Fingerprint> for Trust {
 }
 
 /// A certificate chain and its private key: what one shows to be believed.
+///
+/// ```
+/// use punctual::Identity;
+///
+/// // Enough between one's own programs, if the client is told the fingerprint.
+/// let identity = Identity::self_signed(["localhost"])?;
+/// println!("--fingerprint {}", identity.fingerprint());
+/// # Ok::<(), punctual::TlsError>(())
+/// ```
 pub struct Identity {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,

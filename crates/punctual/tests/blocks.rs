@@ -72,7 +72,7 @@ async fn a_channel_keeps_its_order() {
 #[tokio::test]
 async fn without_room_a_block_waits_or_comes_back() {
     let mut config = Config::default();
-    config.session.limits = Limits { send_bytes: 100_000, max_block_size: 80_000, ..Limits::default() };
+    config.session.limits = Limits::default().send_bytes(100_000).max_block_size(80_000);
     let server = server_with("127.0.0.1", config.clone());
     let client = client_with(&server, config);
     let (ours, theirs) = within(pair(&server, &client)).await;
@@ -104,7 +104,7 @@ async fn without_room_a_block_waits_or_comes_back() {
 async fn waiting_for_room_counts_and_ends_at_the_deadline() {
     let mut config = Config::default();
     config.session.scheduler = punctual::schedule::by_name("edf").expect("a known scheduler");
-    config.session.limits = Limits { send_blocks: 1, ..Limits::default() };
+    config.session.limits = Limits::default().send_blocks(1);
     let server = common::FallsSilent::start();
     let client = Endpoint::client().trust(server.fingerprint).config(config).build().expect("a client");
     let session = within(client.connect(server.address, "localhost").into_future()).await.expect("connected");

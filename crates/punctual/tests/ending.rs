@@ -176,7 +176,7 @@ async fn many_sessions_at_once() {
 #[tokio::test]
 async fn a_server_that_is_full_says_so() {
     let mut config = Config::default();
-    config.session.limits = Limits { sessions: 2, ..Limits::default() };
+    config.session.limits = Limits::default().sessions(2);
     let server = server_with("127.0.0.1", config);
     let client = client(&server);
     let first = within(pair(&server, &client)).await;
@@ -207,7 +207,7 @@ async fn a_session_leaves_two_qlog_files() {
         .expect("readable")
         .map(|entry| entry.expect("readable").file_name().into_string().expect("UTF-8"))
         .collect();
-    assert!(names.iter().any(|name| name.ends_with(".qlog")), "{names:?}");
+    assert!(names.iter().any(|name| name.ends_with("-quic.sqlog")), "{names:?}");
     let blocks = names.iter().find(|name| name.ends_with("-blocks.sqlog")).expect("a log of blocks");
     let text = std::fs::read_to_string(dir.path().join(blocks)).expect("readable");
     let count = |name: &str| text.matches(&format!("\"punctual:{name}\"")).count();

@@ -371,7 +371,7 @@ async fn a_stream_that_is_reset_is_a_block_the_peer_dropped() {
 
 #[tokio::test]
 async fn a_stream_larger_than_a_block_may_be_is_stopped() {
-    let limits = Limits { max_block_size: 10_000, ..Limits::default() };
+    let limits = Limits::default().max_block_size(10_000);
     let mut config = Config::default();
     config.session.limits = limits;
     let (_server, _client, ours, theirs) = within(reverse_pair(config)).await;
@@ -391,7 +391,7 @@ async fn a_stream_larger_than_a_block_may_be_is_stopped() {
 /// Room for two and a half blocks of 100 KB.
 fn little_room() -> Config {
     let mut config = Config::default();
-    config.session.limits = Limits { max_block_size: 128_000, receive_bytes: 256_000, ..Limits::default() };
+    config.session.limits = Limits::default().max_block_size(128_000).receive_bytes(256_000);
     config
 }
 

@@ -1,6 +1,6 @@
 //! Who competes: a transport and its settings, by a short name.
 
-use punctual_proto::{Redundancy, UnknownRedundancy};
+use punctual_proto::Redundancy;
 use serde::Deserialize;
 use toml::{Table, Value};
 
@@ -186,7 +186,7 @@ impl Joined {
         for part in parts {
             let first = match part.parse() {
                 Ok(mode) => joined.mode.replace(Mode(mode)).is_none(),
-                Err(UnknownRedundancy(_)) => {
+                Err(_) => {
                     let modes = || Redundancy::ALL.map(Redundancy::name).join(", ");
                     let neither = |error| format!("{error}; or a mode of redundancy: {}", modes());
                     registry.find_redundancy_policy(part).map_err(neither)?;

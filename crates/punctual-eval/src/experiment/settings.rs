@@ -42,7 +42,7 @@ impl Default for SessionSpec {
         Self {
             scheduler: first(Box::new(punctual_proto::schedule::names())),
             path_scheduler: first(Box::new(punctual_proto::multipath::names())),
-            congestion: punctual_proto::congestion::NAMES[0].to_owned(),
+            congestion: punctual_proto::congestion::REGISTRY[0].name.to_owned(),
             redundancy: Mode::default(),
             redundancy_policy: first(Box::new(punctual_proto::redundancy::names())),
             send_buffer: None,

@@ -60,7 +60,7 @@ impl Peer {
     /// Opens another path; `None` if the peer has not made room for it yet.
     pub(super) fn open_path(&mut self, now: Instant, network: NetworkPath) -> Option<PathId> {
         self.networks.insert(network.remote, network);
-        self.connection()?.open_path(network.into(), PathStatus::Available, now).ok()
+        self.connection()?.open_path(tuple(network), PathStatus::Available, now).ok()
     }
 
     pub(super) fn connection(&mut self) -> Option<&mut Connection> {
@@ -85,7 +85,8 @@ impl Peer {
     ) {
         self.networks.insert(path.remote, path);
         let mut buf = Vec::new();
-        match self.endpoint.handle(now, path.into(), ecn, data, &mut buf) {
+        let ecn = ecn.and_then(|mark| noq_proto::EcnCodepoint::from_bits(mark as u8));
+        match self.endpoint.handle(now, tuple(path), ecn, data, &mut buf) {
             None => {}
             Some(DatagramEvent::Response(transmit)) => self.reply(path, &transmit, buf),
             Some(DatagramEvent::NewConnection(incoming)) => self.accept(now, path, incoming),
@@ -114,7 +115,7 @@ impl Peer {
 
     fn reply(&mut self, path: NetworkPath, transmit: &noq_proto::Transmit, mut buf: Vec<u8>) {
         buf.truncate(transmit.size);
-        self.replies.push_back((Transmit { path, size: transmit.size, ecn: transmit.ecn }, buf));
+        self.replies.push_back((Transmit { path, size: transmit.size, ecn: mark(transmit) }, buf));
     }
 
     pub(super) fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
@@ -124,7 +125,7 @@ impl Peer {
         }
         let transmit = self.connection()?.poll_transmit(now, NonZeroUsize::MIN, buf)?;
         let path = self.network(transmit.destination)?;
-        Some(Transmit { path, size: transmit.size, ecn: transmit.ecn })
+        Some(Transmit { path, size: transmit.size, ecn: mark(&transmit) })
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
@@ -156,4 +157,14 @@ impl Peer {
             }
         }
     }
+}
+
+/// A path as noq knows it.
+fn tuple(path: NetworkPath) -> noq_proto::FourTuple {
+    noq_proto::FourTuple::new(path.remote, Some(path.local.to_ip()))
+}
+
+/// The ECN mark of what leaves.
+fn mark(transmit: &noq_proto::Transmit) -> Option<EcnCodepoint> {
+    transmit.ecn.and_then(|mark| EcnCodepoint::from_bits(mark as u8))
 }

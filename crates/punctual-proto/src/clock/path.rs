@@ -1,7 +1,7 @@
 //! What is known of one path: the bucket being filled, and the level it is at.
 
 use super::{CONFIRM, HOLD, LEARN_MAX, Micros, STEP, TOUCH};
-use crate::multipath::PathId;
+use crate::base::PathId;
 
 /// Length of a bucket, µs. Several reports fall into it even where they come only every 100 ms, and drift does not matter within it.
 const BUCKET: u64 = 500_000;

@@ -16,7 +16,11 @@ mod steady;
 pub(crate) mod steering;
 
 pub use crate::path::Report;
-use crate::rate::Rate;
+use crate::{
+    endpoint::BASE_PACKET,
+    rate::Rate,
+    registry::{self, Entry, LookupError},
+};
 
 /// Makes QUIC's controllers of a session, given the first congestion window in bytes.
 pub type CongestionFactory = Arc<dyn Fn(u64) -> Arc<dyn ControllerFactory + Send + Sync> + Send + Sync>;
@@ -27,6 +31,7 @@ pub type DriverFactory = Arc<dyn Fn(usize, u64) -> Box<dyn Driver> + Send + Sync
 
 /// What drives a session's paths.
 #[derive(Clone)]
+#[non_exhaustive]
 pub enum Congestion {
     /// Controllers that go by what the receiver reports of arrivals: ours. Towards peers that do not speak Punctual, and report
     /// nothing, QUIC's CUBIC takes their place.
@@ -37,10 +42,13 @@ pub enum Congestion {
 
 impl fmt::Debug for Congestion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Reports(_) => "Reports",
-            Self::Acks(_) => "Acks",
-        })
+        // Neither kind of controller has a name of its own; that of its type says which it is.
+        let (kind, shown) = match self {
+            Self::Reports(make) => ("Reports", format!("{:?}", make(0, BASE_PACKET))),
+            Self::Acks(make) => ("Acks", format!("{:?}", make(BASE_PACKET).build(Instant::now(), BASE_PACKET as u16))),
+        };
+        let name = shown.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default();
+        write!(f, "{kind}({name})")
     }
 }
 
@@ -48,7 +56,7 @@ impl Congestion {
     /// The controllers QUIC is given.
     pub(crate) fn quic(&self) -> CongestionFactory {
         match self {
-            Self::Reports(_) => quic("cubic").expect("the registry has noq's own controllers"),
+            Self::Reports(_) => cubic_factory(),
             Self::Acks(factory) => factory.clone(),
         }
     }
@@ -64,6 +72,7 @@ impl Congestion {
 
 /// What a controller is shown of its path.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub struct PathState {
     /// The round trip when nothing of ours waits.
     pub base: Duration,
@@ -137,40 +146,97 @@ pub trait Driver: Send + fmt::Debug {
     }
 }
 
-/// The controllers that can be chosen by name, the default first.
-pub const NAMES: &[&str] = &["steady", "cubic", "new-reno", "bbr3"];
+/// What these are called in errors.
+const KIND: &str = "congestion controller";
 
-/// The controllers of that name, if there are any.
-pub fn by_name(name: &str) -> Option<Congestion> {
-    match name {
-        "steady" => Some(Congestion::Reports(Arc::new(|_, window| Box::new(steady::Steady::new(window))))),
-        _ => quic(name).map(Congestion::Acks),
+/// The controllers that can be chosen by name, the default first.
+pub const REGISTRY: &[Entry<Congestion>] = &[
+    Entry {
+        name: "steady",
+        about: "by what the receiver reports: short queues, a fair share beside others, random loss borne",
+        parameters: &[],
+        make: |_| steady(),
+    },
+    Entry {
+        name: "cubic",
+        about: "CUBIC, by acknowledgements: fills the queue until something is lost",
+        parameters: &[],
+        make: |_| cubic(),
+    },
+    Entry { name: "new-reno", about: "NewReno, by acknowledgements", parameters: &[], make: |_| new_reno() },
+    Entry { name: "bbr3", about: "BBRv3, by acknowledgements", parameters: &[], make: |_| bbr3() },
+];
+
+/// The controllers `spec`, a name of [`REGISTRY`], stands for.
+///
+/// ```
+/// # use punctual_proto::congestion;
+/// assert_eq!(format!("{:?}", congestion::by_name("steady")?), "Reports(Steady)");
+/// assert_eq!(format!("{:?}", congestion::cubic()), "Acks(Cubic)");
+/// # Ok::<(), punctual_proto::LookupError>(())
+/// ```
+pub fn by_name(spec: &str) -> Result<Congestion, LookupError> {
+    registry::find(REGISTRY, KIND, spec)
+}
+
+/// The names [`by_name`] knows, the default first.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    REGISTRY.iter().map(|entry| entry.name)
+}
+
+/// QUIC's controllers of that name.
+///
+/// # Errors
+/// [`LookupError::UnknownName`] if there are none, or the name is that of ours, which QUIC cannot use by itself.
+pub fn quic(name: &str) -> Result<CongestionFactory, LookupError> {
+    let acks = |entry: &&Entry<Congestion>| matches!(entry.with_defaults(), Congestion::Acks(_));
+    match by_name(name) {
+        Ok(Congestion::Acks(factory)) => Ok(factory),
+        _ => Err(LookupError::UnknownName {
+            kind: "congestion controller of QUIC's",
+            name: name.to_owned(),
+            known: REGISTRY.iter().filter(acks).map(|entry| entry.name).collect(),
+        }),
     }
 }
 
-/// QUIC's controllers of that name, if there are any.
-pub fn quic(name: &str) -> Option<CongestionFactory> {
-    Some(match name {
-        "cubic" => Arc::new(|window| {
-            let mut config = CubicConfig::default();
-            config.initial_window(window);
-            Arc::new(config)
-        }),
-        "new-reno" => Arc::new(|window| {
-            let mut config = NewRenoConfig::default();
-            config.initial_window(window);
-            Arc::new(config)
-        }),
-        "bbr3" => Arc::new(|window| {
-            let mut config = Bbr3Config::default();
-            config.initial_window(window);
-            Arc::new(config)
-        }),
-        _ => return None,
+/// `steady`: ours, by what the receiver reports. The default.
+pub fn steady() -> Congestion {
+    Congestion::Reports(Arc::new(|_, window| Box::new(steady::Steady::new(window))))
+}
+
+/// `cubic`: QUIC's CUBIC.
+pub fn cubic() -> Congestion {
+    Congestion::Acks(cubic_factory())
+}
+
+fn cubic_factory() -> CongestionFactory {
+    Arc::new(|window| {
+        let mut config = CubicConfig::default();
+        config.initial_window(window);
+        Arc::new(config)
     })
+}
+
+/// `new-reno`: QUIC's NewReno.
+pub fn new_reno() -> Congestion {
+    Congestion::Acks(Arc::new(|window| {
+        let mut config = NewRenoConfig::default();
+        config.initial_window(window);
+        Arc::new(config)
+    }))
+}
+
+/// `bbr3`: QUIC's BBRv3.
+pub fn bbr3() -> Congestion {
+    Congestion::Acks(Arc::new(|window| {
+        let mut config = Bbr3Config::default();
+        config.initial_window(window);
+        Arc::new(config)
+    }))
 }
 
 /// The default: our own.
 pub fn default_congestion() -> Congestion {
-    by_name(NAMES[0]).expect("the default is in the registry")
+    steady()
 }

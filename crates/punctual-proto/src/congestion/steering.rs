@@ -17,6 +17,8 @@
 //! ACK, and an ACK by itself takes nothing from the pacer's bucket. So a session that merely receives keeps the bucket of
 //! every path but the control path at one packet ([`trickle`]): the least thing sent there, a ping when the control path
 //! moves away, leaves it short of a packet, and at the rate [`SILENCED`] it stays short until the path's turn comes.
+//!
+//! What all this takes for granted of noq is written down in [`crate::noq`], and tested.
 
 use std::{
     any::Any,
@@ -32,12 +34,10 @@ use noq_proto::{
     congestion::{Controller, ControllerFactory, ControllerMetrics},
 };
 
+use crate::noq::{SHUT, SILENCED, UNPACED, WIDE_OPEN, trickle};
+
 /// Names a path's controller within its session; no two have the same.
 pub(crate) type Slot = usize;
-
-/// A window so large that noq's pacer gives up pacing: it does so beyond 32 bits. (A large rate would not do: after
-/// `SILENCED` the bucket is all but empty, and noq would wait for it, for less than a nanosecond, again and again.)
-const UNPACED: u64 = 1 << 33;
 
 /// Which path may send what, while noq is asked for packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,14 +69,6 @@ impl Gate {
             slot => Self::Only(slot),
         }
     }
-}
-
-/// A pacing rate that holds everything back on a path whose bucket is not full: noq's pacer knows no zero.
-const SILENCED: u64 = 1;
-
-/// The pacing rate at which noq's bucket (10 ms worth, at least a packet) holds just one packet of `mtu` bytes.
-fn trickle(mtu: u16) -> u64 {
-    u64::from(mtu) * 100
 }
 
 /// What became of a packet.
@@ -373,10 +365,10 @@ impl Controller for Steered {
             Gate::Probes => false,
         };
         match (open, self.hands_off()) {
-            (false, _) => 0,
+            (false, _) => SHUT,
             (true, true) => self.inner.window(),
             // The session has seen to window and pacing before it queued the datagram.
-            (true, false) => u64::MAX,
+            (true, false) => WIDE_OPEN,
         }
     }
 

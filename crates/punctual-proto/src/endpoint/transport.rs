@@ -47,7 +47,7 @@ pub(super) fn transport_config(config: &SessionConfig, steering: &Arc<Steering>,
         .max_idle_timeout(IdleTimeout::try_from(config.idle_timeout).ok())
         .congestion_controller_factory(Arc::new(controllers));
     if let Some(qlog) = &config.qlog {
-        transport.qlog_factory(qlog.clone());
+        transport.qlog_factory(qlog.factory());
     }
     transport
 }

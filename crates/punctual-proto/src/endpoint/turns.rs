@@ -10,9 +10,9 @@ use std::{
 };
 
 use bytes::BytesMut;
-use noq_proto::{ConnectionEvent, DatagramEvent, EcnCodepoint};
+use noq_proto::{ConnectionEvent, DatagramEvent};
 
-use super::{Endpoint, NetworkPath, SessionId};
+use super::{EcnCodepoint, Endpoint, NetworkPath, SessionId};
 
 /// Packets of a session in one turn: enough for what it has at hand to stay in the processor's cache, and too few for others to notice.
 const TURN: usize = 8;

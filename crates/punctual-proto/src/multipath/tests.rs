@@ -87,5 +87,8 @@ fn names_lead_to_their_schedulers() {
     }
     assert_eq!(default_factory()().name(), "earliest");
     let error = by_name("fastest").err().unwrap().to_string();
-    assert_eq!(error, "no scheduler is called `fastest`; choose one of: earliest, lowest-rtt, round-robin, single");
+    assert_eq!(
+        error,
+        "no path scheduler is called `fastest`; choose one of: earliest, lowest-rtt, round-robin, single"
+    );
 }

@@ -12,6 +12,7 @@ use noq_proto::congestion::{Controller, ControllerFactory};
 use super::{Path, Reported};
 use crate::{
     Redundancy,
+    base::PathId,
     clock::{Unwrapper, wire},
     config::Limits,
     congestion::{
@@ -20,7 +21,6 @@ use crate::{
     },
     endpoint::{LocalId, NetworkPath},
     frame::Arrival,
-    multipath::PathId,
     receive::feedback::Feedback,
     redundancy, schedule,
     send::store::Store,

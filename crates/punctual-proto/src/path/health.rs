@@ -14,7 +14,7 @@
 use std::time::{Duration, Instant};
 
 use super::model::Model;
-use crate::multipath::PathHealth;
+use crate::base::PathHealth;
 
 /// An answer is overdue once the path has been quiet for longer than it usually pauses between acknowledgements, and than this.
 const MIN_QUIET: Duration = Duration::from_millis(2);

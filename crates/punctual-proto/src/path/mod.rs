@@ -41,6 +41,8 @@ use std::{
 
 use noq_proto::PathStatus;
 
+pub(crate) use crate::noq::path_number;
+
 use self::{
     health::{Awaited, Trust},
     model::Model,
@@ -50,6 +52,7 @@ use self::{
 pub use self::{losses::Losses, model::Report};
 pub(crate) use self::{model::Reported, window::Least};
 use crate::{
+    base::{PathHealth, PathId, PathView},
     congestion::{
         Driver, PathState,
         pacing::Pacer,
@@ -57,7 +60,6 @@ use crate::{
     },
     endpoint::NetworkPath,
     event::PathEvent,
-    multipath::{PathHealth, PathId, PathView},
     rate::Rate,
     receive::feedback::Feedback,
     send::{
@@ -590,9 +592,4 @@ pub(crate) enum Alarm {
     Suspected(PathEvent),
     /// It should be probed.
     Probe,
-}
-
-/// The number of a path, as it goes on the wire. noq shows it only as text.
-pub(crate) fn path_number(id: noq_proto::PathId) -> u64 {
-    id.to_string().parse().unwrap_or(u64::MAX)
 }

@@ -39,6 +39,7 @@ pub(crate) struct Reported {
 
 /// What a report says, for the controller.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub struct Report {
     /// When it came.
     pub now: Instant,

@@ -6,9 +6,9 @@ use noq_proto::PathStatus;
 
 use super::{CONTROL_SILENCE, Path};
 use crate::{
+    base::{PathHealth, PathId, PathView},
     congestion::steering::Slot,
     endpoint::NetworkPath,
-    multipath::{PathHealth, PathId, PathView},
 };
 
 /// A path is clearly worse than another if an answer takes longer on it by more than this factor.

@@ -1,6 +1,6 @@
 //! What left on a path, or in a session, by why it did.
 
-use crate::observe::FragmentKind;
+use crate::base::FragmentKind;
 
 /// Payload bytes by why they left.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::{GroupFate, GroupView, MAX_REPAIRS, Policy};
-use crate::schedule::Parameter;
+use crate::registry::Parameter;
 
 pub(super) const CAP: Parameter = Parameter {
     name: "cap",
@@ -54,7 +54,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::multipath::PathId;
+    use crate::base::PathId;
 
     fn repairs(dmtp: &mut Dmtp, sources: usize) -> usize {
         dmtp.repairs(&GroupView {

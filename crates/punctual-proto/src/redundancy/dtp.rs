@@ -45,7 +45,7 @@ mod tests {
     use std::time::Duration;
 
     use super::{super::Losses, *};
-    use crate::multipath::PathId;
+    use crate::base::PathId;
 
     const A: PathId = PathId(0);
     const RTT: Duration = Duration::from_millis(50);

@@ -8,8 +8,8 @@
 use std::{sync::Arc, time::Instant};
 
 use crate::{
-    multipath::PathId,
-    schedule::{Entry, SchedulerError, registry},
+    base::PathId,
+    registry::{self, Entry, LookupError},
 };
 
 mod chance;
@@ -26,6 +26,7 @@ pub const MAX_REPAIRS: usize = 64;
 
 /// A group that is about to get its repair fragments.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct GroupView<'a> {
     /// When.
     pub now: Instant,
@@ -45,7 +46,21 @@ pub struct GroupView<'a> {
     pub rtt: std::time::Duration,
 }
 
-impl GroupView<'_> {
+impl<'a> GroupView<'a> {
+    /// A group of fragments of one block of the highest priority, the repairs to take the first of its paths. For tests of policies.
+    pub fn new(now: Instant, sources: &'a [(PathId, usize)], losses: &'a [(PathId, Losses)]) -> Self {
+        Self {
+            now,
+            sources,
+            repair_path: sources.first().map_or(PathId(0), |(path, _)| *path),
+            losses,
+            priority: 0,
+            largest_block: sources.iter().map(|(_, count)| count).sum(),
+            reached: 1.0,
+            rtt: std::time::Duration::from_millis(50),
+        }
+    }
+
     /// m.
     pub fn len(&self) -> usize {
         self.sources.iter().map(|(_, count)| count).sum()
@@ -75,6 +90,7 @@ impl GroupView<'_> {
 
 /// A group whose fragments have all met their fate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct GroupFate {
     /// When the last of them did.
     pub at: Instant,
@@ -100,6 +116,9 @@ pub trait Policy: Send {
 
 /// Makes a policy for each new session.
 pub type PolicyFactory = Arc<dyn Fn() -> Box<dyn Policy> + Send + Sync>;
+
+/// What these are called in errors.
+const KIND: &str = "redundancy policy";
 
 /// The policies that can be chosen by name, the default first.
 pub const REGISTRY: &[Entry<PolicyFactory>] = &[
@@ -130,13 +149,41 @@ pub const REGISTRY: &[Entry<PolicyFactory>] = &[
 ];
 
 /// The policy `spec` stands for: a name of [`REGISTRY`], then if need be its parameters, as in `risk:target=0.01`.
-pub fn by_name(spec: &str) -> Result<PolicyFactory, SchedulerError> {
-    registry::find(REGISTRY, spec)
+///
+/// ```
+/// # use punctual_proto::redundancy;
+/// assert_eq!(redundancy::by_name("risk:target=0.01")?().name(), "risk");
+/// assert_eq!(redundancy::risk(0.01)?().name(), "risk");
+/// # Ok::<(), punctual_proto::LookupError>(())
+/// ```
+pub fn by_name(spec: &str) -> Result<PolicyFactory, LookupError> {
+    registry::find(REGISTRY, KIND, spec)
 }
 
 /// The names [`by_name`] knows, the default first.
 pub fn names() -> impl Iterator<Item = &'static str> {
     REGISTRY.iter().map(|entry| entry.name)
+}
+
+/// `risk`: the fewest that keep the chance of a miss below `target`, by what is known of loss and its bursts. The default.
+///
+/// # Errors
+/// [`LookupError::BadValue`] if it is out of the bounds that [`REGISTRY`] gives.
+pub fn risk(target: f64) -> Result<PolicyFactory, LookupError> {
+    registry::with(REGISTRY, KIND, "risk", &[target])
+}
+
+/// `dtp`: to cover the worst loss of a group in the last 8 RTT, or else the mean.
+pub fn dtp() -> PolicyFactory {
+    Arc::new(|| Box::<dtp::Dtp>::default())
+}
+
+/// `dmtp`: to cover the worst loss of the last groups, up to `cap`.
+///
+/// # Errors
+/// As for [`risk`].
+pub fn dmtp(cap: f64) -> Result<PolicyFactory, LookupError> {
+    registry::with(REGISTRY, KIND, "dmtp", &[cap])
 }
 
 /// The default policy.

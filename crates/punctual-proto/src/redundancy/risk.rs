@@ -1,7 +1,7 @@
 //! The fewest repair fragments that keep the risk of a miss below a target.
 
 use super::{GroupView, MAX_REPAIRS, Policy, chance::Distribution, chance::together};
-use crate::{multipath::PathId, schedule::Parameter};
+use crate::{base::PathId, registry::Parameter};
 
 pub(super) const TARGET: Parameter = Parameter {
     name: "target",

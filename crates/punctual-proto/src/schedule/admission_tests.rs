@@ -8,7 +8,7 @@ use super::{
     super::tests::{Step, block, context, drain, model, start, steps},
     *,
 };
-use crate::multipath::{PathId, PathView};
+use crate::base::{PathId, PathView};
 
 const MS: Duration = Duration::from_millis(1);
 

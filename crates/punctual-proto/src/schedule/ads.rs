@@ -58,13 +58,13 @@ use slab::Slab;
 #[cfg(doc)]
 use super::lanes::SLOPE_ERROR;
 use super::{
-    BlockScheduler, BlockView, Parameter, SchedulerFactory, SendContext,
+    BlockScheduler, BlockView, SchedulerFactory, SendContext,
     heap::{Entry, Heap, NOWHERE},
     lanes::{Lanes, Line},
     of,
     pipes::Pipes,
 };
-use crate::{block::BlockId, by_id::ById};
+use crate::{block::BlockId, by_id::ById, registry::Parameter};
 
 /// The weight of the priority against that of the deadline. Default: DTP, section V.
 pub(super) const ALPHA: Parameter = Parameter {

@@ -13,12 +13,14 @@ use std::{
 };
 
 use crate::{
+    base::{PathHealth, PathView},
     block::BlockId,
-    multipath::{PathHealth, PathView},
+    registry::{self, Entry, LookupError},
 };
 
 /// What a scheduler may know of a block that still has bytes to send.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub struct BlockView {
     /// Its name; ids grow in order of hand-over, so comparing them is first come, first served.
     pub id: BlockId,
@@ -42,6 +44,11 @@ pub struct BlockView {
 }
 
 impl BlockView {
+    /// A block of `size` bytes of which nothing has left yet, without a deadline, of middling priority (128), on which none depends. For tests of schedulers.
+    pub fn new(id: BlockId, size: u64, begin: Instant) -> Self {
+        Self { id, size, unsent: size, begin, deadline: None, priority: 128, followers: 0, beyond_means: false }
+    }
+
     /// The moment after which the block is worthless.
     pub fn due(&self) -> Option<Instant> {
         self.begin.checked_add(self.deadline?)
@@ -55,6 +62,7 @@ impl BlockView {
 
 /// The sender's state at the moment of a decision.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct SendContext<'a> {
     /// Now.
     pub now: Instant,
@@ -67,6 +75,17 @@ pub struct SendContext<'a> {
 }
 
 impl<'a> SendContext<'a> {
+    /// What a session shows, given its paths. For tests of schedulers.
+    pub fn new(now: Instant, paths: &'a [PathView]) -> Self {
+        let usable = || usable(paths);
+        Self {
+            now,
+            paths,
+            rate: usable().map(|view| view.rate).sum::<f64>().max(1.0),
+            one_way_delay: usable().map(|view| view.one_way_delay).min().unwrap_or_default(),
+        }
+    }
+
     /// The paths to reckon with: those that are free of doubt, or all that are in doubt, if none is.
     pub fn usable(&self) -> impl Iterator<Item = &'a PathView> + Clone + use<'a> {
         usable(self.paths)
@@ -122,9 +141,12 @@ pub trait BlockScheduler: Send {
 /// let theirs: SchedulerFactory = schedule::by_name("ads:alpha=0.3")?;
 /// let mine: SchedulerFactory = Arc::new(move || theirs());
 /// assert_eq!(mine().name(), "ads");
-/// # Ok::<(), schedule::SchedulerError>(())
+/// # Ok::<(), punctual_proto::LookupError>(())
 /// ```
 pub type SchedulerFactory = Arc<dyn Fn() -> Box<dyn BlockScheduler> + Send + Sync>;
+
+/// What these are called in errors.
+const KIND: &str = "scheduler";
 
 /// The schedulers that can be chosen by name, the default first.
 pub const REGISTRY: &[Entry<SchedulerFactory>] = &[
@@ -179,13 +201,54 @@ pub const REGISTRY: &[Entry<SchedulerFactory>] = &[
 ];
 
 /// The scheduler `spec` stands for: a name of [`REGISTRY`], then if need be its parameters, as in `ads:alpha=0.3,beta=255`.
-pub fn by_name(spec: &str) -> Result<SchedulerFactory, SchedulerError> {
-    registry::find(REGISTRY, spec)
+pub fn by_name(spec: &str) -> Result<SchedulerFactory, LookupError> {
+    registry::find(REGISTRY, KIND, spec)
 }
 
 /// The names [`by_name`] knows, the default first.
 pub fn names() -> impl Iterator<Item = &'static str> {
     REGISTRY.iter().map(|entry| entry.name)
+}
+
+/// `admission`: those that can all make it, chosen by priority, earliest deadline first; the rest gets what is left over. The default.
+pub fn admission() -> SchedulerFactory {
+    of(admission::new)
+}
+
+/// `ads`: deadline, priority and what is left to send, weighed against each other (DTP). `alpha` is the weight of the priority, 0 to 1; `beta` what a
+/// block loses that cannot be in time any more.
+///
+/// # Errors
+/// [`LookupError::BadValue`] if one is out of the bounds that [`REGISTRY`] gives.
+///
+/// ```
+/// # use punctual_proto::schedule;
+/// assert_eq!(schedule::ads(0.3, 255.0)?().name(), "ads");
+/// assert!(schedule::ads(3.0, 255.0).is_err());
+/// # Ok::<(), punctual_proto::LookupError>(())
+/// ```
+pub fn ads(alpha: f64, beta: f64) -> Result<SchedulerFactory, LookupError> {
+    registry::with(REGISTRY, KIND, "ads", &[alpha, beta])
+}
+
+/// `edf`: earliest deadline first, then priority; drops what is past its deadline.
+pub fn edf() -> SchedulerFactory {
+    of(edf::new)
+}
+
+/// `fcfs`: first come, first served; never drops, like plain QUIC.
+pub fn fcfs() -> SchedulerFactory {
+    of(|| fcfs::Fcfs::new(false))
+}
+
+/// `fcfs-drop`: first come, first served; drops what is past its deadline.
+pub fn fcfs_drop() -> SchedulerFactory {
+    of(|| fcfs::Fcfs::new(true))
+}
+
+/// `strict`: priority, then first come, first served; drops what is past its deadline.
+pub fn strict() -> SchedulerFactory {
+    of(strict::new)
 }
 
 /// The default scheduler.
@@ -196,10 +259,6 @@ pub fn default_factory() -> SchedulerFactory {
 fn of<S: BlockScheduler + 'static>(make: impl Fn() -> S + Send + Sync + 'static) -> SchedulerFactory {
     Arc::new(move || Box::new(make()))
 }
-
-pub(crate) mod registry;
-
-pub use registry::{Entry, Parameter, SchedulerError};
 
 mod admission;
 mod ads;

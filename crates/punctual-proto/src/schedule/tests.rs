@@ -8,7 +8,7 @@ use std::{
 
 use proptest::prelude::*;
 
-use super::{BlockScheduler, BlockView, SchedulerError, SendContext, by_name, default_factory, names};
+use super::{BlockScheduler, BlockView, LookupError, SendContext, by_name, default_factory, names};
 use crate::block::BlockId;
 
 /// The moment all tests start at.
@@ -175,7 +175,7 @@ fn names_lead_to_their_schedulers() {
     }
     assert_eq!(default_factory()().name(), "admission");
     assert!(by_name("ads:alpha=0.3,beta=255").is_ok());
-    assert!(matches!(by_name("adds"), Err(SchedulerError::UnknownName { .. })));
-    assert!(matches!(by_name("dtp-p:alpha=0"), Err(SchedulerError::UnknownParameter { .. })));
-    assert!(matches!(by_name("ads:alpha=1.1"), Err(SchedulerError::BadValue { parameter: "alpha", .. })));
+    assert!(matches!(by_name("adds"), Err(LookupError::UnknownName { .. })));
+    assert!(matches!(by_name("dtp-p:alpha=0"), Err(LookupError::UnknownParameter { .. })));
+    assert!(matches!(by_name("ads:alpha=1.1"), Err(LookupError::BadValue { parameter: "alpha", .. })));
 }

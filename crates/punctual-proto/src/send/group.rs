@@ -9,7 +9,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::packetize::{Contents, Piece};
-use crate::{block::BlockId, multipath::PathId};
+use crate::{base::PathId, block::BlockId};
 
 /// Where the symbol in a packet belongs. Repair fragments are counted on from m.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

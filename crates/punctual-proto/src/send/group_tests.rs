@@ -3,7 +3,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::observe::FragmentKind;
+use crate::base::FragmentKind;
 
 const A: PathId = PathId(0);
 

@@ -13,10 +13,10 @@ use super::{
     packetize::{Contents, Piece},
 };
 use crate::{
+    base::PathId,
     block::BlockId,
     fec,
     frame::{RepairHead, repair::repair_datagram},
-    multipath::PathId,
     redundancy::{GroupFate, GroupView, MAX_SOURCES, Policy},
 };
 

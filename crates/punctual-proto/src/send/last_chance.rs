@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::{groups::Groups, live::LiveBlock};
 use crate::{
+    base::{PathHealth, PathView},
     block::Redundancy,
-    multipath::{PathHealth, PathView},
     path::health::GRANULARITY,
 };
 

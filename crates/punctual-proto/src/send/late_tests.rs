@@ -2,9 +2,10 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::{
+    base::{PathId, PathView},
     block::{Block, Delivery, Outcome, Redundancy},
     config::Limits,
-    multipath::{PathId, PathView, tests::path},
+    multipath::tests::path,
     redundancy, schedule,
     send::store::Notice,
 };
@@ -83,7 +84,7 @@ impl Sender {
 
     fn look(&mut self) {
         while let Some(notice) = self.store.poll() {
-            if let Notice::Ended(id, outcome) = notice {
+            if let Notice::Ended(id, outcome, _) = notice {
                 let reason = match outcome {
                     Outcome::Dropped { reason, .. } => Some(reason),
                     Outcome::Delivered(Delivery { .. }) => None,

@@ -10,8 +10,9 @@ use rangemap::RangeSet;
 
 use super::{channels::Place, filling::Filling, late::Use};
 use crate::{
+    base::PathId,
+    base::Remains,
     block::{BlockId, DropReason, Redundancy},
-    multipath::PathId,
 };
 
 /// Whether the peer knows the block's size, deadline and begin time.
@@ -130,6 +131,19 @@ impl LiveBlock {
             return 0;
         }
         self.size - self.frontier + self.lost_bytes
+    }
+
+    /// How far it has come.
+    pub(crate) fn remains(&self) -> Remains {
+        let missing: u64 = self.acked.gaps(0..self.size).map(|gap| len(&gap)).sum();
+        let never_sent = self.size - self.frontier;
+        Remains {
+            size: self.size,
+            never_sent,
+            lost: self.lost_bytes,
+            unanswered: missing.saturating_sub(never_sent + self.lost_bytes),
+            arrived: self.size - missing,
+        }
     }
 
     /// Bytes that have been on the wire, each counted once.

@@ -12,6 +12,7 @@ use super::{
     store::Store,
 };
 use crate::{
+    base::FragmentKind,
     block::BlockId,
     clock::{Micros, wire},
     frame::{
@@ -19,7 +20,6 @@ use crate::{
         repair::{max_symbol, source_head},
         time::wire_duration,
     },
-    observe::FragmentKind,
     receive::feedback::Feedback,
     schedule::SendContext,
 };

@@ -15,8 +15,8 @@ use super::{
     store::Store,
 };
 use crate::{
+    base::{PathId, PathView},
     block::BlockId,
-    multipath::{PathId, PathView},
 };
 
 /// So many of the blocks that are due soonest are looked at to see whether there is room for redundancy: what is due later is not in a hurry.

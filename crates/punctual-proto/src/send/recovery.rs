@@ -7,8 +7,8 @@ use std::{
 
 use super::{packetize::Contents, store::Store};
 use crate::{
+    base::PathId,
     block::BlockId,
-    multipath::PathId,
     path::{
         Losses,
         health::Awaited,

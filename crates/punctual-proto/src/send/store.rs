@@ -24,11 +24,11 @@ use super::{
     tally::Tally,
 };
 use crate::{
+    base::PathId,
+    base::{FragmentKind, Remains},
     block::{BlockId, DropReason, Outcome, Redundancy},
     by_id::ById,
     config::Limits,
-    multipath::PathId,
-    observe::FragmentKind,
     redundancy::Policy,
     schedule::{BlockScheduler, BlockView, SendContext},
 };
@@ -40,7 +40,7 @@ const MEMORY: u64 = 65_536;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Notice {
     /// To the application: the block has ended.
-    Ended(BlockId, Outcome),
+    Ended(BlockId, Outcome, Remains),
     /// To the peer: the block will never be complete. `size` is 0 if it used no credit.
     Dropped { id: BlockId, reason: DropReason, size: u64, channel: Option<Place> },
     /// To the peer: the block's deadline or priority changed after it had been announced.
@@ -499,7 +499,7 @@ impl Store {
             self.look_soon |= self.late.contains(&touched);
             self.refresh(touched);
         }
-        self.notices.push_back(Notice::Ended(id, outcome));
+        self.notices.push_back(Notice::Ended(id, outcome, block.remains()));
     }
 
     /// What a delivered block still needs, those need that depend on it.

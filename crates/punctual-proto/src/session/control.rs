@@ -17,6 +17,7 @@ use crate::{
         continuation::{self, CONTINUATION, Splice},
         control, lists,
     },
+    noq::MOST_PIECES,
 };
 
 /// More answers than this, in bytes, that the peer has not read, and it has stopped listening while it goes on talking.
@@ -34,9 +35,9 @@ const PRIORITY: i32 = i32::MAX;
 const HEARD_EVERY: u64 = 4 << 10;
 /// Or after so many pieces, as few bytes may be.
 const HEARD_PIECES: usize = 64;
-/// Of a stream of which 1,024 pieces wait for one that was lost QUIC's receiver despairs. So many handed on that may be under way are well below that, and
+/// Of a stream of which [`MOST_PIECES`] wait for one that was lost QUIC's receiver despairs. So many handed on that may be under way are well below that, and
 /// more than there are where all is well.
-const MANY_PIECES: usize = 512;
+const MANY_PIECES: usize = MOST_PIECES / 2;
 /// In a round trip no more than about this many pieces are handed on: on a long path, too, all may be well.
 const PIECES_A_ROUND: u32 = 256;
 /// The most bytes of the control stream read at once: few enough that their events do not count for much.

@@ -20,10 +20,9 @@ use crate::{
     error::CloseReason,
     event::Event,
     frame::ControlFrame,
+    noq,
 };
 
-/// The most bytes of a reason to close that the peer is told. noq overruns its packet where a reason is about as long as that and the code a large one.
-const MOST_REASON: usize = 256;
 /// How many times each datagram of the farewell is sent over each path. With a tenth of all packets lost one session in a thousand is left to find out by itself.
 const TIMES: u32 = 3;
 /// The shortest and the longest time between two of them: losses come in bursts, and somebody waits for the end.
@@ -175,15 +174,14 @@ impl Session {
         if matches!(self.phase, Phase::Closed(_)) {
             return;
         }
-        let told = (0..=reason.len().min(MOST_REASON)).rev().find(|&end| reason.is_char_boundary(end)).unwrap_or(0);
-        self.farewell.waiting = Some((VarInt::from_u32(code), reason.as_bytes()[..told].to_vec().into()));
+        self.farewell.waiting = Some((VarInt::from_u32(code), noq::told_of(reason).to_owned().into()));
         if self.phase == Phase::Open && self.control.waits() {
             // What is to be said of blocks leaves before.
             self.control.flush(now, Patience::NONE, &mut self.conn);
         } else {
             self.say_farewell(now);
         }
-        self.end(CloseReason::Local);
+        self.end(now, CloseReason::Local);
         self.settle(now);
     }
 

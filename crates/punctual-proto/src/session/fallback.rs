@@ -13,12 +13,12 @@ use noq_proto::{Dir, StreamEvent, StreamId, VarInt, WriteError};
 
 use super::{Session, output::context};
 use crate::{
+    base::FragmentKind,
     block::{BlockId, Outcome},
     congestion::steering::Gate,
     endpoint::Transmit,
     error::ProtocolError,
     multipath::PathChoice,
-    observe::FragmentKind,
     send::recovery,
 };
 

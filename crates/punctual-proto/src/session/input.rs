@@ -4,21 +4,21 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use noq_proto::{
-    ConnectionError, ConnectionEvent, Dir, EcnCodepoint, Event as QuicEvent, PathEvent as QuicPathEvent, PathStatus,
-    StreamEvent, crypto::rustls::HandshakeData,
+    ConnectionError, ConnectionEvent, Dir, Event as QuicEvent, PathEvent as QuicPathEvent, PathStatus, StreamEvent,
+    crypto::rustls::HandshakeData,
 };
 
 use super::{Phase, Session};
 use crate::{
+    base::{PathHealth, PathId},
     block::BlockId,
     clock::wire,
     config::ALPN,
     congestion::steering::Fate,
-    endpoint::{LocalId, NetworkPath},
-    error::{CloseReason, ProtocolError},
+    endpoint::{EcnCodepoint, LocalId, NetworkPath},
+    error::{CloseReason, ProtocolError, TransportError},
     event::{Event, PathEvent},
     frame::{Arrival, Arrivals, BlockInfo, ControlFrame, DatagramFrame, DatagramFrames, time, time::wire_duration},
-    multipath::{PathHealth, PathId},
     observe::{FragmentArrived, SentPacket},
     path::{Reported, path_number},
     receive::receiver::Notice as ReceiverNotice,
@@ -75,7 +75,7 @@ impl Session {
             }
             match event {
                 QuicEvent::Connected => self.establish(now),
-                QuicEvent::ConnectionLost { reason } => self.end(close_reason(reason)),
+                QuicEvent::ConnectionLost { reason } => self.end(now, close_reason(reason)),
                 QuicEvent::Stream(event) => self.take_stream_event(now, event),
                 // What becomes of the paths of a session that is over is of no interest.
                 QuicEvent::Path(_) if matches!(self.phase, Phase::Closed(_)) => {}
@@ -469,7 +469,7 @@ impl Session {
     /// Carries what the stations have to say to where it belongs.
     pub(super) fn pass_on_notices(&mut self, now: Instant) {
         self.pass_on_received();
-        self.pass_on_outcomes();
+        self.pass_on_outcomes(now);
         if let Err(error) = self.control.check_backlog() {
             self.fail(now, error);
         }
@@ -500,10 +500,13 @@ impl Session {
     }
 
     /// The part of that which concerns our own blocks.
-    pub(super) fn pass_on_outcomes(&mut self) {
+    pub(super) fn pass_on_outcomes(&mut self, now: Instant) {
         while let Some(notice) = self.store.poll() {
             match notice {
-                StoreNotice::Ended(id, outcome) => {
+                StoreNotice::Ended(id, outcome, remains) => {
+                    if let Some(observer) = &mut self.observer {
+                        observer.block_ended(now, id, &outcome, &remains);
+                    }
                     self.control.forget_update(id);
                     self.fallback_ended(id, &outcome);
                     self.events.push_back(Event::Outcome { id, outcome });
@@ -536,6 +539,6 @@ fn close_reason(error: ConnectionError) -> CloseReason {
         },
         ConnectionError::TimedOut => CloseReason::TimedOut,
         ConnectionError::LocallyClosed => CloseReason::Local,
-        other => CloseReason::Transport(other),
+        other => CloseReason::Transport(TransportError::of(&other)),
     }
 }

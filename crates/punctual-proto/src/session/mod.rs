@@ -26,7 +26,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use noq_proto::{ConnectionHandle, FourTuple};
+use noq_proto::{ConnectionHandle, VarInt};
 
 use self::{
     control::{Control, Hearing, Patience},
@@ -465,7 +465,7 @@ impl Session {
     }
 
     /// The session is over.
-    fn end(&mut self, reason: CloseReason) {
+    fn end(&mut self, now: Instant, reason: CloseReason) {
         if matches!(self.phase, Phase::Closed(_)) {
             return;
         }
@@ -475,7 +475,7 @@ impl Session {
         self.receiver.close();
         self.groups.close();
         self.pass_on_received();
-        self.pass_on_outcomes();
+        self.pass_on_outcomes(now);
         self.fallback = Fallback::default();
         for opening in std::mem::take(&mut self.opening) {
             self.events.push_back(Event::Path { id: opening.id, event: PathEvent::Closed });
@@ -486,8 +486,8 @@ impl Session {
     /// The peer broke the protocol.
     fn fail(&mut self, now: Instant, error: ProtocolError) {
         tracing::debug!(%error, "closing");
-        self.part(now, error.code(), error.to_string().into_bytes().into());
-        self.end(CloseReason::Protocol(error));
+        self.part(now, VarInt::from_u32(error.number()), error.to_string().into_bytes().into());
+        self.end(now, CloseReason::Protocol(error));
     }
 
     fn stamp(&self, now: Instant) -> Stamp {
@@ -496,12 +496,6 @@ impl Session {
 
     fn micros(&self, now: Instant) -> Micros {
         self.stamp(now).micros(now)
-    }
-}
-
-impl From<NetworkPath> for FourTuple {
-    fn from(path: NetworkPath) -> Self {
-        Self::new(path.remote, Some(path.local.to_ip()))
     }
 }
 

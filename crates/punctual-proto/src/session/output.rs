@@ -16,13 +16,16 @@ use noq_proto::Transmit as QuicTransmit;
 
 use super::{Phase, Session};
 use crate::{
+    base::FragmentKind,
+    base::{PathHealth, PathId, PathView},
     block::BlockId,
     clock::wire,
     congestion::steering::Gate,
-    endpoint::{BASE_PACKET, DATAGRAM_QUEUE, LocalId, NetworkPath, Transmit},
+    endpoint::{BASE_PACKET, DATAGRAM_QUEUE, EcnCodepoint, LocalId, NetworkPath, Transmit},
     frame::DatagramWriter,
-    multipath::{FragmentView, PathChoice, PathHealth, PathId, PathScheduler, PathSet, PathView},
-    observe::{FragmentKind, FragmentSent},
+    multipath::{FragmentView, PathChoice, PathScheduler, PathSet},
+    noq,
+    observe::FragmentSent,
     path::{Path, sent::SentBytes},
     schedule::{SendContext, usable},
     send::{
@@ -38,7 +41,7 @@ use crate::{
 /// packets costs no more than this, however small the blocks are.
 const MAX_HELD: usize = 256;
 /// What QUIC's datagram queue has room for when it is empty.
-const EMPTY_QUEUE: usize = DATAGRAM_QUEUE - std::mem::size_of::<noq_proto::Datagram>();
+const EMPTY_QUEUE: usize = noq::empty_queue(DATAGRAM_QUEUE);
 /// Who has sent block data within this time counts as a sender, whose paths all stay open to QUIC.
 const SENDER_MEMORY: Duration = Duration::from_secs(1);
 
@@ -198,11 +201,10 @@ impl Session {
         }
     }
 
-    /// Whether QUIC has no path at all, and is not to be asked for packets: noq panics then. A peer brings it about that abandons its last path; it
-    /// has a few seconds to open another, until QUIC ends the connection.
+    /// Whether QUIC has no path at all, and is not to be asked for packets.
     fn has_no_path(&self) -> bool {
         let has_some = self.phase == Phase::Open && self.paths.iter().next().is_some();
-        !has_some && self.conn.paths().is_empty()
+        !has_some && noq::has_no_path(&self.conn)
     }
 
     /// What QUIC has to send of its own: on the control path as far as it can choose, probes where they belong.
@@ -425,7 +427,11 @@ impl Session {
                 self.store.withdraw(id);
                 continue;
             };
-            if let PathChoice::Send(paths) = self.output.choose(&fragment, now)
+            let choice = self.output.choose(&fragment, now);
+            if let Some(observer) = &mut self.observer {
+                observer.path_chosen(now, &fragment, &self.output.views, &choice);
+            }
+            if let PathChoice::Send(paths) = choice
                 && let Some(first) = paths.iter().next().and_then(|first| self.output.views.iter().find(|v| v.id == first))
                 && first.ready
                 // What comes too late anyway, as far as one can tell, is not to keep up a queue that makes others late.
@@ -525,7 +531,8 @@ impl Session {
 
     fn to_network(&self, transmit: &QuicTransmit) -> Transmit {
         let local = transmit.src_ip.and_then(LocalId::from_ip).unwrap_or(self.first_path.local);
-        Transmit { path: NetworkPath { local, remote: transmit.destination }, size: transmit.size, ecn: transmit.ecn }
+        let ecn = transmit.ecn.and_then(EcnCodepoint::from_quic);
+        Transmit { path: NetworkPath { local, remote: transmit.destination }, size: transmit.size, ecn }
     }
 }
 

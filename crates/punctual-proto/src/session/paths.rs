@@ -11,7 +11,7 @@ use crate::{
     error::{PathError, ProtocolError},
     event::{Event, PathEvent},
     multipath::{PathHealth, PathId},
-    observe,
+    noq, observe,
     path::{Alarm, Path, path_number},
     stats::PathStats,
 };
@@ -189,7 +189,7 @@ impl Session {
     /// would cost more.
     pub(super) fn renew_keys(&mut self) {
         if self.conn.side().is_client() && self.punctual == Some(true) && self.conn.is_multipath_negotiated() {
-            self.conn.force_key_update();
+            noq::renew_keys(&mut self.conn);
         }
     }
 
@@ -198,7 +198,7 @@ impl Session {
         while let Some(Opening { id, network, cost, since }) = self.opening.front() {
             let (id, network, cost) = (*id, *network, *cost);
             let gives_up = now.saturating_duration_since(*since) >= OPENING_PATIENCE;
-            let tuple = network.into();
+            let tuple = network.tuple();
             match self.conn.open_path(tuple, PathStatus::Available, now) {
                 Ok(quic) => {
                     let rtt = self.conn.rtt(quic).unwrap_or(OPENING_RETRY);

@@ -6,11 +6,11 @@ use bytes::Bytes;
 
 use super::{Session, output::Datagram};
 use crate::{
+    base::{PathHealth, PathId, PathView},
     block::{BlockId, Redundancy},
     clock::wire,
     fec::most_repairs,
     frame::DatagramWriter,
-    multipath::{PathHealth, PathId, PathView},
     path::health::GRANULARITY,
     redundancy::{GroupView, Losses, MAX_REPAIRS},
     send::{

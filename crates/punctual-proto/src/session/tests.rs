@@ -12,8 +12,7 @@ use rcgen::generate_simple_self_signed;
 
 use crate::{
     Block, BlockError, BlockId, ClientConfig, CloseReason, Delta, Endpoint, EndpointConfig, Event, Limits, LocalId,
-    NetworkPath, Outcome, ReceivedBlock, ServerConfig, Session, SessionConfig, SessionId, multipath::PathHealth,
-    rustls,
+    NetworkPath, Outcome, ReceivedBlock, ServerConfig, Session, SessionConfig, SessionId, base::PathHealth, rustls,
 };
 
 const NAME: &str = "punctual.test";

@@ -19,14 +19,12 @@ pub(crate) const REPAIR_WINDOW: u64 = 20_000;
 
 /// Small, so that they are soon reached.
 pub(crate) fn limits() -> Limits {
-    Limits {
-        max_block_size: MAX_BLOCK,
-        receive_bytes: WINDOW,
-        receive_blocks: BLOCKS,
-        channels: CHANNELS,
-        repair_window: REPAIR_WINDOW,
-        ..Limits::default()
-    }
+    Limits::default()
+        .max_block_size(MAX_BLOCK)
+        .receive_bytes(WINDOW)
+        .receive_blocks(BLOCKS)
+        .channels(CHANNELS)
+        .repair_window(REPAIR_WINDOW)
 }
 
 /// A server with two sessions: one with a peer that keeps to nothing, one with an honest client.
@@ -129,7 +127,7 @@ impl Bench {
     pub(crate) fn dies(&mut self, error: ProtocolError) {
         self.world.run(ms(12));
         let lost = self.raw().lost.clone();
-        assert_eq!(self.raw().closed_with(), Some(error.code().into_inner()), "{lost:?}");
+        assert_eq!(self.raw().closed_with(), Some(error.code()), "{lost:?}");
         let events = self.events();
         let closed: Vec<_> = events.iter().filter(|event| matches!(event, Event::Closed(_))).collect();
         assert_eq!(closed, [&Event::Closed(CloseReason::Protocol(error))]);

@@ -4,7 +4,13 @@
 //! before it leaves. So frames go to noq as a datagram that begins with a mark, and on their way into the true keys the datagram's head and the
 //! mark are made PADDING: what was its content are frames now.
 
-use std::{any::Any, sync::Arc};
+use std::{
+    any::Any,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
 
 use bytes::BytesMut;
 use noq_proto::{
@@ -26,7 +32,12 @@ pub(crate) fn smuggled(frames: &[u8]) -> Vec<u8> {
 
 /// TLS of a client that sends such frames.
 pub(crate) fn client(inner: QuicClientConfig) -> Arc<dyn ClientConfig> {
-    Arc::new(Config(inner))
+    counting(inner, Arc::default())
+}
+
+/// The same, and counts in `renewals` how often the next keys have been asked for.
+pub(crate) fn counting(inner: QuicClientConfig, renewals: Arc<AtomicUsize>) -> Arc<dyn ClientConfig> {
+    Arc::new(Config(inner, renewals))
 }
 
 /// Makes datagrams with the mark the frames they hold.
@@ -42,7 +53,7 @@ fn unpack(payload: &mut [u8]) {
     }
 }
 
-struct Config(QuicClientConfig);
+struct Config(QuicClientConfig, Arc<AtomicUsize>);
 
 impl ClientConfig for Config {
     fn start_session(
@@ -51,11 +62,11 @@ impl ClientConfig for Config {
         server_name: &str,
         params: &TransportParameters,
     ) -> Result<Box<dyn Session>, ConnectError> {
-        Ok(Box::new(Wrapped(self.0.start_session(version, server_name, params)?)))
+        Ok(Box::new(Wrapped(self.0.start_session(version, server_name, params)?, self.1.clone())))
     }
 }
 
-struct Wrapped(Box<dyn Session>);
+struct Wrapped(Box<dyn Session>, Arc<AtomicUsize>);
 
 impl Session for Wrapped {
     fn initial_keys(&self, dst_cid: ConnectionId, side: Side) -> Keys {
@@ -96,6 +107,7 @@ impl Session for Wrapped {
     }
 
     fn next_1rtt_keys(&mut self) -> Option<KeyPair<Box<dyn PacketKey>>> {
+        self.1.fetch_add(1, Relaxed);
         let KeyPair { local, remote } = self.0.next_1rtt_keys()?;
         Some(KeyPair { local: Box::new(Key(local)), remote })
     }

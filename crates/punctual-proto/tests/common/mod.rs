@@ -202,7 +202,7 @@ impl World {
     /// Adds an endpoint; with `server`, one that accepts sessions.
     pub(crate) fn add_endpoint(&mut self, server: Option<ServerConfig>) -> HostId {
         let seed = [self.hosts.len() as u8 + 1; 32];
-        let config = EndpointConfig { seed: Some(seed), epoch: self.now };
+        let config = EndpointConfig::new(self.now).seed(seed);
         self.add(Host::Punctual(Box::new(Endpoint::new(config, server))))
     }
 

@@ -9,9 +9,11 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use noq_proto::{
-    Connection, ConnectionError, ConnectionHandle, DatagramEvent, Dir, EcnCodepoint, Endpoint, Event, FourTuple,
-    PathId, PathStatus, StreamEvent, StreamId, TransportConfig, VarInt, crypto::rustls::QuicClientConfig,
+    Connection, ConnectionError, ConnectionHandle, DatagramEvent, Dir, Endpoint, Event, FourTuple, PathId, PathStatus,
+    StreamEvent, StreamId, TransportConfig, VarInt, crypto::rustls::QuicClientConfig,
 };
+
+use punctual_proto::EcnCodepoint;
 
 use super::{SERVER_NAME, inject, rustls_client};
 
@@ -225,6 +227,7 @@ impl Raw {
         ecn: Option<EcnCodepoint>,
         data: BytesMut,
     ) {
+        let ecn = ecn.and_then(|mark| noq_proto::EcnCodepoint::from_bits(mark as u8));
         let event = self.endpoint.handle(now, FourTuple::new(from, Some(to)), ecn, data, &mut Vec::new());
         if let Some(DatagramEvent::ConnectionEvent(_, event)) = event {
             self.conn.handle_event(event);
@@ -240,7 +243,8 @@ impl Raw {
         self.pump();
         let transmit = self.conn.poll_transmit(now, NonZeroUsize::MIN, buf);
         self.forward();
-        transmit.map(|transmit| (transmit.src_ip, transmit.destination, transmit.size, transmit.ecn))
+        let mark = |mark| EcnCodepoint::from_bits(mark as u8);
+        transmit.map(|transmit| (transmit.src_ip, transmit.destination, transmit.size, transmit.ecn.and_then(mark)))
     }
 
     fn forward(&mut self) {
