@@ -31,8 +31,9 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "RATE", value_parser = parse_fps)]
     #[serde(deserialize_with = "fps")]
     pub(crate) fps: Option<f64>,
-    /// A local interface or address to send from; LOCAL=HOST:PORT sends from there to another address of the receiver. May
-    /// be repeated: the session uses all. Without it, the system chooses one.
+    /// A local interface or address to send from; LOCAL=HOST:PORT sends from there to another address of the receiver. `auto` stands for
+    /// every interface with a route to the receiver, as they come and go. May be repeated: all are tried at once, the session begins on the
+    /// first that answers and uses all; what is down, or falls silent, is tried again for as long as it lives. Without it, the system chooses one.
     #[arg(long, value_name = "LOCAL[=HOST:PORT]")]
     pub(crate) path: Vec<String>,
     /// Which block goes next, with parameters if need be: `ads:alpha=0.3`.

@@ -2,34 +2,66 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use punctual::Bind;
+use punctual::{Bind, Route, Routes};
 
 use crate::{config::spoken, exit::Failure};
 
+/// What stands for every interface that leads to the receiver, in place of one of our ends.
+const AUTO: &str = "auto";
+
+/// The name of a path that leaves as the system chooses.
+pub(crate) const SYSTEM: &str = "default";
+
 /// One way to the receiver, as the command line has it.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Route {
-    /// Our end; `None` leaves it to the system.
-    pub(crate) local: Option<Bind>,
+pub(crate) struct Way {
+    /// Our end.
+    pub(crate) from: From,
     /// Where to send to: `HOST:PORT`.
     pub(crate) to: String,
 }
 
-impl Route {
+/// Our end of a way.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum From {
+    /// Whichever the system chooses.
+    System,
+    /// That one.
+    Bind(Bind),
+    /// Each interface that leads to the receiver is a way of its own.
+    Auto,
+}
+
+impl Way {
     /// Reads `LOCAL` or `LOCAL=HOST:PORT`; without the latter, the way leads `to`.
     pub(crate) fn parse(text: &str, to: &str) -> Result<Self, Failure> {
         let (local, to) = text.split_once('=').unwrap_or((text, to));
-        let bind = local.parse().map_err(|error| Failure::Usage(format!("--path {text}: {error}")))?;
-        Ok(Self { local: Some(bind), to: to.to_owned() })
+        let from = match local {
+            AUTO => From::Auto,
+            _ => From::Bind(local.parse().map_err(|error| Failure::Usage(format!("--path {text}: {error}")))?),
+        };
+        Ok(Self { from, to: to.to_owned() })
     }
 
-    /// For people.
-    pub(crate) fn name(&self) -> String {
-        match &self.local {
-            None => "default".into(),
-            Some(Bind::Address(address)) if address.port() == 0 => address.ip().to_string(),
-            Some(bind) => bind.to_string(),
-        }
+    /// What it is to one of the receiver's addresses; `None` if our end is of another IP version.
+    pub(crate) fn routes_to(&self, remote: SocketAddr) -> Option<Routes> {
+        let bind = match &self.from {
+            From::Auto => return Some(Routes::auto(remote)),
+            From::Bind(Bind::Address(address)) if address.is_ipv4() != remote.is_ipv4() => return None,
+            From::Bind(bind) => bind.clone(),
+            From::System if remote.is_ipv4() => Bind::Address(([0; 4], 0).into()),
+            From::System => Bind::Address(([0u16; 8], 0).into()),
+        };
+        Some(Routes::from([Route::new(bind, remote)]))
+    }
+}
+
+/// A route's name for people: that of the interface or address it leaves from.
+pub(crate) fn name(bind: &Bind) -> String {
+    match bind {
+        Bind::Address(address) if address.ip().is_unspecified() => SYSTEM.into(),
+        Bind::Address(address) if address.port() == 0 => address.ip().to_string(),
+        bind => bind.to_string(),
     }
 }
 
@@ -61,11 +93,25 @@ mod tests {
 
     #[test]
     fn a_path_is_an_end_and_perhaps_another_address() {
-        let route = Route::parse("wlan0", "host:1").unwrap();
-        assert_eq!((route.name().as_str(), route.to.as_str()), ("wlan0", "host:1"));
-        let route = Route::parse("192.0.2.7=198.51.100.7:4433", "host:1").unwrap();
-        assert_eq!((route.name().as_str(), route.to.as_str()), ("192.0.2.7", "198.51.100.7:4433"));
-        assert_eq!(Route::parse("not an interface", "host:1").unwrap_err().code(), 2);
+        let way = Way::parse("wlan0", "host:1").unwrap();
+        assert_eq!((way.from, way.to.as_str()), (From::Bind("wlan0".parse().unwrap()), "host:1"));
+        let way = Way::parse("192.0.2.7=198.51.100.7:4433", "host:1").unwrap();
+        assert_eq!((way.from, way.to.as_str()), (From::Bind("192.0.2.7".parse().unwrap()), "198.51.100.7:4433"));
+        let way = Way::parse("auto", "host:1").unwrap();
+        assert_eq!((way.from, way.to.as_str()), (From::Auto, "host:1"));
+        assert_eq!(Way::parse("not an interface", "host:1").unwrap_err().code(), 2);
+    }
+
+    #[test]
+    fn an_end_leads_to_addresses_of_its_kind() {
+        let (four, six) = ("192.0.2.1:1".parse().unwrap(), "[2001:db8::1]:1".parse().unwrap());
+        let leads = |path: &str| {
+            let way = Way::parse(path, "host:1").unwrap();
+            [four, six].map(|remote| way.routes_to(remote).is_some())
+        };
+        assert_eq!(leads("192.0.2.7"), [true, false]);
+        assert_eq!(leads("2001:db8::7"), [false, true]);
+        assert_eq!((leads("eth0"), leads("auto")), ([true; 2], [true; 2]));
     }
 
     #[test]

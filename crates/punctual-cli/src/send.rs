@@ -1,14 +1,14 @@
 //! `punctual send`.
 
 mod connect;
+mod watch;
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
-use punctual::{Block, BlockId, Channel, CloseReason, Endpoint, PathId, SendError, Session};
+use punctual::{Block, BlockId, Channel, CloseReason, Endpoint, SendError, Session};
 use punctual_eval::annexb::Kind;
 use tokio::{sync::mpsc, task::JoinSet};
 
@@ -18,17 +18,19 @@ use crate::{
     display::Display,
     exit::{Failure, close},
     identity::{self, Loaded},
-    route::{self, Route},
+    route,
     signals::Interrupt,
     source::{Coding, Cut, Piece, Source, Video},
     stats::{self, Figures, Tally},
 };
-use connect::{connect, distinct_binds, not_built, routes, trust};
+use connect::{connect, not_built, trust, ways};
+use watch::PathNames;
+pub(crate) use watch::Watch;
 
 /// Sends what was asked for and tells how it went.
 pub(crate) async fn run(args: &SendArgs) -> Result<(), Failure> {
     let settings = Settings::load(&args.settings, args.config.as_deref())?;
-    let routes = routes(&settings, &args.to)?;
+    let ways = ways(&settings, &args.to)?;
     let trust = trust(&settings)?;
     let config = settings.endpoint_config(args.common.qlog.as_deref())?;
     let source = Source::open(args.input.as_deref(), cut(args, &settings)?)?;
@@ -43,16 +45,15 @@ pub(crate) async fn run(args: &SendArgs) -> Result<(), Failure> {
         fingerprint = Some(identity.fingerprint());
         builder = builder.identity(identity);
     }
-    for bind in distinct_binds(&routes) {
-        builder = builder.bind(bind);
-    }
     let endpoint = builder.build().map_err(not_built)?;
-    let session = connect(&endpoint, &routes[0], route::host(&args.to)?, settings.connect_timeout()).await;
-    let session = session.map_err(|failure| failure.showing(fingerprint))?;
+    let display = Display::new(&args.common);
+    let connected = connect(&endpoint, &ways, route::host(&args.to)?, settings.connect_timeout(), &display).await;
+    let (session, mut watch) = connected.map_err(|failure| failure.showing(fingerprint))?;
 
     let pieces = source.start()?;
-    let sender = Sender::new(session, &settings, args, Interrupt::listen()?);
-    let ended = sender.run(&endpoint, &routes, &settings, pieces, &Display::new(&args.common)).await;
+    let sender = Sender::new(session, watch.names(), &settings, args, Interrupt::listen()?);
+    let ended = sender.run(&settings, pieces, &display, &mut watch).await;
+    drop(display);
     let ended = ended.map_err(|failure| failure.showing(fingerprint));
     if matches!(ended, Err(Failure::Refused(_) | Failure::NotLetIn(_))) {
         sender.tally.refused();
@@ -99,10 +100,8 @@ struct Sender {
     paths: PathNames,
 }
 
-type PathNames = Arc<Mutex<BTreeMap<PathId, String>>>;
-
 impl Sender {
-    fn new(session: Session, settings: &Settings, args: &SendArgs, interrupt: Interrupt) -> Self {
+    fn new(session: Session, paths: PathNames, settings: &Settings, args: &SendArgs, interrupt: Interrupt) -> Self {
         Self {
             session,
             interrupt,
@@ -111,20 +110,18 @@ impl Sender {
             channel: (!args.unordered).then_some(Channel(settings.channel.unwrap_or(0))),
             idle_timeout: settings.idle_timeout(),
             tally: Tally::default(),
-            paths: PathNames::default(),
+            paths,
         }
     }
 
     /// Sends until the input ends, the session breaks or a signal comes; then waits for what is under way.
     async fn run(
         &self,
-        endpoint: &Endpoint,
-        routes: &[Route],
         settings: &Settings,
         pieces: mpsc::Receiver<Result<Piece, Failure>>,
         display: &Display,
+        watch: &mut Watch,
     ) -> Result<(), Failure> {
-        self.name_path(PathId(0), &routes[0]);
         let mut outcomes = JoinSet::new();
         let work = async {
             let sent = tokio::select! {
@@ -136,16 +133,9 @@ impl Sender {
             outcomes.join_all().await;
             sent.and(finished)
         };
-        let other_paths = async {
-            for route in &routes[1..] {
-                self.open_path(endpoint, route, settings.connect_timeout()).await;
-            }
-            std::future::pending().await
-        };
         tokio::select! {
             ended = work => ended,
-            never = other_paths => never,
-            () = display.run(self.session.events(), || self.figures()) => Ok(()),
+            () = display.run(self.session.events(), Some(watch), || self.figures()) => Ok(()),
         }
     }
 
@@ -232,26 +222,12 @@ impl Sender {
         }
     }
 
-    /// Opens another path. The session goes on without it if need be, but not in silence.
-    async fn open_path(&self, endpoint: &Endpoint, route: &Route, within: Duration) {
-        match connect::open_path(&self.session, endpoint, route, within).await {
-            Ok(path) => self.name_path(path.id(), route),
-            Err(failure) => eprintln!("punctual: going on without path {}: {failure}", route.name()),
-        }
-    }
-
     fn lost(&self, reason: &CloseReason) -> Failure {
         connect::lost(reason, self.idle_timeout)
     }
 
-    fn name_path(&self, id: PathId, route: &Route) {
-        self.paths.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(id, route.name());
-    }
-
     fn figures(&self) -> Figures {
-        let names = self.paths.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
-        let name = |path: &punctual::PathStats| names.get(&path.id).cloned().unwrap_or_else(|| path.id.to_string());
-        self.tally.figures(Some(&self.session.stats()), &self.session.path_stats(), name)
+        self.tally.figures(Some(&self.session.stats()), &self.session.path_stats(), |path| self.paths.get(path.id))
     }
 }
 

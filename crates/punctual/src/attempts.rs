@@ -114,7 +114,7 @@ impl Keeper {
                 self.release(local);
                 // Somebody answers everywhere, and it is the wrong one.
                 let refused = |kept: &Kept| matches!(kept.failure, Some(RouteError::Refused(_)));
-                if self.auto.is_empty() && self.kept.iter().all(refused) {
+                if self.kept.iter().all(refused) {
                     return Step::Failed(error);
                 }
             }

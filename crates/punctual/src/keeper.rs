@@ -413,11 +413,11 @@ impl Keeper {
     pub(crate) fn tell(&self, index: usize, change: RouteChange) {
         let event = self.kept[index].event(change);
         tracing::info!(%event, "route");
-        if let Phase::Keeping { link, .. } = &self.phase {
-            link.slot(|slot| slot.publish(SessionEvent::Route(event.clone())));
-        }
         // Nobody may be listening.
-        let _ = self.events.send(event);
+        let _ = self.events.send(event.clone());
+        if let Phase::Keeping { link, .. } = &self.phase {
+            link.slot(|slot| slot.publish(SessionEvent::Route(event)));
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use tokio::sync::broadcast;
 
 use crate::{
     error::{BuildError, ConnectError, OpenPathError},
+    interfaces::Interfaces,
     local::Bind,
     session::canonical,
 };
@@ -92,6 +93,23 @@ impl Routes {
     }
 }
 
+impl Routes {
+    /// Adds all of those.
+    pub fn and(self, others: Self) -> Self {
+        let Self { named, auto } = others;
+        auto.into_iter().fold(named.into_iter().fold(self, Self::route), Self::and_auto)
+    }
+
+    /// Whether one of them is there now: its interface is up, has an address of the peer's IP version, and leads to the peer as far as the
+    /// system tells. Of a peer that has several addresses, those can be told apart by it to which there is a way.
+    pub fn any_is_there(&self) -> bool {
+        // If nobody can tell, it may be there.
+        let Ok(interfaces) = Interfaces::read() else { return true };
+        let is_there = |route: &Route| interfaces.sight(&route.bind, route.remote).is_some_and(|sight| sight.leads());
+        self.named.iter().any(is_there) || self.auto.iter().any(|remote| !interfaces.ways_to(*remote).is_empty())
+    }
+}
+
 impl FromIterator<Route> for Routes {
     fn from_iter<I: IntoIterator<Item = Route>>(routes: I) -> Self {
         routes.into_iter().fold(Self::new(), Self::route)
@@ -120,6 +138,13 @@ pub struct RouteEvent {
     pub interface: Option<String>,
     /// What.
     pub change: RouteChange,
+}
+
+impl RouteEvent {
+    /// Something that happened to a route whose interface is not known.
+    pub fn new(route: Route, change: RouteChange) -> Self {
+        Self { route, interface: None, change }
+    }
 }
 
 impl fmt::Display for RouteEvent {
