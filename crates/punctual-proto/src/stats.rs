@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     clock::ClockEstimate,
     endpoint::NetworkPath,
-    multipath::{PathHealth, PathId},
+    multipath::{PathHealth, PathId, PathRole},
 };
 
 /// Totals of a session since its start.
@@ -110,6 +110,8 @@ pub struct PathStats {
     pub mtu: u16,
     /// Times it was suspected.
     pub suspected: u64,
-    /// Cost of a byte, as set with [`Session::set_path_cost`](crate::Session::set_path_cost).
+    /// Cost of a byte, as set with [`Session::set_path_cost`](crate::Session::set_path_cost), here or by the peer.
     pub cost: f64,
+    /// What it is for, as set with [`Session::set_path_role`](crate::Session::set_path_role), here or by the peer.
+    pub role: PathRole,
 }

@@ -61,8 +61,10 @@ pub struct PathView {
     /// Bytes in flight.
     pub in_flight: u64,
     /// Cost of a byte, in the application's own unit; 0 unless set with
-    /// [`Session::set_path_cost`](crate::Session::set_path_cost).
+    /// [`Session::set_path_cost`](crate::Session::set_path_cost), here or by the peer.
     pub cost: f64,
+    /// What it is for; see [`Session::set_path_role`](crate::Session::set_path_role).
+    pub role: PathRole,
 }
 
 impl PathView {
@@ -94,6 +96,8 @@ pub enum PathHealth {
     Opening,
     /// In use.
     Active,
+    /// It is well, and a [backup](PathRole::Backup): it carries no data, for another path lives.
+    Standby,
     /// It went silent with data in flight. Probed, but not given data while another path is active.
     Suspect,
 }
@@ -220,8 +224,11 @@ pub fn default_factory() -> PathSchedulerFactory {
 
 mod earliest;
 mod lowest_rtt;
+mod role;
 mod round_robin;
 mod single;
+
+pub use role::{PathRole, UnknownRole};
 
 #[cfg(test)]
 pub(crate) mod tests;
