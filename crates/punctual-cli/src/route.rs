@@ -1,8 +1,8 @@
 //! From names to addresses: who the receiver is, and which of our ends to reach it from.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{fmt::Display, net::SocketAddr, time::Duration};
 
-use punctual::{Bind, Route, Routes};
+use punctual::{Bind, Route, RouteTerms, Routes};
 
 use crate::{config::spoken, exit::Failure};
 
@@ -19,6 +19,8 @@ pub(crate) struct Way {
     pub(crate) from: From,
     /// Where to send to: `HOST:PORT`.
     pub(crate) to: String,
+    /// What its path is for and what it costs.
+    pub(crate) terms: RouteTerms,
 }
 
 /// Our end of a way.
@@ -33,27 +35,48 @@ pub(crate) enum From {
 }
 
 impl Way {
-    /// Reads `LOCAL` or `LOCAL=HOST:PORT`; without the latter, the way leads `to`.
+    /// Whichever way the system chooses.
+    pub(crate) fn of_system(to: &str) -> Self {
+        Self { from: From::System, to: to.to_owned(), terms: RouteTerms::new() }
+    }
+
+    /// Reads `LOCAL` or `LOCAL=HOST:PORT`, and behind commas a role, a cost or both; without the address, the way leads `to`.
     pub(crate) fn parse(text: &str, to: &str) -> Result<Self, Failure> {
-        let (local, to) = text.split_once('=').unwrap_or((text, to));
+        let wrong = |error: &dyn Display| Failure::Usage(format!("--path {text}: {error}"));
+        let mut parts = text.split(',');
+        let way = parts.next().unwrap_or_default();
+        let (local, to) = way.split_once('=').unwrap_or((way, to));
         let from = match local {
             AUTO => From::Auto,
-            _ => From::Bind(local.parse().map_err(|error| Failure::Usage(format!("--path {text}: {error}")))?),
+            _ => From::Bind(local.parse().map_err(|error| wrong(&error))?),
         };
-        Ok(Self { from, to: to.to_owned() })
+        let mut terms = RouteTerms::new();
+        for part in parts {
+            terms = match part.split_once('=') {
+                Some(("cost", cost)) => terms.cost(parse_cost(cost).map_err(|error| wrong(&error))?),
+                Some((key, _)) => return Err(wrong(&format_args!("`{key}` is not known; there is `cost=NUMBER`"))),
+                None => terms.role(part.parse().map_err(|error| wrong(&error))?),
+            };
+        }
+        Ok(Self { from, to: to.to_owned(), terms })
     }
 
     /// What it is to one of the receiver's addresses; `None` if our end is of another IP version.
     pub(crate) fn routes_to(&self, remote: SocketAddr) -> Option<Routes> {
         let bind = match &self.from {
-            From::Auto => return Some(Routes::auto(remote)),
+            From::Auto => return Some(Routes::new().and_auto_on(remote, self.terms)),
             From::Bind(Bind::Address(address)) if address.is_ipv4() != remote.is_ipv4() => return None,
             From::Bind(bind) => bind.clone(),
             From::System if remote.is_ipv4() => Bind::Address(([0; 4], 0).into()),
             From::System => Bind::Address(([0u16; 8], 0).into()),
         };
-        Some(Routes::from([Route::new(bind, remote)]))
+        Some(Routes::new().route_on(Route::new(bind, remote), self.terms))
     }
+}
+
+fn parse_cost(text: &str) -> Result<f64, &'static str> {
+    let cost = text.parse().ok().filter(|cost: &f64| cost.is_finite() && *cost >= 0.0);
+    cost.ok_or("a cost is a number, and not less than nothing")
 }
 
 /// A route's name for people: that of the interface or address it leaves from.
@@ -78,7 +101,7 @@ pub(crate) fn host(to: &str) -> Result<&str, Failure> {
 /// The addresses of `HOST:PORT`; at least one.
 pub(crate) async fn resolve(to: &str, within: Duration) -> Result<Vec<SocketAddr>, Failure> {
     host(to)?;
-    let unreachable = |reason: &dyn std::fmt::Display| Failure::Unreachable(format!("cannot resolve {to}: {reason}"));
+    let unreachable = |reason: &dyn Display| Failure::Unreachable(format!("cannot resolve {to}: {reason}"));
     let found = tokio::time::timeout(within, tokio::net::lookup_host(to))
         .await
         .map_err(|_| unreachable(&format_args!("no answer within {}", spoken(within))))?
@@ -89,6 +112,8 @@ pub(crate) async fn resolve(to: &str, within: Duration) -> Result<Vec<SocketAddr
 
 #[cfg(test)]
 mod tests {
+    use punctual::multipath::PathRole;
+
     use super::*;
 
     #[test]
@@ -100,6 +125,30 @@ mod tests {
         let way = Way::parse("auto", "host:1").unwrap();
         assert_eq!((way.from, way.to.as_str()), (From::Auto, "host:1"));
         assert_eq!(Way::parse("not an interface", "host:1").unwrap_err().code(), 2);
+    }
+
+    #[test]
+    fn a_path_may_have_a_role_and_a_cost() {
+        let backup = RouteTerms::new().role(PathRole::Backup);
+        for (text, terms) in [
+            ("wwan0", RouteTerms::new()),
+            ("wwan0,backup", backup),
+            ("wwan0=h:2,cost=0.5,backup", backup.cost(0.5)),
+            ("auto,cost=2", RouteTerms::new().cost(2.0)),
+        ] {
+            assert_eq!(Way::parse(text, "host:1").unwrap().terms, terms, "{text}");
+        }
+        for (bad, word) in [
+            ("w0,spare", "preferred, normal, backup"),
+            ("w0,cost=-1", "not less than nothing"),
+            ("w0,cost=NaN", "a number"),
+            ("w0,price=1", "cost=NUMBER"),
+            ("w0,", "backup"),
+            (",backup", "interface"),
+        ] {
+            let error = Way::parse(bad, "host:1").unwrap_err();
+            assert!(error.code() == 2 && error.to_string().contains(word), "{error}");
+        }
     }
 
     #[test]

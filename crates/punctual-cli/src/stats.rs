@@ -172,6 +172,8 @@ pub(crate) struct PathFigures {
     pub(crate) suspected: u64,
     /// Of a byte, as the application said.
     pub(crate) cost: f64,
+    /// What it is for.
+    pub(crate) role: &'static str,
 }
 
 impl PathFigures {
@@ -184,6 +186,7 @@ impl PathFigures {
             health: match path.health {
                 PathHealth::Opening => "opening",
                 PathHealth::Active => "ok",
+                PathHealth::Standby => "standby",
                 PathHealth::Suspect => "suspect",
             },
             rtt_ms: ms(path.rtt),
@@ -206,6 +209,7 @@ impl PathFigures {
             mtu: path.mtu,
             suspected: path.suspected,
             cost: path.cost,
+            role: path.role.name(),
         }
     }
 
@@ -237,6 +241,7 @@ impl PathFigures {
             mtu: 1200,
             suspected: 0,
             cost: 0.0,
+            role: "normal",
         }
     }
 }

@@ -96,6 +96,7 @@ mod route;
 mod session;
 mod shared;
 mod socket;
+mod terms;
 mod timer;
 mod tls;
 #[cfg(feature = "yardstick")]
@@ -114,6 +115,7 @@ pub use path::Path;
 pub use paths::{Paths, RouteState};
 pub use route::{DownReason, Route, RouteChange, RouteError, RouteEvent, RouteEvents, Routes};
 pub use session::Session;
+pub use terms::RouteTerms;
 pub use tls::{Fingerprint, FingerprintError, Identity, Trust};
 
 pub use punctual_proto::{

@@ -13,13 +13,13 @@ use crate::{
     display::Display,
     exit::Failure,
     identity,
-    route::{self, From, Way},
+    route::{self, Way},
 };
 
 /// The ways to the receiver.
 pub(super) fn ways(settings: &Settings, to: &str) -> Result<Vec<Way>, Failure> {
     let ways: Vec<Way> = match &settings.path[..] {
-        [] => vec![Way { from: From::System, to: to.to_owned() }],
+        [] => vec![Way::of_system(to)],
         paths => paths.iter().map(|path| Way::parse(path, to)).collect::<Result<_, _>>()?,
     };
     ways.iter().try_for_each(|way| route::host(&way.to).map(drop))?;
