@@ -242,3 +242,52 @@ fn little_else_goes_over_a_backup() {
         assert!(more(0) < 5_000 && more(0) * 20 < more(1), "{} and {} bytes", more(0), more(1));
     }
 }
+
+/// The size of packets on the first path of an end that sends as much as it can for a time.
+fn packet_size(world: &mut World, from: End, to: End, time: u64) -> u64 {
+    let sent = |world: &mut World| {
+        let now = world.now;
+        let stats = world.session(from.host, from.session).path_stats(now);
+        world.drain();
+        (stats[0].bytes_sent, stats[0].packets_sent)
+    };
+    let before = sent(world);
+    for _ in 0..time / 10 {
+        world.send(from, Block::new(vec![1; 50_000]).deadline(ms(100)));
+        world.run(ms(10));
+        world.recv_all(to);
+    }
+    let after = sent(world);
+    (after.0 - before.0) / (after.1 - before.1).max(1)
+}
+
+/// QUIC takes no datagram larger than the smallest MTU of all its paths, those included that are being opened. This says how long that lasts.
+#[test]
+fn a_new_path_makes_packets_smaller_only_until_its_mtu_is_found() {
+    let mut world = World::new(ms(10));
+    let server = world.add_endpoint(Some(server_config(SessionConfig::default())));
+    let host = world.add_endpoint(None);
+    let session = world.connect(host, &client_config(SessionConfig::default()), server);
+    let (client, mut server) = (End { host, session }, End { host: server, session });
+    server.session = world.accept(server.host);
+    packet_size(&mut world, client, server, 500);
+    let full = packet_size(&mut world, client, server, 100);
+    assert!(full > 1_300, "{full}");
+    path(&mut world, client, 1, server).expect("it can be opened");
+    // Ten round trips.
+    packet_size(&mut world, client, server, 200);
+    let found = packet_size(&mut world, client, server, 100);
+    assert!(found > 1_300, "{found}");
+
+    // A path over which nothing comes back: until it is given up.
+    world.cut = Some(common::address_at(client.host, 2));
+    let dead = path(&mut world, client, 2, server).expect("it can be opened");
+    packet_size(&mut world, client, server, 200);
+    let small = packet_size(&mut world, client, server, 100);
+    let now = world.now;
+    world.session(client.host, client.session).close_path(now, dead).expect("it is there");
+    world.drain();
+    packet_size(&mut world, client, server, 20);
+    let again = packet_size(&mut world, client, server, 100);
+    assert!(small < 1_250 && again > 1_300, "{small}, then {again}");
+}
