@@ -70,6 +70,12 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
     #[serde(deserialize_with = "duration")]
     pub(crate) idle_timeout: Option<Duration>,
+    /// If a session is lost because nothing is heard from the receiver any more (no path answers, say), connect again as soon as there is a way, and go on with what has
+    /// not been delivered and is not too late; give up after so long [default: 30s; 0s does not try]. A receiver that is to let the sender in again needs
+    /// --keep-going or an output with a placeholder. What was delivered last may be sent twice.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
+    #[serde(deserialize_with = "duration")]
+    pub(crate) reconnect: Option<Duration>,
     /// How long to wait at the end for blocks under way [default: 10s].
     #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
     #[serde(deserialize_with = "duration")]
@@ -169,6 +175,7 @@ impl Settings {
             ca: if trusted { self.ca } else { file.ca },
             connect_timeout: self.connect_timeout.or(file.connect_timeout),
             idle_timeout: self.idle_timeout.or(file.idle_timeout),
+            reconnect: self.reconnect.or(file.reconnect),
             finish_timeout: self.finish_timeout.or(file.finish_timeout),
         }
     }
@@ -176,6 +183,11 @@ impl Settings {
     /// How long the receiver may take to answer.
     pub(crate) fn connect_timeout(&self) -> Duration {
         self.connect_timeout.unwrap_or(Duration::from_secs(5))
+    }
+
+    /// For how long to try to connect again.
+    pub(crate) fn reconnect(&self) -> Duration {
+        self.reconnect.unwrap_or(Duration::from_secs(30))
     }
 
     /// How long blocks under way may take at the end.

@@ -152,3 +152,68 @@ fn a_session_over_what_is_not_there_yet_begins_when_it_is() {
     assert_eq!(sender.0.end_by_itself(), Some(6), "{}", sender.said());
     assert!(sender.said().contains("no interface led to the receiver"), "{}", sender.said());
 }
+
+/// What the receiver has written, all files together.
+fn written(dir: &std::path::Path) -> String {
+    let mut files: Vec<_> =
+        std::fs::read_dir(dir).expect("a directory").map(|file| file.expect("one").path()).collect();
+    files.sort();
+    files.into_iter().map(|file| std::fs::read_to_string(file).expect("text")).collect()
+}
+
+#[test]
+fn a_sender_that_was_cut_off_goes_on_with_what_is_not_too_late() {
+    if !inside("a_sender_that_was_cut_off_goes_on_with_what_is_not_too_late") {
+        return;
+    }
+    two_hosts();
+    plug(1);
+    let dir = tempfile::tempdir().unwrap();
+    let receiver = receiver(&["--out", dir.path().join("{number}").to_str().unwrap()]);
+    let mut sender = receiver.sender(&["--path", "auto", "--idle-timeout", "1s", "--reconnect", "60s"]);
+    sender.say("before");
+    wait_for("the first line", || written(dir.path()).contains("before").then_some(()));
+    unplug(1);
+    sender.say("in flight");
+    sender.0.stderr.after("connecting again, for 60 s at most");
+    sender.say("meanwhile");
+    plug(2);
+    sender.0.stderr.after("path w2 is open");
+    sender.0.stderr.after("connected again");
+    sender.say("after");
+    assert_eq!(sender.end(), Some(0), "{}", sender.said());
+    wait_for("the last line", || written(dir.path()).ends_with("after\n").then_some(()));
+    assert_eq!(written(dir.path()), "before\nin flight\nmeanwhile\nafter\n");
+    assert!(sender.said().contains("4 blocks: 4 on time"), "{}", sender.said());
+}
+
+#[test]
+fn a_sender_that_cannot_connect_again_says_so_in_the_end() {
+    if !inside("a_sender_that_cannot_connect_again_says_so_in_the_end") {
+        return;
+    }
+    two_hosts();
+    plug(1);
+    let receiver = receiver(&[]);
+    let mut sender = receiver.sender(&["--path", "w1", "--idle-timeout", "500ms", "--reconnect", "300ms"]);
+    sender.say("a line");
+    sender.0.stderr.after("path w1 is open");
+    unplug(1);
+    assert_eq!(sender.0.end_by_itself(), Some(7), "{}", sender.said());
+    assert!(sender.said().contains("connecting again failed"), "{}", sender.said());
+}
+
+#[test]
+fn a_sender_that_is_not_to_connect_again_does_not() {
+    if !inside("a_sender_that_is_not_to_connect_again_does_not") {
+        return;
+    }
+    two_hosts();
+    plug(1);
+    let receiver = receiver(&[]);
+    let mut sender = receiver.sender(&["--path", "w1", "--idle-timeout", "500ms", "--reconnect", "0s"]);
+    sender.0.stderr.after("path w1 is open");
+    unplug(1);
+    assert_eq!(sender.0.end_by_itself(), Some(7), "{}", sender.said());
+    assert!(!sender.said().contains("connecting again"), "{}", sender.said());
+}

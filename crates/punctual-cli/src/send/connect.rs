@@ -26,6 +26,22 @@ pub(super) fn ways(settings: &Settings, to: &str) -> Result<Vec<Way>, Failure> {
     Ok(ways)
 }
 
+/// Who calls whom, and how.
+pub(super) struct Caller<'a> {
+    pub(super) endpoint: &'a Endpoint,
+    pub(super) ways: &'a [Way],
+    /// The name that the receiver's certificate bears.
+    pub(super) name: &'a str,
+    pub(super) display: &'a Display,
+}
+
+impl Caller<'_> {
+    /// Starts a session.
+    pub(super) async fn connect(&self, within: Duration) -> Result<(Session, Watch), Failure> {
+        connect(self, within).await
+    }
+}
+
 /// What the receiver's certificate has to be.
 pub(super) fn trust(settings: &Settings) -> Result<Trust, Failure> {
     if let Some(text) = &settings.fingerprint {
@@ -48,13 +64,8 @@ pub(super) fn not_built(error: punctual::BuildError) -> Failure {
 
 /// Starts the session over the first of the ways that answers, and has all of them kept as its paths. Of a receiver with several addresses
 /// that a way leads to, one is tried after the other.
-pub(super) async fn connect(
-    endpoint: &Endpoint,
-    ways: &[Way],
-    name: &str,
-    within: Duration,
-    display: &Display,
-) -> Result<(Session, Watch), Failure> {
+async fn connect(caller: &Caller<'_>, within: Duration) -> Result<(Session, Watch), Failure> {
+    let Caller { endpoint, ways, name, display } = *caller;
     let due = Instant::now() + within;
     let choices = choices(ways, within, display).await?;
     let mut failure = None;
