@@ -142,32 +142,40 @@ impl Sender {
         caller: &Caller<'_>,
         mut watch: Watch,
     ) -> Result<(), Failure> {
-        let mut first = true;
+        // Until when to try to connect again; there has been no need if there is none.
+        let mut until = None;
         let ended = loop {
             let ended = self.run_session(settings, &mut input, caller.display, &mut watch).await;
             let silent = matches!(self.session().closed().await, CloseReason::TimedOut);
             let more = !input.ended || !self.blocks.is_empty();
-            let within = settings.reconnect();
-            break match ended {
-                Err(Failure::SessionLost(why)) if silent && more && !within.is_zero() => {
-                    caller.display.say(&format!("{why}: connecting again, for {} at most", spoken(within)));
-                    match self.again(&mut input, caller, within).await {
-                        Ok((session, new)) => {
-                            caller.display.say("connected again: going on with what is not too late");
-                            self.replace(session, new.names());
-                            (watch, first) = (new, false);
-                            continue;
-                        }
-                        Err(Failure::Interrupted(signal)) => Err(Failure::Interrupted(signal)),
-                        Err(failure) => Err(Failure::SessionLost(format!("{why}; connecting again failed: {failure}"))),
-                    }
+            let why = match ended {
+                Err(Failure::SessionLost(why)) if silent && more && !settings.reconnect().is_zero() => {
+                    until = Some(Instant::now() + settings.reconnect());
+                    why
                 }
-                // An earlier session's blocks have been taken.
-                Err(failure @ (Failure::Refused(_) | Failure::NotLetIn(_))) if !first => {
-                    Err(Failure::SessionLost(failure.to_string()))
+                // It may still have the session that was lost, or another sender. What an earlier session delivered has been taken.
+                Err(failure @ (Failure::Refused(_) | Failure::NotLetIn(_))) if until.is_some() => {
+                    tokio::time::sleep(RETRY).await;
+                    failure.to_string()
                 }
-                ended => ended,
+                ended => break ended,
             };
+            let left = until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                break Err(Failure::SessionLost(why));
+            }
+            caller.display.say(&format!("{why}: connecting again, for {} at most", spoken(left)));
+            match self.again(&mut input, caller, left).await {
+                Ok((session, new)) => {
+                    caller.display.say("connected again: going on with what is not too late");
+                    self.replace(session, new.names());
+                    watch = new;
+                }
+                Err(Failure::Interrupted(signal)) => break Err(Failure::Interrupted(signal)),
+                Err(failure) => {
+                    break Err(Failure::SessionLost(format!("{why}; connecting again failed: {failure}")));
+                }
+            }
         };
         self.blocks.give_up_all(&self.tally);
         ended
@@ -210,7 +218,9 @@ impl Sender {
         let connected = async {
             loop {
                 match caller.connect(due.saturating_duration_since(Instant::now())).await {
-                    Err(Failure::Unreachable(_) | Failure::Path(_)) if Instant::now() + RETRY < due => {
+                    Err(Failure::Unreachable(_) | Failure::Path(_) | Failure::Refused(_))
+                        if Instant::now() + RETRY < due =>
+                    {
                         tokio::time::sleep(RETRY).await;
                     }
                     connected => return connected,

@@ -188,6 +188,46 @@ fn a_sender_that_was_cut_off_goes_on_with_what_is_not_too_late() {
 }
 
 #[test]
+fn a_sender_that_was_cut_off_waits_for_its_turn() {
+    if !inside("a_sender_that_was_cut_off_waits_for_its_turn") {
+        return;
+    }
+    two_hosts();
+    plug(1);
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let receiver = receiver(&["--keep-going", "--out", out.to_str().unwrap()]);
+    let mut sender = receiver.sender(&["--path", "auto", "--idle-timeout", "1s", "--reconnect", "60s"]);
+    sender.say("before");
+    wait_for("the first line", || written(dir.path()).contains("before").then_some(()));
+    unplug(1);
+    sender.say("in flight");
+    sender.0.stderr.after("connecting again");
+    // Somebody else comes first: on the receiver's own host, which may need a moment to see that the first is lost.
+    let program = punctual();
+    let mut other = Command::new("ip");
+    other.args(["netns", "exec", "srv"]).arg(program.get_program()).args(program.get_args());
+    other.args(["send", &receiver.address, "--fingerprint", &receiver.fingerprint, "--lines"]).stdin(Stdio::piped());
+    let mut other = loop {
+        let mut started = processes::Sender(Process::start(&mut other));
+        started.say("another");
+        let there = wait_for("an answer", || {
+            let refused = started.said().contains("refused").then_some(false);
+            refused.or(written(dir.path()).contains("another").then_some(true))
+        });
+        if there {
+            break started;
+        }
+    };
+    plug(1);
+    sender.0.stderr.after("the receiver refused the session");
+    assert_eq!(other.end(), Some(0), "{}", other.said());
+    assert_eq!(sender.end(), Some(0), "{}", sender.said());
+    wait_for("the last line", || written(dir.path()).ends_with("in flight\n").then_some(()));
+    assert!(sender.said().contains("2 blocks: 2 on time"), "{}", sender.said());
+}
+
+#[test]
 fn a_sender_that_cannot_connect_again_says_so_in_the_end() {
     if !inside("a_sender_that_cannot_connect_again_says_so_in_the_end") {
         return;
