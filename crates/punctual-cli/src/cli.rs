@@ -86,6 +86,10 @@ Examples:
   punctual send server.example:4433 --fingerprint 3f9a… film.h264 --h264 --deadline 150ms
   punctual send server.example:4433 --ca ca.pem film.ts --chunks 64K --path eth0 --path wlan0
   punctual send 192.0.2.7:4433 --fingerprint 3f9a… film.h264 --h264 --path eth0 --path wlan0=198.51.100.7:4433
+  punctual send server.example:4433 --fingerprint 3f9a… --h264 --path auto
+                                            over whatever leads there, now and later: a modem plugged in an hour from now, too
+  punctual send server.example:4433 --fingerprint 3f9a… --h264 --path auto --path wwan0,backup
+                                            the same, but wwan0 only while nothing else leads there
   ffmpeg -i /dev/video0 -tune zerolatency -f h264 - | punctual send 192.0.2.7:4433 --fingerprint 3f9a… --h264
   tail -f sensor.log | punctual send server.example:4433 --lines --deadline 100ms --priority 10
   printf 'priority=0 deadline=50ms\\n\\0\\0\\0\\4stop' | punctual send 192.0.2.7:4433 --fingerprint 3f9a… --framed-headers

@@ -28,9 +28,13 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "RATE", value_parser = parse_fps)]
     #[serde(deserialize_with = "fps")]
     pub(crate) fps: Option<f64>,
-    /// A local interface or address to send from; LOCAL=HOST:PORT sends from there to another address of the receiver. May
-    /// be repeated: the session uses all. Without it, the system chooses one.
-    #[arg(long, value_name = "LOCAL[=HOST:PORT]")]
+    /// A local interface or address to send from; LOCAL=HOST:PORT sends from there to another address of the receiver. `auto` stands for
+    /// every interface with a route to the receiver, as they come and go. May be repeated: all are tried at once, the session begins on the
+    /// first that answers and uses all; what is down, or falls silent, is tried again for as long as it lives. Without it, the system chooses one.
+    ///
+    /// Behind a comma it may have a role: `wwan0,backup` carries no data, either way, while another path lives; `preferred` and `normal` (the default)
+    /// are told to path schedulers, of which those that are built in do not go by them yet. And a cost per byte in any unit, `wwan0,cost=2`: of paths that do alike, the cheapest is taken.
+    #[arg(long, value_name = "LOCAL[=HOST:PORT][,ROLE][,cost=N]")]
     pub(crate) path: Vec<String>,
     /// Which block goes next, with parameters if need be: `ads:alpha=0.3`.
     #[arg(long, value_name = "NAME", help = scheduler_help())]
@@ -63,6 +67,12 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
     #[serde(deserialize_with = "duration")]
     pub(crate) idle_timeout: Option<Duration>,
+    /// If a session is lost because nothing is heard from the receiver any more (no path answers, say), connect again as soon as there is a way, and go on with what has
+    /// not been delivered and is not too late; give up after so long [default: 30s; 0s does not try]. A receiver that is to let the sender in again needs
+    /// --keep-going or an output with a placeholder. What was delivered last may be sent twice.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
+    #[serde(deserialize_with = "duration")]
+    pub(crate) reconnect: Option<Duration>,
     /// How long to wait at the end for blocks under way [default: 10s].
     #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
     #[serde(deserialize_with = "duration")]
@@ -163,6 +173,7 @@ impl Settings {
             ca: if trusted { self.ca } else { file.ca },
             connect_timeout: self.connect_timeout.or(file.connect_timeout),
             idle_timeout: self.idle_timeout.or(file.idle_timeout),
+            reconnect: self.reconnect.or(file.reconnect),
             finish_timeout: self.finish_timeout.or(file.finish_timeout),
         }
     }
@@ -170,6 +181,11 @@ impl Settings {
     /// How long the receiver may take to answer.
     pub(crate) fn connect_timeout(&self) -> Duration {
         self.connect_timeout.unwrap_or(Duration::from_secs(5))
+    }
+
+    /// For how long to try to connect again.
+    pub(crate) fn reconnect(&self) -> Duration {
+        self.reconnect.unwrap_or(Duration::from_secs(30))
     }
 
     /// How long blocks under way may take at the end.

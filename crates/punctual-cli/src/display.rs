@@ -6,7 +6,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use punctual::{Events, PathEvent, PathId, SessionEvent};
 use serde::Serialize;
 
-use crate::{cli::CommonArgs, line, stats::Figures, window::Window};
+use crate::{cli::CommonArgs, line, send::Watch, stats::Figures, window::Window};
 
 /// How often a line is shown where it cannot be kept up to date.
 const LOG_EVERY: u32 = 10;
@@ -74,8 +74,15 @@ impl Display {
         Self { screen, bar }
     }
 
-    /// Shows what `figures` gives, once a second, and what happens to paths, and never returns.
-    pub(crate) async fn run<Never>(&self, mut events: Events, figures: impl Fn() -> Figures) -> Never {
+    /// Shows what `figures` gives, once a second, and what happens to paths, and never returns. If the session's routes are watched, they
+    /// tell which paths there are.
+    pub(crate) async fn run<Never>(
+        &self,
+        mut events: Events,
+        mut routes: Option<&mut Watch>,
+        figures: impl Fn() -> Figures,
+    ) -> Never {
+        let routed = routes.is_some();
         let mut tick = tokio::time::interval(Duration::from_secs(1));
         // The first tick is at once, when there is nothing to show.
         tick.tick().await;
@@ -83,12 +90,20 @@ impl Display {
         // The first path is as old as the session.
         let mut known = BTreeSet::from([0]);
         loop {
+            let route = async {
+                match &mut routes {
+                    Some(watch) => watch.next().await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
+                biased;
+                line = route => self.tell(&figures(), &line),
                 _ = tick.tick() => {
                     let now = figures();
                     seconds = seconds.wrapping_add(1);
                     for path in now.paths.iter().filter(|path| path.health != "opening") {
-                        if known.insert(path.id) {
+                        if known.insert(path.id) && !routed {
                             self.tell(&now, &format!("{} is open", name(PathId(path.id), [Some(&now), None])));
                         }
                     }
@@ -98,11 +113,15 @@ impl Display {
                 event = events.next(), if watching => match event {
                     // Told at the next tick, when it has a name; it may also have been open before we began to watch.
                     Some(SessionEvent::Path { event: PathEvent::Opened, .. }) => {}
+                    // Its route says why.
+                    Some(SessionEvent::Path { event: PathEvent::Closed, .. }) if routed => {}
                     Some(SessionEvent::Path { id, event }) => {
                         let now = figures();
                         let name = name(id, [Some(&now), then.as_ref()]);
                         self.tell(&now, &format!("{name} {}", words(event)));
                     }
+                    Some(SessionEvent::Stranded) => self.tell(&figures(), "no path answers: waiting for one"),
+                    Some(SessionEvent::Resumed) => self.tell(&figures(), "a path answers"),
                     Some(_) => {}
                     None => watching = false,
                 },
@@ -123,6 +142,13 @@ impl Display {
             && let Ok(json) = serde_json::to_string(&Report { total: now, last })
         {
             eprintln!("{json}");
+        }
+    }
+
+    /// Says something before there is a session.
+    pub(crate) fn say(&self, text: &str) {
+        if self.bar.is_some() || self.screen.log {
+            self.screen.say(text);
         }
     }
 

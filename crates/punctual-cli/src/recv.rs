@@ -244,7 +244,7 @@ impl Serving {
         let display = Display::on(self.screen.clone());
         let ended = tokio::select! {
             ended = self.take_in() => ended,
-            never = display.run(self.session.events(), || self.figures()) => never,
+            never = display.run(self.session.events(), None, || self.figures()) => never,
             () = async { interrupt.first().await; tokio::time::sleep(END_WITHIN).await } => Ok(()),
         };
         drop(display);

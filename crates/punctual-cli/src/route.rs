@@ -1,35 +1,90 @@
 //! From names to addresses: who the receiver is, and which of our ends to reach it from.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{fmt::Display, net::SocketAddr, time::Duration};
 
-use punctual::Bind;
+use punctual::{Bind, Route, RouteTerms, Routes};
 
 use crate::{config::spoken, exit::Failure};
 
+/// What stands for every interface that leads to the receiver, in place of one of our ends.
+const AUTO: &str = "auto";
+
+/// The name of a path that leaves as the system chooses.
+pub(crate) const SYSTEM: &str = "default";
+
 /// One way to the receiver, as the command line has it.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Route {
-    /// Our end; `None` leaves it to the system.
-    pub(crate) local: Option<Bind>,
+pub(crate) struct Way {
+    /// Our end.
+    pub(crate) from: From,
     /// Where to send to: `HOST:PORT`.
     pub(crate) to: String,
+    /// What its path is for and what it costs.
+    pub(crate) terms: RouteTerms,
 }
 
-impl Route {
-    /// Reads `LOCAL` or `LOCAL=HOST:PORT`; without the latter, the way leads `to`.
-    pub(crate) fn parse(text: &str, to: &str) -> Result<Self, Failure> {
-        let (local, to) = text.split_once('=').unwrap_or((text, to));
-        let bind = local.parse().map_err(|error| Failure::Usage(format!("--path {text}: {error}")))?;
-        Ok(Self { local: Some(bind), to: to.to_owned() })
+/// Our end of a way.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum From {
+    /// Whichever the system chooses.
+    System,
+    /// That one.
+    Bind(Bind),
+    /// Each interface that leads to the receiver is a way of its own.
+    Auto,
+}
+
+impl Way {
+    /// Whichever way the system chooses.
+    pub(crate) fn of_system(to: &str) -> Self {
+        Self { from: From::System, to: to.to_owned(), terms: RouteTerms::new() }
     }
 
-    /// For people.
-    pub(crate) fn name(&self) -> String {
-        match &self.local {
-            None => "default".into(),
-            Some(Bind::Address(address)) if address.port() == 0 => address.ip().to_string(),
-            Some(bind) => bind.to_string(),
+    /// Reads `LOCAL` or `LOCAL=HOST:PORT`, and behind commas a role, a cost or both; without the address, the way leads `to`.
+    pub(crate) fn parse(text: &str, to: &str) -> Result<Self, Failure> {
+        let wrong = |error: &dyn Display| Failure::Usage(format!("--path {text}: {error}"));
+        let mut parts = text.split(',');
+        let way = parts.next().unwrap_or_default();
+        let (local, to) = way.split_once('=').unwrap_or((way, to));
+        let from = match local {
+            AUTO => From::Auto,
+            _ => From::Bind(local.parse().map_err(|error| wrong(&error))?),
+        };
+        let mut terms = RouteTerms::new();
+        for part in parts {
+            terms = match part.split_once('=') {
+                Some(("cost", cost)) => terms.cost(parse_cost(cost).map_err(|error| wrong(&error))?),
+                Some((key, _)) => return Err(wrong(&format_args!("`{key}` is not known; there is `cost=NUMBER`"))),
+                None => terms.role(part.parse().map_err(|error| wrong(&error))?),
+            };
         }
+        Ok(Self { from, to: to.to_owned(), terms })
+    }
+
+    /// What it is to one of the receiver's addresses; `None` if our end is of another IP version.
+    pub(crate) fn routes_to(&self, remote: SocketAddr) -> Option<Routes> {
+        let bind = match &self.from {
+            From::Auto => return Some(Routes::new().and_auto_on(remote, self.terms)),
+            From::Bind(Bind::Address(address)) if address.is_ipv4() != remote.is_ipv4() => return None,
+            From::Bind(bind) => bind.clone(),
+            From::System if remote.is_ipv4() => Bind::Address(([0; 4], 0).into()),
+            From::System => Bind::Address(([0u16; 8], 0).into()),
+        };
+        Some(Routes::new().route_on(Route::new(bind, remote), self.terms))
+    }
+}
+
+fn parse_cost(text: &str) -> Result<f64, &'static str> {
+    let cost = text.parse().ok().filter(|cost: &f64| cost.is_finite() && *cost >= 0.0);
+    cost.ok_or("a cost is a number, and not less than nothing")
+}
+
+/// A route's name for people: that of the interface or address it leaves from.
+pub(crate) fn name(bind: &Bind) -> String {
+    match bind {
+        Bind::Address(address) if address.ip().is_unspecified() => SYSTEM.into(),
+        Bind::Address(address) if address.port() == 0 => address.ip().to_string(),
+        bind => bind.to_string(),
     }
 }
 
@@ -46,7 +101,7 @@ pub(crate) fn host(to: &str) -> Result<&str, Failure> {
 /// The addresses of `HOST:PORT`; at least one.
 pub(crate) async fn resolve(to: &str, within: Duration) -> Result<Vec<SocketAddr>, Failure> {
     host(to)?;
-    let unreachable = |reason: &dyn std::fmt::Display| Failure::Unreachable(format!("cannot resolve {to}: {reason}"));
+    let unreachable = |reason: &dyn Display| Failure::Unreachable(format!("cannot resolve {to}: {reason}"));
     let found = tokio::time::timeout(within, tokio::net::lookup_host(to))
         .await
         .map_err(|_| unreachable(&format_args!("no answer within {}", spoken(within))))?
@@ -57,15 +112,55 @@ pub(crate) async fn resolve(to: &str, within: Duration) -> Result<Vec<SocketAddr
 
 #[cfg(test)]
 mod tests {
+    use punctual::multipath::PathRole;
+
     use super::*;
 
     #[test]
     fn a_path_is_an_end_and_perhaps_another_address() {
-        let route = Route::parse("wlan0", "host:1").unwrap();
-        assert_eq!((route.name().as_str(), route.to.as_str()), ("wlan0", "host:1"));
-        let route = Route::parse("192.0.2.7=198.51.100.7:4433", "host:1").unwrap();
-        assert_eq!((route.name().as_str(), route.to.as_str()), ("192.0.2.7", "198.51.100.7:4433"));
-        assert_eq!(Route::parse("not an interface", "host:1").unwrap_err().code(), 2);
+        let way = Way::parse("wlan0", "host:1").unwrap();
+        assert_eq!((way.from, way.to.as_str()), (From::Bind("wlan0".parse().unwrap()), "host:1"));
+        let way = Way::parse("192.0.2.7=198.51.100.7:4433", "host:1").unwrap();
+        assert_eq!((way.from, way.to.as_str()), (From::Bind("192.0.2.7".parse().unwrap()), "198.51.100.7:4433"));
+        let way = Way::parse("auto", "host:1").unwrap();
+        assert_eq!((way.from, way.to.as_str()), (From::Auto, "host:1"));
+        assert_eq!(Way::parse("not an interface", "host:1").unwrap_err().code(), 2);
+    }
+
+    #[test]
+    fn a_path_may_have_a_role_and_a_cost() {
+        let backup = RouteTerms::new().role(PathRole::Backup);
+        for (text, terms) in [
+            ("wwan0", RouteTerms::new()),
+            ("wwan0,backup", backup),
+            ("wwan0=h:2,cost=0.5,backup", backup.cost(0.5)),
+            ("auto,cost=2", RouteTerms::new().cost(2.0)),
+        ] {
+            assert_eq!(Way::parse(text, "host:1").unwrap().terms, terms, "{text}");
+        }
+        for (bad, word) in [
+            ("w0,spare", "preferred, normal, backup"),
+            ("w0,cost=-1", "not less than nothing"),
+            ("w0,cost=NaN", "a number"),
+            ("w0,price=1", "cost=NUMBER"),
+            ("w0,", "backup"),
+            (",backup", "interface"),
+        ] {
+            let error = Way::parse(bad, "host:1").unwrap_err();
+            assert!(error.code() == 2 && error.to_string().contains(word), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_end_leads_to_addresses_of_its_kind() {
+        let (four, six) = ("192.0.2.1:1".parse().unwrap(), "[2001:db8::1]:1".parse().unwrap());
+        let leads = |path: &str| {
+            let way = Way::parse(path, "host:1").unwrap();
+            [four, six].map(|remote| way.routes_to(remote).is_some())
+        };
+        assert_eq!(leads("192.0.2.7"), [true, false]);
+        assert_eq!(leads("2001:db8::7"), [false, true]);
+        assert_eq!((leads("eth0"), leads("auto")), ([true; 2], [true; 2]));
     }
 
     #[test]

@@ -1,14 +1,15 @@
 //! `punctual send`.
 
 mod connect;
+mod held;
+mod watch;
 
 use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex},
+    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-use punctual::{Block, BlockId, Channel, CloseReason, Endpoint, PathId, SendError, Session};
+use punctual::{Block, Channel, CloseReason, Endpoint, SendError, Session};
 use punctual_eval::annexb::Kind;
 use tokio::{sync::mpsc, task::JoinSet};
 
@@ -18,17 +19,20 @@ use crate::{
     display::Display,
     exit::{Failure, close},
     identity::{self, Loaded},
-    route::{self, Route},
+    route,
     signals::Interrupt,
     source::{Coding, Cut, Piece, Source, Video},
-    stats::{self, Figures, Tally},
+    stats::{self, Figures, SentFigures, Tally},
 };
-use connect::{connect, distinct_binds, not_built, routes, trust};
+use connect::{Caller, not_built, trust, ways};
+use held::{Blocks, Held};
+use watch::PathNames;
+pub(crate) use watch::Watch;
 
 /// Sends what was asked for and tells how it went.
 pub(crate) async fn run(args: &SendArgs) -> Result<(), Failure> {
     let settings = Settings::load(&args.settings, args.config.as_deref())?;
-    let routes = routes(&settings, &args.to)?;
+    let ways = ways(&settings, &args.to)?;
     let trust = trust(&settings)?;
     let config = settings.endpoint_config(args.common.qlog.as_deref())?;
     let source = Source::open(args.input.as_deref(), cut(args, &settings)?)?;
@@ -43,16 +47,16 @@ pub(crate) async fn run(args: &SendArgs) -> Result<(), Failure> {
         fingerprint = Some(identity.fingerprint());
         builder = builder.identity(identity);
     }
-    for bind in distinct_binds(&routes) {
-        builder = builder.bind(bind);
-    }
     let endpoint = builder.build().map_err(not_built)?;
-    let session = connect(&endpoint, &routes[0], route::host(&args.to)?, settings.connect_timeout()).await;
-    let session = session.map_err(|failure| failure.showing(fingerprint))?;
+    let display = Display::new(&args.common);
+    let caller = Caller { endpoint: &endpoint, ways: &ways, name: route::host(&args.to)?, display: &display };
+    let connected = caller.connect(settings.connect_timeout()).await;
+    let (session, watch) = connected.map_err(|failure| failure.showing(fingerprint))?;
 
     let pieces = source.start()?;
-    let sender = Sender::new(session, &settings, args, Interrupt::listen()?);
-    let ended = sender.run(&endpoint, &routes, &settings, pieces, &Display::new(&args.common)).await;
+    let sender = Sender::new(session, watch.names(), &settings, args, Interrupt::listen()?);
+    let ended = sender.run(&settings, Input::new(pieces), &caller, watch).await;
+    drop(display);
     let ended = ended.map_err(|failure| failure.showing(fingerprint));
     if matches!(ended, Err(Failure::Refused(_) | Failure::NotLetIn(_))) {
         sender.tally.refused();
@@ -86,9 +90,14 @@ fn cut(args: &SendArgs, settings: &Settings) -> Result<Cut, Failure> {
     }
 }
 
-/// The sending side of a session.
+/// How long to wait before a name is resolved again, or an address called that answered wrongly.
+const RETRY: Duration = Duration::from_millis(500);
+/// Bytes of live input that are kept while there is no session.
+const KEPT: usize = 16 << 20;
+
+/// The sending side: of a session, and of those that follow if it is lost.
 struct Sender {
-    session: Session,
+    current: Mutex<Current>,
     interrupt: Interrupt,
     deadline: Option<Duration>,
     /// Of the most important blocks.
@@ -96,131 +105,221 @@ struct Sender {
     channel: Option<Channel>,
     idle_timeout: Duration,
     tally: Tally,
-    paths: PathNames,
+    blocks: Blocks,
 }
 
-type PathNames = Arc<Mutex<BTreeMap<PathId, String>>>;
+/// The session there is.
+struct Current {
+    session: Session,
+    paths: PathNames,
+    /// What those before it have sent.
+    before: Option<SentFigures>,
+}
 
 impl Sender {
-    fn new(session: Session, settings: &Settings, args: &SendArgs, interrupt: Interrupt) -> Self {
+    fn new(session: Session, paths: PathNames, settings: &Settings, args: &SendArgs, interrupt: Interrupt) -> Self {
         Self {
-            session,
+            current: Mutex::new(Current { session, paths, before: None }),
             interrupt,
             deadline: settings.deadline,
             priority: settings.priority.unwrap_or(if args.source.is_video() { 0 } else { 128 }),
             channel: (!args.unordered).then_some(Channel(settings.channel.unwrap_or(0))),
             idle_timeout: settings.idle_timeout(),
             tally: Tally::default(),
-            paths: PathNames::default(),
+            blocks: Blocks::default(),
         }
     }
 
-    /// Sends until the input ends, the session breaks or a signal comes; then waits for what is under way.
+    fn session(&self) -> Session {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).session.clone()
+    }
+
+    /// Sends until the input ends, the session breaks for good or a signal comes; then waits for what is under way.
     async fn run(
         &self,
-        endpoint: &Endpoint,
-        routes: &[Route],
         settings: &Settings,
-        pieces: mpsc::Receiver<Result<Piece, Failure>>,
-        display: &Display,
+        mut input: Input,
+        caller: &Caller<'_>,
+        mut watch: Watch,
     ) -> Result<(), Failure> {
-        self.name_path(PathId(0), &routes[0]);
+        // Until when to try to connect again; there has been no need if there is none.
+        let mut until = None;
+        let ended = loop {
+            let ended = self.run_session(settings, &mut input, caller.display, &mut watch).await;
+            let silent = matches!(self.session().closed().await, CloseReason::TimedOut);
+            let more = !input.ended || !self.blocks.is_empty();
+            let why = match ended {
+                Err(Failure::SessionLost(why)) if silent && more && !settings.reconnect().is_zero() => {
+                    until = Some(Instant::now() + settings.reconnect());
+                    why
+                }
+                // It may still have the session that was lost, or another sender. What an earlier session delivered has been taken.
+                Err(failure @ (Failure::Refused(_) | Failure::NotLetIn(_))) if until.is_some() => {
+                    tokio::time::sleep(RETRY).await;
+                    failure.to_string()
+                }
+                ended => break ended,
+            };
+            let left = until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                break Err(Failure::SessionLost(why));
+            }
+            caller.display.say(&format!("{why}: connecting again, for {} at most", spoken(left)));
+            match self.again(&mut input, caller, left).await {
+                Ok((session, new)) => {
+                    caller.display.say("connected again: going on with what is not too late");
+                    self.replace(session, new.names());
+                    watch = new;
+                }
+                Err(Failure::Interrupted(signal)) => break Err(Failure::Interrupted(signal)),
+                Err(failure) => {
+                    break Err(Failure::SessionLost(format!("{why}; connecting again failed: {failure}")));
+                }
+            }
+        };
+        self.blocks.give_up_all(&self.tally);
+        ended
+    }
+
+    /// The same with one session.
+    async fn run_session(
+        &self,
+        settings: &Settings,
+        input: &mut Input,
+        display: &Display,
+        watch: &mut Watch,
+    ) -> Result<(), Failure> {
+        let session = self.session();
         let mut outcomes = JoinSet::new();
         let work = async {
             let sent = tokio::select! {
-                sent = self.send_all(pieces, &mut outcomes) => sent,
-                reason = self.session.closed() => Err(self.lost(&reason)),
+                sent = self.send_all(&session, input, &mut outcomes) => sent,
+                reason = session.closed() => Err(self.lost(&reason)),
                 signal = self.interrupt.first() => Err(Failure::Interrupted(signal)),
             };
-            let finished = self.finish(settings.finish_timeout()).await;
+            let finished = self.finish(&session, settings.finish_timeout()).await;
             outcomes.join_all().await;
             sent.and(finished)
         };
-        let other_paths = async {
-            for route in &routes[1..] {
-                self.open_path(endpoint, route, settings.connect_timeout()).await;
-            }
-            std::future::pending().await
-        };
         tokio::select! {
             ended = work => ended,
-            never = other_paths => never,
-            () = display.run(self.session.events(), || self.figures()) => Ok(()),
+            () = display.run(session.events(), Some(watch), || self.figures()) => Ok(()),
         }
     }
 
-    async fn send_all(
+    /// Connects again, as soon as that can be done. What comes in meanwhile of a live input is kept as long as it is of use.
+    async fn again(
         &self,
-        mut pieces: mpsc::Receiver<Result<Piece, Failure>>,
-        outcomes: &mut JoinSet<()>,
-    ) -> Result<(), Failure> {
-        let mut pace = Pace::default();
-        let mut sent = Sent::default();
-        while let Some(piece) = pieces.recv().await {
-            let piece = piece?;
+        input: &mut Input,
+        caller: &Caller<'_>,
+        within: Duration,
+    ) -> Result<(Session, Watch), Failure> {
+        let due = Instant::now() + within;
+        let connected = async {
+            loop {
+                match caller.connect(due.saturating_duration_since(Instant::now())).await {
+                    Err(Failure::Unreachable(_) | Failure::Path(_) | Failure::Refused(_))
+                        if Instant::now() + RETRY < due =>
+                    {
+                        tokio::time::sleep(RETRY).await;
+                    }
+                    connected => return connected,
+                }
+            }
+        };
+        let mut connected = std::pin::pin!(connected);
+        loop {
+            let has_room = input.is_live && !input.ended && input.next.is_none() && self.blocks.bytes() < KEPT;
+            tokio::select! {
+                connected = &mut connected => return connected,
+                signal = self.interrupt.first() => return Err(Failure::Interrupted(signal)),
+                more = input.fill(), if has_room => {
+                    more?;
+                    if let Some(piece) = input.next.take() {
+                        self.hold(piece);
+                    }
+                    self.blocks.drop_stale(&self.tally);
+                }
+            }
+        }
+    }
+
+    /// Another session takes the place of the one that was lost.
+    fn replace(&self, session: Session, paths: PathNames) {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let sent = SentFigures::from(&current.session.stats());
+        let before = current.before.map_or(sent, |before| before.plus(&sent));
+        *current = Current { session, paths, before: Some(before) };
+    }
+
+    async fn send_all(&self, session: &Session, input: &mut Input, outcomes: &mut JoinSet<()>) -> Result<(), Failure> {
+        for position in self.blocks.begin_again(&self.tally) {
+            self.send(session, position, outcomes).await?;
+        }
+        loop {
+            input.fill().await?;
+            // It stays in its place until its time has come, lest it be lost with the session.
+            let Some(piece) = &input.next else { return Ok(()) };
             if let Some(spacing) = piece.spacing {
-                pace.wait(spacing).await;
+                input.pace.wait(spacing).await;
             }
-            self.tally.handed_over();
-            let id = match sent.ids_of(&piece.dependencies) {
-                Some(dependencies) => self.send(piece, dependencies, outcomes).await?,
-                None => None,
-            };
-            if id.is_none() {
-                self.tally.given_up();
+            if let Some(piece) = input.next.take() {
+                let position = self.hold(piece);
+                self.send(session, position, outcomes).await?;
             }
-            sent.push(id);
             while outcomes.try_join_next().is_some() {}
         }
-        Ok(())
     }
 
-    /// Hands a block over; `None` if there was no room for it before its deadline, or if it is no block that can be sent.
-    async fn send(
-        &self,
-        piece: Piece,
-        dependencies: Vec<BlockId>,
-        outcomes: &mut JoinSet<()>,
-    ) -> Result<Option<BlockId>, Failure> {
-        let size = piece.data.len() as u64;
+    /// Makes a block of a piece, and keeps it until it has ended; its position.
+    fn hold(&self, piece: Piece) -> u64 {
+        self.tally.handed_over();
         let rank = piece.picture.map_or(0, Kind::priority);
         let playout = piece.own.deadline.unwrap_or(self.deadline);
         let mut block = Block::new(piece.data);
         block.priority = piece.own.priority.unwrap_or_else(|| self.priority.saturating_add(rank));
         block.deadline = playout.map(|playout| piece.picture.map_or(playout, |picture| picture.deadline(playout)));
         block.channel = piece.own.channel.unwrap_or(self.channel);
-        block.dependencies = dependencies;
         // From here, deadline and delay are counted.
-        block.begin = piece.begun;
-        match self.session.send(block).await {
+        block.begin = Some(piece.begun.unwrap_or_else(Instant::now));
+        self.blocks.hold(Held { block, playout, needs: piece.dependencies })
+    }
+
+    /// Hands a block over, or gives it up if there is no room for it before its deadline, or if it is none that can be sent.
+    async fn send(&self, session: &Session, position: u64, outcomes: &mut JoinSet<()>) -> Result<(), Failure> {
+        let Some(block) = self.blocks.block(position) else {
+            self.blocks.give_up(position, &self.tally);
+            return Ok(());
+        };
+        match session.send(block).await {
             Ok(sent) => {
-                let (id, tally) = (sent.id(), self.tally.clone());
-                outcomes.spawn(async move { tally.ended(&sent.await, playout, size) });
-                Ok(Some(id))
+                self.blocks.named(position, sent.id());
+                let (blocks, tally) = (self.blocks.clone(), self.tally.clone());
+                outcomes.spawn(async move { blocks.ended(position, &sent.await, &tally) });
+                return Ok(());
             }
-            Err(SendError::Full(_)) => Ok(None),
-            Err(SendError::Closed) => Err(self.lost(&self.session.closed().await)),
+            Err(SendError::Full(_)) => {}
+            Err(SendError::Closed) => return Err(self.lost(&session.closed().await)),
             // A frame or message that cannot go is no reason to keep back the others.
-            Err(error @ (SendError::Empty | SendError::TooLarge { .. })) => {
-                eprintln!("punctual: left out: {error}");
-                Ok(None)
-            }
-            Err(error) => Err(Failure::Usage(error.to_string())),
+            Err(error @ (SendError::Empty | SendError::TooLarge { .. })) => eprintln!("punctual: left out: {error}"),
+            Err(error) => return Err(Failure::Usage(error.to_string())),
         }
+        self.blocks.give_up(position, &self.tally);
+        Ok(())
     }
 
     /// Waits for blocks under way; a second signal ends that.
-    async fn finish(&self, within: Duration) -> Result<(), Failure> {
+    async fn finish(&self, session: &Session, within: Duration) -> Result<(), Failure> {
         let undelivered = tokio::select! {
-            undelivered = self.session.finish(within) => undelivered,
+            undelivered = session.finish(within) => undelivered,
             signal = self.interrupt.second() => {
-                self.session.close(close::STOPPED, "the sender was told to stop");
+                session.close(close::STOPPED, "the sender was told to stop");
                 return Err(Failure::Interrupted(signal));
             }
         };
         match undelivered.reason {
             Some(CloseReason::Local) | None
-                if undelivered.taken || !undelivered.is_empty() || !self.session.is_punctual() =>
+                if undelivered.taken || !undelivered.is_empty() || !session.is_punctual() =>
             {
                 Ok(())
             }
@@ -232,26 +331,47 @@ impl Sender {
         }
     }
 
-    /// Opens another path. The session goes on without it if need be, but not in silence.
-    async fn open_path(&self, endpoint: &Endpoint, route: &Route, within: Duration) {
-        match connect::open_path(&self.session, endpoint, route, within).await {
-            Ok(path) => self.name_path(path.id(), route),
-            Err(failure) => eprintln!("punctual: going on without path {}: {failure}", route.name()),
-        }
-    }
-
     fn lost(&self, reason: &CloseReason) -> Failure {
         connect::lost(reason, self.idle_timeout)
     }
 
-    fn name_path(&self, id: PathId, route: &Route) {
-        self.paths.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(id, route.name());
+    fn figures(&self) -> Figures {
+        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let Current { session, paths, before } = &*current;
+        let mut figures = self.tally.figures(Some(&session.stats()), &session.path_stats(), |path| paths.get(path.id));
+        if let (Some(before), Some(sent)) = (before, &mut figures.sent) {
+            *sent = before.plus(sent);
+        }
+        figures
+    }
+}
+
+/// What there is to send.
+struct Input {
+    pieces: mpsc::Receiver<Result<Piece, Failure>>,
+    /// The next one, if it has been read.
+    next: Option<Piece>,
+    /// There are no more to be read.
+    ended: bool,
+    /// Pieces come by themselves, and go stale.
+    is_live: bool,
+    pace: Pace,
+}
+
+impl Input {
+    fn new(pieces: mpsc::Receiver<Result<Piece, Failure>>) -> Self {
+        Self { pieces, next: None, ended: false, is_live: false, pace: Pace::default() }
     }
 
-    fn figures(&self) -> Figures {
-        let names = self.paths.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
-        let name = |path: &punctual::PathStats| names.get(&path.id).cloned().unwrap_or_else(|| path.id.to_string());
-        self.tally.figures(Some(&self.session.stats()), &self.session.path_stats(), name)
+    /// Waits for the next piece; at the end there is none.
+    async fn fill(&mut self) -> Result<(), Failure> {
+        if self.next.is_none() && !self.ended {
+            let piece = self.pieces.recv().await.transpose();
+            self.ended = !matches!(piece, Ok(Some(_)));
+            self.next = piece?;
+            self.is_live |= self.next.as_ref().is_some_and(|piece| piece.begun.is_some());
+        }
+        Ok(())
     }
 }
 
@@ -277,32 +397,6 @@ impl Pace {
     }
 }
 
-/// The blocks that the latest pieces became.
-#[derive(Default)]
-struct Sent {
-    ids: BTreeMap<u64, Option<BlockId>>,
-    next: u64,
-}
-
-impl Sent {
-    /// A decoder holds 16 reference pictures; what lies further back than this is not referred to.
-    const KEPT: u64 = 256;
-
-    fn push(&mut self, id: Option<BlockId>) {
-        self.ids.insert(self.next, id);
-        self.next += 1;
-        if let Some(old) = self.next.checked_sub(Self::KEPT) {
-            self.ids.remove(&old);
-        }
-    }
-
-    /// The blocks of these pieces; `None` if one of them was given up.
-    fn ids_of(&self, pieces: &[u64]) -> Option<Vec<BlockId>> {
-        // One that has been forgotten is long since delivered or dropped.
-        pieces.iter().filter_map(|piece| self.ids.get(piece).copied()).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -314,19 +408,5 @@ mod tests {
         let mut pace = Pace::default();
         let dues = [0, 1, 85, 86, 500, 501].map(|now| pace.due(start + ms(now), ms(40)) - start);
         assert_eq!(dues, [0, 40, 80, 120, 500, 540].map(ms), "a little late is made up for, a pause is not");
-    }
-
-    #[test]
-    fn what_needs_a_piece_that_was_given_up_is_given_up() {
-        let mut sent = Sent::default();
-        sent.push(Some(BlockId(7)));
-        sent.push(None);
-        assert_eq!(sent.ids_of(&[0]), Some(vec![BlockId(7)]));
-        assert_eq!(sent.ids_of(&[0, 1]), None);
-        for _ in 0..1_000 {
-            sent.push(None);
-        }
-        assert_eq!(sent.ids_of(&[0]), Some(vec![]), "long ago");
-        assert!(sent.ids.len() <= 256);
     }
 }

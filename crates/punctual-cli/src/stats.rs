@@ -98,6 +98,21 @@ impl From<&SessionStats> for SentFigures {
 }
 
 impl SentFigures {
+    /// Both together.
+    pub(crate) fn plus(&self, more: &Self) -> Self {
+        Self {
+            source_bytes: self.source_bytes + more.source_bytes,
+            resent_bytes: self.resent_bytes + more.resent_bytes,
+            copied_bytes: self.copied_bytes + more.copied_bytes,
+            repair_bytes: self.repair_bytes + more.repair_bytes,
+            wasted_bytes: self.wasted_bytes + more.wasted_bytes,
+            restored_bytes: self.restored_bytes + more.restored_bytes,
+            resend_regained_bytes: self.resend_regained_bytes + more.resend_regained_bytes,
+            copy_regained_bytes: self.copy_regained_bytes + more.copy_regained_bytes,
+            never_regained_bytes: self.never_regained_bytes + more.never_regained_bytes,
+        }
+    }
+
     /// What came since then.
     pub(crate) fn since(&self, then: Option<&Self>) -> Self {
         let Some(then) = then else { return *self };
@@ -172,6 +187,8 @@ pub(crate) struct PathFigures {
     pub(crate) suspected: u64,
     /// Of a byte, as the application said.
     pub(crate) cost: f64,
+    /// What it is for.
+    pub(crate) role: &'static str,
 }
 
 impl PathFigures {
@@ -184,6 +201,7 @@ impl PathFigures {
             health: match path.health {
                 PathHealth::Opening => "opening",
                 PathHealth::Active => "ok",
+                PathHealth::Standby => "standby",
                 PathHealth::Suspect => "suspect",
                 _ => "other",
             },
@@ -207,6 +225,7 @@ impl PathFigures {
             mtu: path.mtu,
             suspected: path.suspected,
             cost: path.cost,
+            role: path.role.name(),
         }
     }
 
@@ -238,6 +257,7 @@ impl PathFigures {
             mtu: 1200,
             suspected: 0,
             cost: 0.0,
+            role: "normal",
         }
     }
 }

@@ -273,7 +273,12 @@ fn another_certificate_is_not_accepted() {
 
 #[test]
 fn a_path_that_cannot_be_bound_is_named() {
-    let send = |path: &str| run(&["send", "127.0.0.1:9", "--lines", "--fingerprint", &"ab".repeat(32), "--path", path]);
+    let fingerprint = "ab".repeat(32);
+    let send = |path: &str| {
+        // It may come up while we wait.
+        let args = ["--lines", "--fingerprint", &fingerprint, "--connect-timeout", "300ms", "--quiet", "--path", path];
+        run(&[&["send", "127.0.0.1:9"], &args[..]].concat())
+    };
     // An address of documentation, which nobody has.
     fails(&send("192.0.2.1"), 6, "192.0.2.1");
     fails(&send("nosuchif0"), 6, "nosuchif0");

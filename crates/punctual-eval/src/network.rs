@@ -27,6 +27,7 @@
 
 use std::time::Duration;
 
+use punctual_proto::multipath::PathRole;
 use punctual_sim::{
     Corruption, CorruptionSite, GilbertElliott, Jitter, LinkSpec, Loss, Policer, Queue, Rate, Reordering, Schedule,
     trace::{Opportunities, aitrans_link},
@@ -57,8 +58,14 @@ struct PathOwn {
     back: Option<BackSpec>,
     #[serde(default)]
     cost: f64,
+    #[serde(default, deserialize_with = "role")]
+    role: PathRole,
     #[serde(default)]
     dies: Vec<(Time, Time)>,
+}
+
+fn role<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathRole, D::Error> {
+    String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
 }
 
 /// The way back of a path, where it differs.
@@ -98,7 +105,7 @@ fn set_apart<'de, D: Deserializer<'de>, T: DeserializeOwned>(
 
 impl<'de> Deserialize<'de> for PathSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let (there, own) = set_apart(deserializer, &["name", "through", "back", "cost", "dies"])?;
+        let (there, own) = set_apart(deserializer, &["name", "through", "back", "cost", "role", "dies"])?;
         Ok(Self { there, own })
     }
 }
@@ -243,6 +250,8 @@ pub struct Path {
     pub through: [Option<usize>; 2],
     /// Cost of a byte.
     pub cost: f64,
+    /// What it is for.
+    pub role: PathRole,
     /// When it dies, and lives again.
     pub dies: Vec<(Duration, Duration)>,
 }
@@ -331,6 +340,7 @@ impl PathSpec {
             forward,
             back,
             cost: self.own.cost,
+            role: self.own.role,
             dies: self.own.dies.iter().map(|(from, to)| (from.0, to.0)).collect(),
         })
     }

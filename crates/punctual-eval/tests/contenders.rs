@@ -57,6 +57,25 @@ fn without_it_all_paths_are_there() {
 }
 
 #[test]
+fn a_backup_carries_data_while_the_other_is_dead() {
+    let text = format!("contenders = ['ads']\n{}", PATHS.replace("cost = 3", "role = 'backup'"));
+    let run = |text: &str| {
+        let cell = Experiment::parse("x", text).unwrap().cells().unwrap().remove(0);
+        let stage = Stage::new(&cell.setup, &Files::default(), 1).unwrap();
+        carry::run(&stage, &cell.contender, 1).unwrap()
+    };
+    let record = run(&text);
+    // The first path dies for the second half.
+    let half = 250_000;
+    assert!((half - 20_000..half + 20_000).contains(&record.paths[1].sent.source), "{:?}", record.paths[1].sent);
+    assert!(on_time(&record) > 0.95, "{}", on_time(&record));
+    let alive = run(&text.replace("dies = [['1s', '9s']]", ""));
+    assert_eq!((alive.paths[1].sent.total(), on_time(&alive)), (0, 1.0));
+    let error = Experiment::parse("x", &text.replace("backup", "spare")).unwrap_err().to_string();
+    assert!(error.contains("preferred, normal, backup"), "{error}");
+}
+
+#[test]
 fn a_path_that_is_not_there_is_refused() {
     let error = |contender, more| experiment(contender, more).unwrap_err();
     assert!(error("ads@2", "").contains("there are 2 paths"));

@@ -5,6 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::role::PathRole;
+
 /// Names a path within a session, at this end. The first path is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PathId(pub u32);
@@ -59,8 +61,10 @@ pub struct PathView {
     /// Bytes in flight.
     pub in_flight: u64,
     /// Cost of a byte, in the application's own unit; 0 unless set with
-    /// [`Session::set_path_cost`](crate::Session::set_path_cost).
+    /// [`Session::set_path_cost`](crate::Session::set_path_cost), here or by the peer.
     pub cost: f64,
+    /// What it is for; see [`Session::set_path_role`](crate::Session::set_path_role).
+    pub role: PathRole,
 }
 
 impl PathView {
@@ -86,6 +90,7 @@ impl PathView {
             window: (2.0 * rate * rtt.as_secs_f64()) as u64,
             in_flight: 0,
             cost: 0.0,
+            role: PathRole::default(),
         }
     }
 
@@ -118,6 +123,8 @@ pub enum PathHealth {
     Opening,
     /// In use.
     Active,
+    /// It is well, and a [backup](PathRole::Backup): it carries no data, for another path lives.
+    Standby,
     /// It went silent with data in flight. Probed, but not given data while another path is active.
     Suspect,
 }

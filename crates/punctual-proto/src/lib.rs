@@ -141,6 +141,7 @@ mod qlog;
 mod rate;
 mod receive;
 mod registry;
+mod role;
 mod send;
 mod session;
 mod stats;

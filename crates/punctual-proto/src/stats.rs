@@ -6,6 +6,7 @@ use crate::{
     base::{PathHealth, PathId},
     clock::ClockEstimate,
     endpoint::NetworkPath,
+    role::PathRole,
 };
 
 /// Totals of a session since its start.
@@ -112,6 +113,8 @@ pub struct PathStats {
     pub mtu: u16,
     /// Times it was suspected.
     pub suspected: u64,
-    /// Cost of a byte, as set with [`Session::set_path_cost`](crate::Session::set_path_cost).
+    /// Cost of a byte, as set with [`Session::set_path_cost`](crate::Session::set_path_cost), here or by the peer.
     pub cost: f64,
+    /// What it is for, as set with [`Session::set_path_role`](crate::Session::set_path_role), here or by the peer.
+    pub role: PathRole,
 }

@@ -453,3 +453,32 @@ fn a_peer_that_never_says_anything_is_left() {
         assert_eq!(lost, Some(ProtocolError::Silent.code()), "SETTINGS: {settings}");
     }
 }
+
+/// PATH; the cost by its bits.
+fn path(path: u64, role: u8, cost: u64) -> Vec<u8> {
+    frame(0x0d, &join(&[&varint(path), &[role], &cost.to_be_bytes()]))
+}
+
+#[test]
+fn words_about_paths_are_read_and_bounded() {
+    use punctual_proto::multipath::PathRole;
+    let mut bench = Bench::new();
+    // Of more paths than there can ever be, and of one again and again.
+    for number in 0..5_000 {
+        bench.control(&path(number, 2, 1.0_f64.to_bits()));
+        bench.control(&path(0, (number % 3) as u8, (number as f64).to_bits()));
+    }
+    bench.lives();
+    let (now, end) = (bench.world.now, bench.end);
+    let stats = bench.world.session(end.host, end.session).path_stats(now);
+    bench.world.drain();
+    assert_eq!((stats.len(), stats[0].role, stats[0].cost), (1, PathRole::Preferred, 4_999.0));
+    bench.others_go_on();
+    // Roles and costs that are none.
+    let bits = [f64::NAN, f64::INFINITY, -1.0, -0.0].map(|cost| path(0, 0, cost.to_bits()));
+    for bad in bits.into_iter().chain([path(0, 3, 0), frame(0x0d, &[0, 0])]) {
+        let mut bench = Bench::new();
+        bench.control(&bad);
+        bench.dies(ProtocolError::Malformed);
+    }
+}

@@ -6,8 +6,8 @@ use std::{sync::Arc, time::Instant};
 
 use common::{End, World, address, client_config, ms, server_config};
 use punctual_proto::{
-    Block, LocalId, NetworkPath, PathError, PathId, SessionConfig,
-    multipath::{FragmentView, PathChoice, PathScheduler, PathSet, PathView},
+    Block, LocalId, NetworkPath, PathError, PathId, PathStats, SessionConfig,
+    multipath::{FragmentView, PathChoice, PathHealth, PathRole, PathScheduler, PathSet, PathView},
 };
 
 const FIRST: PathId = PathId(0);
@@ -82,10 +82,11 @@ fn the_cheapest_path_can_be_told() {
             assert_eq!(after.2 - before.2 > 50_000, cheap, "{}: {} bytes", after.0, after.2 - before.2);
         }
     }
-    // Each end has costs of its own.
-    assert!(paths(&mut world, server).iter().all(|&(_, cost, _)| cost == 0.0));
+    // The server was told, for the way back; but its own application's word comes first.
+    let costs = |world: &mut World| paths(world, server).iter().map(|&(_, cost, _)| cost).collect::<Vec<_>>();
+    assert_eq!(costs(&mut world), [0.0, 0.25]);
     set_cost(&mut world, server, second, 3.0).expect("servers have costs, too");
-    assert_eq!(paths(&mut world, server)[1].1, 3.0);
+    assert_eq!(costs(&mut world), [0.0, 3.0]);
 }
 
 #[test]
@@ -138,4 +139,155 @@ fn no_path_is_opened_twice() {
     assert_ne!(again, second);
     world.run(ms(1_000));
     assert_eq!(paths(&mut world, client).len(), 2);
+}
+
+fn set_role(world: &mut World, end: End, path: PathId, role: PathRole) {
+    let now = world.now;
+    world.session(end.host, end.session).set_path_role(now, path, role).expect("it has an id");
+    world.drain();
+}
+
+/// Bytes of blocks that have left on each path of an end, and how far each is trusted.
+fn carried(world: &mut World, end: End) -> Vec<(u64, PathHealth)> {
+    let now = world.now;
+    let stats = world.session(end.host, end.session).path_stats(now);
+    world.drain();
+    let carried = |path: &PathStats| path.source_bytes + path.resent_bytes + path.copied_bytes + path.repair_bytes;
+    stats.iter().map(|path| (carried(path), path.health)).collect()
+}
+
+/// Blocks both ways, for a second.
+fn talk(world: &mut World, ends: [End; 2]) {
+    for _ in 0..50 {
+        for end in ends {
+            world.send(end, Block::new(vec![1; 10_000]).deadline(ms(200)));
+        }
+        world.run(ms(20));
+        for end in ends {
+            world.recv_all(end);
+        }
+    }
+}
+
+#[test]
+fn a_backup_carries_no_data_either_way_while_another_path_lives() {
+    use PathHealth::{Active, Standby, Suspect};
+    let mut world = World::new(ms(10));
+    let server = world.add_endpoint(Some(server_config(SessionConfig::default())));
+    let host = world.add_endpoint(None);
+    let session = world.connect(host, &client_config(SessionConfig::default()), server);
+    let (client, mut server) = (End { host, session }, End { host: server, session });
+    let second = path(&mut world, client, 1, server).expect("it can be opened");
+    // The first, which QUIC would take for whatever it has to say.
+    set_role(&mut world, client, FIRST, PathRole::Backup);
+    server.session = world.accept(server.host);
+    world.run(ms(300));
+    let ends = [client, server];
+    talk(&mut world, ends);
+    for end in ends {
+        let stats = carried(&mut world, end);
+        assert_eq!((stats[0], stats[1].1), ((0, Standby), Active), "{stats:?}");
+        assert!(stats[1].0 >= 500_000, "{stats:?}");
+    }
+
+    // What is there for that, it does.
+    world.cut = Some(common::address_at(client.host, 1));
+    talk(&mut world, ends);
+    for end in ends {
+        let stats = carried(&mut world, end);
+        assert!(stats[0].0 > 400_000 && (stats[0].1, stats[1].1) == (Active, Suspect), "{stats:?}");
+    }
+
+    // The other is back, and soon known to be.
+    world.cut = None;
+    world.run(ms(500));
+    let before = ends.map(|end| carried(&mut world, end));
+    talk(&mut world, ends);
+    for (end, before) in ends.into_iter().zip(before) {
+        let stats = carried(&mut world, end);
+        assert_eq!((stats[0], stats[1].1), ((before[0].0, Standby), Active), "{before:?}, then {stats:?}");
+    }
+
+    // Two backups are two paths.
+    set_role(&mut world, client, second, PathRole::Backup);
+    world.run(ms(100));
+    talk(&mut world, ends);
+    for end in ends {
+        let stats = carried(&mut world, end);
+        assert!(stats.iter().all(|&(_, health)| health == Active), "{stats:?}");
+    }
+}
+
+#[test]
+fn little_else_goes_over_a_backup() {
+    let mut world = World::new(ms(10));
+    let server = world.add_endpoint(Some(server_config(SessionConfig::default())));
+    let host = world.add_endpoint(None);
+    let session = world.connect(host, &client_config(SessionConfig::default()), server);
+    let (client, mut server) = (End { host, session }, End { host: server, session });
+    set_role(&mut world, client, FIRST, PathRole::Backup);
+    path(&mut world, client, 1, server).expect("it can be opened");
+    server.session = world.accept(server.host);
+    world.run(ms(2_000));
+    let before = [client, server].map(|end| paths(&mut world, end));
+    for _ in 0..500 {
+        world.send(client, Block::new(vec![1; 10_000]).deadline(ms(200)));
+        world.run(ms(20));
+        world.recv_all(server);
+    }
+    for (end, before) in [client, server].into_iter().zip(before) {
+        let after = paths(&mut world, end);
+        let more = |n: usize| after[n].2 - before[n].2;
+        // Probes, and no acknowledgements.
+        assert!(more(0) < 5_000 && more(0) * 20 < more(1), "{} and {} bytes", more(0), more(1));
+    }
+}
+
+/// The size of packets on the first path of an end that sends as much as it can for a time.
+fn packet_size(world: &mut World, from: End, to: End, time: u64) -> u64 {
+    let sent = |world: &mut World| {
+        let now = world.now;
+        let stats = world.session(from.host, from.session).path_stats(now);
+        world.drain();
+        (stats[0].bytes_sent, stats[0].packets_sent)
+    };
+    let before = sent(world);
+    for _ in 0..time / 10 {
+        world.send(from, Block::new(vec![1; 50_000]).deadline(ms(100)));
+        world.run(ms(10));
+        world.recv_all(to);
+    }
+    let after = sent(world);
+    (after.0 - before.0) / (after.1 - before.1).max(1)
+}
+
+/// QUIC takes no datagram larger than the smallest MTU of all its paths, those included that are being opened. This says how long that lasts.
+#[test]
+fn a_new_path_makes_packets_smaller_only_until_its_mtu_is_found() {
+    let mut world = World::new(ms(10));
+    let server = world.add_endpoint(Some(server_config(SessionConfig::default())));
+    let host = world.add_endpoint(None);
+    let session = world.connect(host, &client_config(SessionConfig::default()), server);
+    let (client, mut server) = (End { host, session }, End { host: server, session });
+    server.session = world.accept(server.host);
+    packet_size(&mut world, client, server, 500);
+    let full = packet_size(&mut world, client, server, 100);
+    assert!(full > 1_300, "{full}");
+    path(&mut world, client, 1, server).expect("it can be opened");
+    // Ten round trips.
+    packet_size(&mut world, client, server, 200);
+    let found = packet_size(&mut world, client, server, 100);
+    assert!(found > 1_300, "{found}");
+
+    // A path over which nothing comes back: until it is given up.
+    world.cut = Some(common::address_at(client.host, 2));
+    let dead = path(&mut world, client, 2, server).expect("it can be opened");
+    packet_size(&mut world, client, server, 200);
+    let small = packet_size(&mut world, client, server, 100);
+    let now = world.now;
+    world.session(client.host, client.session).close_path(now, dead).expect("it is there");
+    world.drain();
+    packet_size(&mut world, client, server, 20);
+    let again = packet_size(&mut world, client, server, 100);
+    assert!(small < 1_250 && again > 1_300, "{small}, then {again}");
 }

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use punctual_proto::{LocalId, NetworkPath};
+use punctual_proto::{LocalId, NetworkPath, PathId};
 
 use crate::{
     connect,
@@ -59,11 +59,14 @@ impl Keeper {
         };
         let (number, remote) = (self.next_attempt, self.kept[index].route.remote);
         self.next_attempt += 1;
+        let terms = self.kept[index].terms;
         let done = move |result| Attempted { number, local, remote, result };
         let task = match &self.phase {
             Phase::Connecting { endpoint, server_name, race } => {
                 let after = endpoint.0.config.connect_timeout;
                 let session = connect::begin(&endpoint.0, NetworkPath { local, remote }, server_name, Some(*race))?;
+                // The first path has its name from the start; if the session has ended already, that will be heard of.
+                let _ = session.link().set_path_terms(PathId(0), terms);
                 self.attempts.spawn(async move {
                     let connected = session.connected().await;
                     let failed = |reason| Failed::Connect(ConnectError::from_reason(reason, remote, after));
@@ -73,7 +76,7 @@ impl Keeper {
             Phase::Keeping { link, .. } => {
                 let link = link.clone();
                 self.attempts.spawn(async move {
-                    done(link.open_path(local, remote).await.map(Opened::Path).map_err(Failed::Path))
+                    done(link.open_path_on(local, remote, terms).await.map(Opened::Path).map_err(Failed::Path))
                 })
             }
         };
@@ -114,7 +117,7 @@ impl Keeper {
                 self.release(local);
                 // Somebody answers everywhere, and it is the wrong one.
                 let refused = |kept: &Kept| matches!(kept.failure, Some(RouteError::Refused(_)));
-                if self.auto.is_empty() && self.kept.iter().all(refused) {
+                if self.kept.iter().all(refused) {
                     return Step::Failed(error);
                 }
             }

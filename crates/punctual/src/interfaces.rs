@@ -49,6 +49,11 @@ impl Sight {
         self.interface.is_some() && now.is_none_or(|now| now.index != self.index)
     }
 
+    /// Whether a packet would leave for the peer.
+    pub(crate) fn leads(&self) -> bool {
+        self.up && self.routed
+    }
+
     /// Whether something that stood in the way is gone since `before`.
     pub(crate) fn is_better_than(&self, before: Option<&Self>) -> bool {
         before

@@ -25,6 +25,7 @@ use crate::{
     route::{DownReason, Route, RouteChange, RouteError, RouteEvent, Routes},
     session::Session,
     shared::Shared,
+    terms::RouteTerms,
 };
 
 /// Keeps the routes of one session, from before it begins.
@@ -32,7 +33,7 @@ pub(crate) struct Keeper {
     pub(crate) shared: Arc<Shared>,
     pub(crate) receive_buffer: usize,
     pub(crate) phase: Phase,
-    pub(crate) auto: Vec<SocketAddr>,
+    pub(crate) auto: Vec<(SocketAddr, RouteTerms)>,
     pub(crate) kept: Vec<Kept>,
     /// Interfaces that the application has taken down.
     down: BTreeSet<String>,
@@ -89,7 +90,7 @@ impl Keeper {
             receive_buffer,
             phase,
             auto: routes.auto,
-            kept: routes.named.into_iter().map(|route| Kept::new(route, false)).collect(),
+            kept: routes.named.into_iter().map(|(route, terms)| Kept::new(route, terms, false)).collect(),
             down: BTreeSet::new(),
             interfaces: Interfaces::default(),
             watch: Watch::new(),
@@ -182,23 +183,23 @@ impl Keeper {
 
     /// Has a route for each interface that leads to the peer.
     fn follow_auto(&mut self) {
-        let ways = |remote: &SocketAddr| {
+        let ways = |(remote, terms): &(SocketAddr, RouteTerms)| {
             let ways = self.interfaces.ways_to(*remote);
-            ways.into_iter().map(|bind| Route::new(bind, *remote)).collect::<Vec<_>>()
+            ways.into_iter().map(|bind| (Route::new(bind, *remote), *terms)).collect::<Vec<_>>()
         };
         let mut wanted: Vec<_> = self.auto.iter().flat_map(ways).collect();
-        wanted.retain(|route| !self.is_named_otherwise(route));
+        wanted.retain(|(route, _)| !self.is_named_otherwise(route));
         let mut index = 0;
         while let Some(kept) = self.kept.get(index) {
-            if kept.auto && kept.path.is_none() && !wanted.contains(&kept.route) {
+            if kept.auto && kept.path.is_none() && wanted.iter().all(|(route, _)| *route != kept.route) {
                 self.forget(index, DownReason::Gone);
             } else {
                 index += 1;
             }
         }
-        for route in wanted {
+        for (route, terms) in wanted {
             if self.kept.iter().all(|kept| kept.route != route) {
-                self.kept.push(Kept::new(route, true));
+                self.kept.push(Kept::new(route, terms, true));
             }
         }
     }
@@ -270,9 +271,15 @@ impl Keeper {
             Word::Add(route) => {
                 match self.kept.iter_mut().find(|kept| kept.route == route) {
                     Some(kept) => kept.auto = false,
-                    None => self.kept.push(Kept::new(route, false)),
+                    None => self.kept.push(Kept::new(route, RouteTerms::new(), false)),
                 }
                 self.look();
+            }
+            Word::Terms(route, terms) => {
+                if let Some(index) = self.kept.iter().position(|kept| kept.route == route) {
+                    self.kept[index].terms = terms;
+                    self.say_terms(index);
+                }
             }
             Word::Remove(route) => {
                 if let Some(index) = self.kept.iter().position(|kept| kept.route == route) {
@@ -363,8 +370,18 @@ impl Keeper {
                 let kept = &mut self.kept[index];
                 kept.spare = None;
                 let change = kept.opened(path.id, local, now);
+                self.say_terms(index);
                 self.tell(index, change);
             }
+        }
+    }
+
+    /// Tells the session what the path of a route is for and what it costs.
+    pub(crate) fn say_terms(&self, index: usize) {
+        let Kept { terms, path, .. } = &self.kept[index];
+        if let (Phase::Keeping { link, .. }, Some(path)) = (&self.phase, path) {
+            // A path that is closed meanwhile needs none.
+            let _ = link.set_path_terms(path.id, *terms);
         }
     }
 
@@ -413,11 +430,11 @@ impl Keeper {
     pub(crate) fn tell(&self, index: usize, change: RouteChange) {
         let event = self.kept[index].event(change);
         tracing::info!(%event, "route");
-        if let Phase::Keeping { link, .. } = &self.phase {
-            link.slot(|slot| slot.publish(SessionEvent::Route(event.clone())));
-        }
         // Nobody may be listening.
-        let _ = self.events.send(event);
+        let _ = self.events.send(event.clone());
+        if let Phase::Keeping { link, .. } = &self.phase {
+            link.slot(|slot| slot.publish(SessionEvent::Route(event)));
+        }
     }
 }
 

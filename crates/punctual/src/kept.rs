@@ -10,6 +10,7 @@ use crate::{
     interfaces::Sight,
     local::Bind,
     route::{DownReason, Route, RouteChange, RouteError, RouteEvent},
+    terms::RouteTerms,
 };
 
 /// How long a path may be silent before another one is tried beside it, from a socket of its own. The session itself no longer relies on it
@@ -22,6 +23,7 @@ const STEADY: Duration = Duration::from_secs(10);
 /// One route that is kept.
 pub(crate) struct Kept {
     pub(crate) route: Route,
+    pub(crate) terms: RouteTerms,
     /// Whether it is there because an interface leads to the peer, and not because it was named.
     pub(crate) auto: bool,
     /// What its end was like when last looked at.
@@ -62,9 +64,10 @@ pub(crate) enum Attempt {
 }
 
 impl Kept {
-    pub(crate) fn new(route: Route, auto: bool) -> Self {
+    pub(crate) fn new(route: Route, terms: RouteTerms, auto: bool) -> Self {
         Self {
             route,
+            terms,
             auto,
             sight: None,
             interface: None,
@@ -220,7 +223,7 @@ mod tests {
 
     fn kept() -> Kept {
         let route = Route::new("w0".parse().expect("a name"), ([10, 0, 0, 1], 1).into());
-        Kept::new(route, false)
+        Kept::new(route, RouteTerms::new(), false)
     }
 
     #[test]

@@ -97,6 +97,7 @@ mod scribe;
 mod session;
 mod shared;
 mod socket;
+mod terms;
 mod timer;
 mod tls;
 #[cfg(feature = "yardstick")]
@@ -115,6 +116,7 @@ pub use path::Path;
 pub use paths::{Paths, RouteState};
 pub use route::{DownReason, Route, RouteChange, RouteError, RouteEvent, RouteEvents, Routes};
 pub use session::Session;
+pub use terms::RouteTerms;
 pub use tls::{Fingerprint, FingerprintError, Identity, Trust};
 
 pub use punctual_proto::{

@@ -6,7 +6,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use punctual_proto::{LocalId, NetworkPath, PathError, PathId, PathStats, SessionId, SessionStats};
+use punctual_proto::{
+    LocalId, NetworkPath, PathError, PathId, PathStats, SessionId, SessionStats, multipath::PathRole,
+};
 use tokio::sync::oneshot;
 
 use crate::{
@@ -14,6 +16,7 @@ use crate::{
     path::Path,
     session::canonical,
     shared::{Gone, Opening, Shared, Signals, Slot, State},
+    terms::RouteTerms,
 };
 
 /// The way to a session, for whoever may outlive it.
@@ -59,6 +62,16 @@ impl Link {
 
     /// As [`Session::open_path`](crate::Session::open_path).
     pub(crate) async fn open_path(&self, local: LocalId, remote: SocketAddr) -> Result<Path, OpenPathError> {
+        self.open_path_on(local, remote, RouteTerms::new()).await
+    }
+
+    /// The same, with the path's terms said before anything can leave on it.
+    pub(crate) async fn open_path_on(
+        &self,
+        local: LocalId,
+        remote: SocketAddr,
+        terms: RouteTerms,
+    ) -> Result<Path, OpenPathError> {
         let remote = canonical(remote);
         let (id, opened) = self.shared.drive(|state, now| {
             let from = state.ends.socket_of(local).ok_or(OpenPathError::UnknownLocal(local))?.address;
@@ -67,6 +80,8 @@ impl Link {
             }
             let (session, slot) = state.session(self.id).map_err(|Gone| PathError::Closed)?;
             let id = session.open_path(now, NetworkPath { local, remote })?;
+            // Terms that make no sense are not said.
+            let _ = terms.apply(session, now, id);
             let (tell, opened) = oneshot::channel();
             slot.opening.insert(id, Opening { local, tell });
             Ok((id, opened))
@@ -89,6 +104,14 @@ impl Link {
 
     pub(crate) fn set_path_cost(&self, id: PathId, cost: f64) -> Result<(), PathError> {
         self.drive(|session, _, now| session.set_path_cost(now, id, cost)).unwrap_or(Err(PathError::Closed))
+    }
+
+    pub(crate) fn set_path_role(&self, id: PathId, role: PathRole) -> Result<(), PathError> {
+        self.set_path_terms(id, RouteTerms::new().role(role))
+    }
+
+    pub(crate) fn set_path_terms(&self, id: PathId, terms: RouteTerms) -> Result<(), PathError> {
+        self.drive(|session, _, now| terms.apply(session, now, id)).unwrap_or(Err(PathError::Closed))
     }
 
     /// Whether the session has ended.

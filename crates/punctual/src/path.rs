@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use punctual_proto::{LocalId, PathError, PathId, PathStats};
+use punctual_proto::{LocalId, PathError, PathId, PathStats, multipath::PathRole};
 
 use crate::link::Link;
 
@@ -42,6 +42,14 @@ impl Path {
     /// As there.
     pub fn set_cost(&self, cost: f64) -> Result<(), PathError> {
         self.link.set_path_cost(self.id, cost)
+    }
+
+    /// Says what it is for; see [`Session::set_path_role`](crate::Session::set_path_role).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_role(&self, role: PathRole) -> Result<(), PathError> {
+        self.link.set_path_role(self.id, role)
     }
 
     /// Closes it; what was in flight on it goes elsewhere.

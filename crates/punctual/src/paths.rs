@@ -7,6 +7,7 @@ use crate::{
     keeper::{Keeper, Phase},
     route::{Route, RouteError, RouteEvent, RouteEvents, Routes},
     session::Session,
+    terms::RouteTerms,
 };
 
 /// The routes of a session, which are kept as paths for as long as it lives.
@@ -32,6 +33,7 @@ pub(crate) enum Word {
     Down(String),
     Add(Route),
     Remove(Route),
+    Terms(Route, RouteTerms),
     List(oneshot::Sender<Vec<RouteState>>),
 }
 
@@ -78,6 +80,11 @@ impl Paths {
     /// Keeps a route no longer, and closes its path.
     pub fn remove(&self, route: Route) {
         let _ = self.words.send(Word::Remove(route));
+    }
+
+    /// Says what a route's path is for and what it costs, now and whenever it is opened again. What these terms leave open stays as it was.
+    pub fn set_terms(&self, route: Route, terms: RouteTerms) {
+        let _ = self.words.send(Word::Terms(route, terms));
     }
 
     /// The routes as they are now; none once the session has ended.

@@ -8,8 +8,10 @@ use tokio::sync::broadcast;
 
 use crate::{
     error::{BuildError, ConnectError, OpenPathError},
+    interfaces::Interfaces,
     local::Bind,
     session::canonical,
+    terms::RouteTerms,
 };
 
 /// One way to a peer: from an end of ours to an address of the peer's.
@@ -54,10 +56,10 @@ impl fmt::Display for Route {
 /// # let _ = (named, all);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Routes {
-    pub(crate) named: Vec<Route>,
-    pub(crate) auto: Vec<SocketAddr>,
+    pub(crate) named: Vec<(Route, RouteTerms)>,
+    pub(crate) auto: Vec<(SocketAddr, RouteTerms)>,
 }
 
 impl Routes {
@@ -75,20 +77,50 @@ impl Routes {
     }
 
     /// Adds a way.
-    pub fn route(mut self, route: Route) -> Self {
-        if !self.named.contains(&route) {
-            self.named.push(route);
+    pub fn route(self, route: Route) -> Self {
+        self.route_on(route, RouteTerms::new())
+    }
+
+    /// Adds a way, and says what its path is for and what it costs. One that is there already stays as it is.
+    pub fn route_on(mut self, route: Route, terms: RouteTerms) -> Self {
+        if self.named.iter().all(|(other, _)| *other != route) {
+            self.named.push((route, terms));
         }
         self
     }
 
     /// Adds every interface with a route to (another address of) the peer; see [`auto`](Self::auto).
-    pub fn and_auto(mut self, remote: SocketAddr) -> Self {
+    pub fn and_auto(self, remote: SocketAddr) -> Self {
+        self.and_auto_on(remote, RouteTerms::new())
+    }
+
+    /// The same, saying what these paths are for and what they cost. An interface that is also named has the terms of that way.
+    pub fn and_auto_on(mut self, remote: SocketAddr, terms: RouteTerms) -> Self {
         let remote = canonical(remote);
-        if !self.auto.contains(&remote) {
-            self.auto.push(remote);
+        if self.auto.iter().all(|(other, _)| *other != remote) {
+            self.auto.push((remote, terms));
         }
         self
+    }
+}
+
+impl Routes {
+    /// Adds all of those.
+    pub fn and(self, others: Self) -> Self {
+        let Self { named, auto } = others;
+        let all = named.into_iter().fold(self, |all, (route, terms)| all.route_on(route, terms));
+        auto.into_iter().fold(all, |all, (remote, terms)| all.and_auto_on(remote, terms))
+    }
+
+    /// Whether one of them is there now: its interface is up, has an address of the peer's IP version, and leads to the peer as far as the
+    /// system tells. Of a peer that has several addresses, those can be told apart by it to which there is a way.
+    pub fn any_is_there(&self) -> bool {
+        // If nobody can tell, it may be there.
+        let Ok(interfaces) = Interfaces::read() else { return true };
+        let is_there = |(route, _): &(Route, RouteTerms)| {
+            interfaces.sight(&route.bind, route.remote).is_some_and(|sight| sight.leads())
+        };
+        self.named.iter().any(is_there) || self.auto.iter().any(|(remote, _)| !interfaces.ways_to(*remote).is_empty())
     }
 }
 
@@ -120,6 +152,13 @@ pub struct RouteEvent {
     pub interface: Option<String>,
     /// What.
     pub change: RouteChange,
+}
+
+impl RouteEvent {
+    /// Something that happened to a route whose interface is not known.
+    pub fn new(route: Route, change: RouteChange) -> Self {
+        Self { route, interface: None, change }
+    }
 }
 
 impl fmt::Display for RouteEvent {

@@ -8,7 +8,7 @@ use std::{
 
 use punctual_proto::{
     Block, BlockError, BlockId, BlockUpdate, Channel, CloseReason, Delta, LocalId, PathError, PathId, PathStats,
-    ReceivedBlock, Redundancy, SendError, SessionId, SessionStats,
+    ReceivedBlock, Redundancy, SendError, SessionId, SessionStats, multipath::PathRole,
 };
 use tokio::sync::{broadcast, oneshot};
 
@@ -255,7 +255,8 @@ impl Session {
         self.link().close_path(id)
     }
 
-    /// Says what a byte costs on a path, for path schedulers to go by, in any unit the application likes; 0 at first.
+    /// Says what a byte costs on a path, for path schedulers to go by, in any unit the application likes. At first it is 0, or what the peer's application
+    /// says, which is told of it: what comes back goes by it, too.
     ///
     /// The first path is [`PathId`] 0. Others are also named by their [`Path`].
     ///
@@ -263,6 +264,15 @@ impl Session {
     /// [`PathError::InvalidCost`] if it is negative, infinite or not a number; [`PathError::Unknown`] if there is no such path.
     pub fn set_path_cost(&self, id: PathId, cost: f64) -> Result<(), PathError> {
         self.link().set_path_cost(id, cost)
+    }
+
+    /// Says what a path is for, here and for what comes back: a backup carries no data while another path lives. Paths are named as in
+    /// [`set_path_cost`](Self::set_path_cost).
+    ///
+    /// # Errors
+    /// [`PathError::Unknown`] if there is no such path.
+    pub fn set_path_role(&self, id: PathId, role: PathRole) -> Result<(), PathError> {
+        self.link().set_path_role(id, role)
     }
 
     /// Totals; once the session has ended, those at its end.

@@ -13,7 +13,8 @@ use std::{
 use common::{FallsSilent, Server, bind, black_hole, client, client_with, pair, server, within};
 use punctual::{
     Block, Config, ConnectError, DownReason, Endpoint, Fingerprint, Outcome, PathId, Paths, Route, RouteChange,
-    RouteError, RouteEvents, Routes, Session, SessionEvent,
+    RouteError, RouteEvents, RouteTerms, Routes, Session, SessionEvent,
+    multipath::{PathHealth, PathRole},
 };
 
 fn route(local: &str, remote: SocketAddr) -> Route {
@@ -50,6 +51,41 @@ async fn a_block_arrives(ours: &Session, theirs: &Session) {
     let sent = ours.send(Block::new(vec![7; 50_000])).await.expect("accepted");
     assert_eq!(theirs.recv().await.expect("a block").data.len(), 50_000);
     assert!(matches!(sent.await, Outcome::Delivered(_)));
+}
+
+#[tokio::test]
+async fn routes_have_terms_from_the_start_and_both_ends_know_them() {
+    let server = server();
+    let client = client(&server);
+    within(async {
+        // Whichever of them the session begins on.
+        let terms = RouteTerms::new().role(PathRole::Backup).cost(3.0);
+        let spare = route("127.0.0.2", server.address);
+        let routes = Routes::from([route("127.0.0.1", server.address)]).route_on(spare.clone(), terms);
+        let (ours, theirs, paths) = connect(&client, &server, routes).await;
+        until_there_are(&ours, 2).await;
+        until_there_are(&theirs, 2).await;
+        let known = |session: &Session| {
+            let stats = session.path_stats();
+            stats.iter().filter(|path| (path.role, path.cost) == (PathRole::Backup, 3.0)).count()
+        };
+        while known(&theirs) != 1 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(known(&ours), 1);
+        a_block_arrives(&ours, &theirs).await;
+        let of_backup = |session: &Session| {
+            let stats = session.path_stats();
+            stats.into_iter().find(|path| path.role == PathRole::Backup).expect("there")
+        };
+        assert_eq!((of_backup(&ours).health, of_backup(&ours).source_bytes), (PathHealth::Standby, 0));
+
+        paths.set_terms(spare, RouteTerms::new().role(PathRole::Normal));
+        while known(&theirs) != 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -1,37 +1,45 @@
 //! From settings to a session: whom to trust, from where, and what may be wrong if nothing comes of it.
 
-use std::time::{Duration, Instant};
-
-use punctual::{
-    Bind, CloseReason, ConnectError, Endpoint, Fingerprint, LocalId, OpenPathError, Path, Session, TlsError, Trust,
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
 };
 
+use punctual::{CloseReason, ConnectError, Endpoint, Fingerprint, Route, RouteError, Routes, Session, TlsError, Trust};
+
+use super::watch::Watch;
 use crate::{
     config::{Settings, spoken},
+    display::Display,
     exit::Failure,
     identity,
-    route::{self, Route},
+    route::{self, Way},
 };
 
-/// The ways to the receiver, the first one first.
-pub(super) fn routes(settings: &Settings, to: &str) -> Result<Vec<Route>, Failure> {
-    let routes: Vec<Route> = match &settings.path[..] {
-        [] => vec![Route { local: None, to: to.to_owned() }],
-        paths => paths.iter().map(|path| Route::parse(path, to)).collect::<Result<_, _>>()?,
+/// The ways to the receiver.
+pub(super) fn ways(settings: &Settings, to: &str) -> Result<Vec<Way>, Failure> {
+    let ways: Vec<Way> = match &settings.path[..] {
+        [] => vec![Way::of_system(to)],
+        paths => paths.iter().map(|path| Way::parse(path, to)).collect::<Result<_, _>>()?,
     };
-    routes.iter().try_for_each(|route| route::host(&route.to).map(drop))?;
-    Ok(routes)
+    ways.iter().try_for_each(|way| route::host(&way.to).map(drop))?;
+    Ok(ways)
 }
 
-/// Our ends of these ways, each once.
-pub(super) fn distinct_binds(routes: &[Route]) -> Vec<Bind> {
-    let mut binds = Vec::new();
-    for bind in routes.iter().filter_map(|route| route.local.as_ref()) {
-        if !binds.contains(bind) {
-            binds.push(bind.clone());
-        }
+/// Who calls whom, and how.
+pub(super) struct Caller<'a> {
+    pub(super) endpoint: &'a Endpoint,
+    pub(super) ways: &'a [Way],
+    /// The name that the receiver's certificate bears.
+    pub(super) name: &'a str,
+    pub(super) display: &'a Display,
+}
+
+impl Caller<'_> {
+    /// Starts a session.
+    pub(super) async fn connect(&self, within: Duration) -> Result<(Session, Watch), Failure> {
+        connect(self, within).await
     }
-    binds
 }
 
 /// What the receiver's certificate has to be.
@@ -54,27 +62,29 @@ pub(super) fn not_built(error: punctual::BuildError) -> Failure {
     }
 }
 
-/// Starts the session over the first route, trying one address of the receiver after the other.
-pub(super) async fn connect(
-    endpoint: &Endpoint,
-    route: &Route,
-    name: &str,
-    within: Duration,
-) -> Result<Session, Failure> {
+/// Starts the session over the first of the ways that answers, and has all of them kept as its paths. Of a receiver with several addresses
+/// that a way leads to, one is tried after the other.
+async fn connect(caller: &Caller<'_>, within: Duration) -> Result<(Session, Watch), Failure> {
+    let Caller { endpoint, ways, name, display } = *caller;
     let due = Instant::now() + within;
-    let addresses = route::resolve(&route.to, within).await?;
+    let choices = choices(ways, within, display).await?;
     let mut failure = None;
-    for (&address, left) in addresses.iter().zip((1..=addresses.len() as u32).rev()) {
-        let mut attempt = endpoint.connect(address, name).timeout(due.saturating_duration_since(Instant::now()) / left);
-        if let Some(bind) = &route.local {
-            let Some(local) = endpoint.local(bind, address) else {
-                failure.get_or_insert(ConnectError::NoLocal(address).into());
-                continue;
-            };
-            attempt = attempt.from(local);
-        }
-        match attempt.await {
-            Ok(session) => return Ok(session),
+    for (routes, left) in choices.iter().zip((1..=choices.len() as u32).rev()) {
+        let share = due.saturating_duration_since(Instant::now()) / left;
+        let attempt = endpoint.connect_over(routes.clone(), name).timeout(share);
+        let mut watch = Watch::new(attempt.events());
+        let connected = async {
+            let mut attempt = std::pin::pin!(attempt.into_future());
+            loop {
+                tokio::select! {
+                    connected = &mut attempt => return connected,
+                    line = watch.next() => display.say(&line),
+                }
+            }
+        };
+        match connected.await {
+            // Routes are kept without their handle.
+            Ok((session, _)) => return Ok((session, watch)),
             // A server that answers with the wrong certificate is not to be asked again.
             Err(error @ (ConnectError::Fingerprint { .. } | ConnectError::Certificate(_))) => {
                 return Err(not_connected(error));
@@ -82,19 +92,51 @@ pub(super) async fn connect(
             Err(error) => failure = Some(not_connected(error)),
         }
     }
-    Err(failure.unwrap_or_else(|| Failure::Unreachable(format!("{} has no address", route.to))))
+    Err(failure.unwrap_or_else(|| Failure::Unreachable("there is no way to the receiver".into())))
+}
+
+/// What to try, one after the other: all ways at once, to the first, the second, … of the addresses that each can lead to.
+async fn choices(ways: &[Way], within: Duration, display: &Display) -> Result<Vec<Routes>, Failure> {
+    let (mut lists, mut failure) = (Vec::new(), None);
+    for way in ways {
+        match route::resolve(&way.to, within).await.and_then(|found| leading(way, &found)) {
+            Ok(routes) => lists.push(routes),
+            Err(error) => {
+                if ways.len() > 1 {
+                    display.say(&format!("going on without a path: {error}"));
+                }
+                failure.get_or_insert(error);
+            }
+        }
+    }
+    let longest = lists.iter().map(Vec::len).max().unwrap_or(0);
+    match failure {
+        Some(failure) if longest == 0 => Err(failure),
+        _ => Ok((0..longest)
+            .map(|n| lists.iter().filter_map(|list| list.get(n).or(list.last())).fold(Routes::new(), merged))
+            .collect()),
+    }
+}
+
+fn merged(all: Routes, more: &Routes) -> Routes {
+    all.and(more.clone())
+}
+
+/// A way to each of the receiver's addresses that it may lead to: those to which it leads now, if there are any.
+fn leading(way: &Way, addresses: &[SocketAddr]) -> Result<Vec<Routes>, Failure> {
+    let all: Vec<Routes> = addresses.iter().filter_map(|&address| way.routes_to(address)).collect();
+    match &all[..] {
+        [] => Err(ConnectError::NoLocal(addresses[0]).into()),
+        // What is down now may come up later.
+        _ if all.iter().any(Routes::any_is_there) => Ok(all.into_iter().filter(Routes::any_is_there).collect()),
+        [first, ..] => Ok(vec![first.clone()]),
+    }
 }
 
 /// Why there is no session, and which flag or which look at the other side helps.
 fn not_connected(error: ConnectError) -> Failure {
     match error {
-        ConnectError::TimedOut { remote, after, cause } => {
-            let (after, port) = (spoken(after), remote.port());
-            let heard = cause.map(|cause| format!(" ({cause})")).unwrap_or_default();
-            Failure::Unreachable(format!(
-                "no answer from {remote} within {after}{heard}: is `punctual recv` running there, on port {port}, and does a firewall let UDP through?"
-            ))
-        }
+        ConnectError::NoRoute { after, failures } => no_route(after, &failures),
         ConnectError::Certificate(reason) => Failure::Certificate(format!(
             "the receiver's certificate is not trusted ({reason}); give --fingerprint, as `punctual recv` prints it, or --ca"
         )),
@@ -106,27 +148,25 @@ fn not_connected(error: ConnectError) -> Failure {
     }
 }
 
-/// Opens another path of the session.
-pub(super) async fn open_path(
-    session: &Session,
-    endpoint: &Endpoint,
-    route: &Route,
-    within: Duration,
-) -> Result<Path, Failure> {
-    let addresses = route::resolve(&route.to, within).await?;
-    let local_to =
-        |address| -> Option<(LocalId, _)> { Some((endpoint.local(route.local.as_ref()?, address)?, address)) };
-    let Some((local, address)) = addresses.iter().find_map(|&address| local_to(address)) else {
-        return Err(ConnectError::NoLocal(addresses[0]).into());
-    };
-    session.open_path(local, address).await.map_err(|error| {
-        Failure::Path(match error {
-            OpenPathError::TimedOut { remote, after } => {
-                format!("nothing came back from {remote} over it within {}", spoken(after))
-            }
-            error => error.to_string(),
-        })
-    })
+/// That nothing came of any route, each for its reason.
+fn no_route(after: Duration, failures: &[(Route, RouteError)]) -> Failure {
+    let after = spoken(after);
+    let cannot_leave = |(_, why): &(Route, RouteError)| matches!(why, RouteError::NoInterface | RouteError::Bind(_));
+    let reasons = failures.iter().map(|(route, why)| format!("{}: {why}", route::name(&route.bind)));
+    let reasons = reasons.collect::<Vec<_>>().join("; ");
+    let hint =
+        |port: u16| format!("is `punctual recv` running there, on port {port}, and does a firewall let UDP through?");
+    match failures {
+        [] => Failure::Path(format!("within {after}, no interface led to the receiver (--path auto)")),
+        _ if failures.iter().all(cannot_leave) => Failure::Path(format!("no path within {after}: {reasons}")),
+        [(Route { remote, .. }, RouteError::NoAnswer { cause })] => {
+            let heard = cause.as_ref().map(|cause| format!(" ({cause})")).unwrap_or_default();
+            Failure::Unreachable(format!("no answer from {remote} within {after}{heard}: {}", hint(remote.port())))
+        }
+        [(Route { remote, .. }, _), ..] => {
+            Failure::Unreachable(format!("no answer from {remote} within {after} ({reasons}): {}", hint(remote.port())))
+        }
+    }
 }
 
 /// The session ended before its time.
@@ -145,19 +185,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_end_used_for_two_paths_is_bound_once() {
-        let settings = Settings { path: vec!["eth0".into(), "eth0=b:2".into(), "wlan0".into()], ..Settings::default() };
-        let routes = routes(&settings, "a:1").unwrap();
-        assert_eq!(routes.iter().map(|route| &route.to[..]).collect::<Vec<_>>(), ["a:1", "b:2", "a:1"]);
-        assert_eq!(distinct_binds(&routes).len(), 2);
+    fn each_path_is_a_way_of_its_own() {
+        let settings = Settings { path: vec!["eth0".into(), "eth0=b:2".into(), "auto".into()], ..Settings::default() };
+        let ways = ways(&settings, "a:1").unwrap();
+        assert_eq!(ways.iter().map(|way| &way.to[..]).collect::<Vec<_>>(), ["a:1", "b:2", "a:1"]);
+    }
+
+    #[test]
+    fn a_way_leads_to_addresses_it_can_reach_and_waits_for_one_if_there_is_none() {
+        let addresses = ["[::1]:9".parse().unwrap(), "127.0.0.1:9".parse().unwrap()];
+        let leading = |path: &str| leading(&Way::parse(path, "host:9").unwrap(), &addresses);
+        assert_eq!(
+            leading("127.0.0.1").unwrap(),
+            [Way::parse("127.0.0.1", "").unwrap().routes_to(addresses[1]).unwrap()]
+        );
+        assert_eq!(leading("nosuchif0").unwrap().len(), 1);
+        let way = Way::parse("::1", "host:9").unwrap();
+        assert!(super::leading(&way, &addresses[1..]).is_err(), "another version of IP");
     }
 
     #[test]
     fn what_helps_is_named() {
-        let remote = "192.0.2.7:4433".parse().unwrap();
         let after = Duration::from_nanos(4_999_992_689);
-        let text = not_connected(ConnectError::TimedOut { remote, after, cause: None }).to_string();
+        let route = |end: &str| Route::new(end.parse().unwrap(), "192.0.2.7:4433".parse().unwrap());
+        let silent = RouteError::NoAnswer { cause: None };
+        let told = |failures| not_connected(ConnectError::NoRoute { after, failures });
+        let text = told(vec![(route("0.0.0.0"), silent.clone())]).to_string();
         assert!(text.starts_with("no answer from 192.0.2.7:4433 within 5 s: is `punctual recv` running"), "{text}");
+        let text = told(vec![(route("eth0"), silent), (route("w0"), RouteError::NoInterface)]).to_string();
+        assert!(text.starts_with("no answer from 192.0.2.7:4433 within 5 s (eth0: no answer; w0: the inter"), "{text}");
+        assert_eq!(told(vec![(route("w0"), RouteError::NoInterface)]).code(), 6);
+        assert_eq!(told(vec![]).code(), 6);
         let failure = not_connected(ConnectError::Certificate("UnknownIssuer".into()));
         assert_eq!(failure.code(), 5);
         let text = failure.to_string();

@@ -9,6 +9,7 @@ use std::{
 use bytes::Bytes;
 use punctual_proto::{
     Block, BlockId, Channel, ClientConfig, DropReason, Event, Outcome, PathId, SendError, SessionConfig, SessionId,
+    multipath::PathRole,
 };
 use punctual_sim::{App, AppContext, ConnectionId, HostClock, HostConfig, HostId, PathHandle, World, tls};
 
@@ -81,15 +82,21 @@ impl Pair {
         }
     }
 
-    /// Tells the session what its paths cost.
-    pub(super) fn set_costs(&self, world: &mut World, costs: impl Iterator<Item = f64>) {
+    /// Tells the session what its paths are for and what they cost, where that is not as usual.
+    pub(super) fn set_terms(&self, world: &mut World, terms: impl Iterator<Item = (PathRole, f64)>) {
         let Some(connection) = self.connection else { return };
         let (host, session) = world.client(connection);
-        for (path, cost) in (0..).map(PathId).zip(costs).filter(|(_, cost)| *cost > 0.0) {
+        for (path, (role, cost)) in (0..).map(PathId).zip(terms) {
             world.enter(host, |cx| {
                 let now = cx.instant();
-                // A path that died since has no cost.
-                cx.session(session).map(|session| session.set_path_cost(now, path, cost))
+                let Some(session) = cx.session(session) else { return };
+                // A path that died since needs none.
+                if cost > 0.0 {
+                    let _ = session.set_path_cost(now, path, cost);
+                }
+                if role != PathRole::Normal {
+                    let _ = session.set_path_role(now, path, role);
+                }
             });
         }
     }

@@ -17,6 +17,8 @@ use super::{
 use crate::{
     block::{BlockId, Channel, Delta, DropReason},
     error::ProtocolError,
+    multipath::PathRole,
+    path::terms::Terms,
 };
 
 /// The type of the control stream, its first integer.
@@ -39,6 +41,7 @@ const HEARD: u64 = 0x09;
 const DROPPED_LIST: u64 = 0x0a;
 const FINISHED: u64 = 0x0b;
 const TAKEN: u64 = 0x0c;
+const PATH: u64 = 0x0d;
 
 const MAX_BLOCK_SIZE: u64 = 0x01;
 const RECEIVE_BYTES: u64 = 0x02;
@@ -124,7 +127,14 @@ pub(crate) enum ControlFrame {
     },
     /// The sender of blocks hands over no more of them, and all have ended.
     Finished,
-    /// The answer to that: the receiving application has dealt with all blocks it was given, and waits for more.
+    /// What a path is for and what it costs, by the word of the application of the sender of this frame.
+    Path {
+        /// QUIC's number of the path.
+        path: u64,
+        /// Its terms.
+        terms: Terms,
+    },
+    /// The answer to FINISHED: the receiving application has dealt with all blocks it was given, and waits for more.
     Taken,
 }
 
@@ -176,6 +186,7 @@ impl ControlFrame {
             Self::DroppedList(..) => DROPPED_LIST,
             Self::Finished => FINISHED,
             Self::Taken => TAKEN,
+            Self::Path { .. } => PATH,
         }
     }
 
@@ -220,6 +231,11 @@ impl ControlFrame {
                 out.put_u8(reason_to_wire(reason));
                 lists::put_runs(out, runs);
             }
+            Self::Path { path, terms: Terms { role, cost } } => {
+                varint::put(out, path);
+                out.put_u8(role_to_wire(role));
+                out.put_f64(cost);
+            }
             Self::Finished | Self::Taken => {}
         }
     }
@@ -261,6 +277,10 @@ impl ControlFrame {
             DROPPED_LIST => Self::DroppedList(reason_from_wire(varint::get_u8(input)?)?, lists::get_runs(input)?),
             FINISHED => Self::Finished,
             TAKEN => Self::Taken,
+            PATH => Self::Path {
+                path: varint::get(input)?,
+                terms: Terms { role: role_from_wire(varint::get_u8(input)?)?, cost: get_cost(input)? },
+            },
             _ => return Err(ProtocolError::UnknownFrame),
         };
         if input.has_remaining() { Err(ProtocolError::Malformed) } else { Ok(frame) }
@@ -403,7 +423,7 @@ impl ControlDecoder {
             SETTINGS if settings_are_due => Ok(()),
             _ if settings_are_due => Err(ProtocolError::Settings),
             SETTINGS => Err(ProtocolError::Settings),
-            CREDIT..=TAKEN => Ok(()),
+            CREDIT..=PATH => Ok(()),
             extension if EXTENSIONS.contains(&extension) => Ok(()),
             _ => Err(ProtocolError::UnknownFrame),
         }
@@ -419,6 +439,24 @@ impl ControlDecoder {
     pub(super) fn held(&self) -> usize {
         self.buf.len()
     }
+}
+
+fn role_to_wire(role: PathRole) -> u8 {
+    match role {
+        PathRole::Normal => 0,
+        PathRole::Preferred => 1,
+        PathRole::Backup => 2,
+    }
+}
+
+fn role_from_wire(byte: u8) -> Result<PathRole, ProtocolError> {
+    PathRole::ALL.into_iter().find(|role| role_to_wire(*role) == byte).ok_or(ProtocolError::Malformed)
+}
+
+/// Reads what a byte costs: eight bytes, big endian.
+fn get_cost(input: &mut impl Buf) -> Result<f64, ProtocolError> {
+    let cost = input.try_get_f64().map_err(|_| ProtocolError::Malformed)?;
+    if Terms::is_cost(cost) { Ok(cost) } else { Err(ProtocolError::Malformed) }
 }
 
 fn reason_to_wire(reason: DropReason) -> u8 {

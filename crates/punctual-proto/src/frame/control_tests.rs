@@ -60,6 +60,10 @@ fn any_frame() -> impl Strategy<Value = ControlFrame> {
             .prop_map(|(id, priority, deadline)| ControlFrame::Update { id, priority, deadline }),
         value().prop_map(|bytes| ControlFrame::Heard { bytes }),
         (why, runs).prop_map(|(reason, runs)| ControlFrame::DroppedList(reason, runs)),
+        (value(), 0..3_usize, 0.0..1e9).prop_map(|(path, role, cost)| {
+            let role = PathRole::ALL[role];
+            ControlFrame::Path { path, terms: Terms { role, cost } }
+        }),
         Just(ControlFrame::Finished),
         Just(ControlFrame::Taken),
     ]
@@ -175,7 +179,7 @@ fn settings_that_cannot_be() {
 
 #[test]
 fn unknown_types_fail_before_their_length() {
-    for frame_type in (TAKEN + 1..0x200).filter(|t| !EXTENSIONS.contains(t)) {
+    for frame_type in (PATH + 1..0x200).filter(|t| !EXTENSIONS.contains(t)) {
         let mut bytes = Vec::new();
         varint::put(&mut bytes, frame_type);
         assert_eq!(after_settings(&bytes), Err(ProtocolError::UnknownFrame), "{frame_type:#x}");

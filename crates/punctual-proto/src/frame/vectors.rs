@@ -12,6 +12,7 @@ use crate::{
     block::{BlockId, Channel, DropReason},
     error::ProtocolError,
     fec::{Code, Encoder},
+    path::terms::Terms,
 };
 
 const PROTOCOL: &str = include_str!("../../../../docs/protocol.md");
@@ -114,6 +115,7 @@ fn describe_control_frame(frame: &ControlFrame) -> String {
             with_deadline(format!("UPDATE id={id} priority={priority}"), deadline)
         }
         ControlFrame::Heard { bytes } => format!("HEARD bytes={bytes}"),
+        ControlFrame::Path { path, terms: Terms { role, cost } } => format!("PATH path={path} role={role} cost={cost}"),
         ControlFrame::Finished => "FINISHED".into(),
         ControlFrame::Taken => "TAKEN".into(),
         ControlFrame::DroppedList(reason, ref runs) => {

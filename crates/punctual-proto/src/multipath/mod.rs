@@ -5,7 +5,10 @@
 
 use std::{sync::Arc, time::Instant};
 
-pub use crate::base::{PathHealth, PathId, PathView};
+pub use crate::{
+    base::{PathHealth, PathId, PathView},
+    role::{PathRole, UnknownRole},
+};
 use crate::{
     registry::{self, Entry, LookupError},
     schedule::BlockView,

@@ -29,6 +29,7 @@ pub(crate) fn path(id: u32) -> PathView {
         window: 100_000,
         in_flight: 0,
         cost: 0.0,
+        role: crate::multipath::PathRole::Normal,
     }
 }
 

@@ -77,7 +77,7 @@ impl Trust {
     /// How much is to be said against the path: 0 nothing, 1 an overdue answer, 2 suspicion, 3 that it is not open yet.
     pub(super) fn doubt(&self) -> u8 {
         match self.health {
-            PathHealth::Active => u8::from(self.doubtful),
+            PathHealth::Active | PathHealth::Standby => u8::from(self.doubtful),
             PathHealth::Suspect => 2,
             PathHealth::Opening => 3,
         }

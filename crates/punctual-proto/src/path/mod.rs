@@ -30,6 +30,7 @@ pub(crate) mod policer;
 mod proof;
 pub(crate) mod sent;
 mod service;
+pub(crate) mod terms;
 #[cfg(test)]
 mod tests;
 mod window;
@@ -48,6 +49,7 @@ use self::{
     model::Model,
     proof::Proof,
     sent::SentBytes,
+    terms::PathTerms,
 };
 pub use self::{losses::Losses, model::Report};
 pub(crate) use self::{model::Reported, window::Least};
@@ -62,6 +64,7 @@ use crate::{
     event::PathEvent,
     rate::Rate,
     receive::feedback::Feedback,
+    role::PathRole,
     send::{
         recovery::{InFlight, Packet},
         store::Store,
@@ -107,8 +110,7 @@ pub(crate) struct Path {
     pub(crate) suspected: u64,
     /// Payload bytes that left on it.
     pub(crate) sent: SentBytes,
-    /// Cost of a byte, in the application's own unit.
-    pub(crate) cost: f64,
+    pub(crate) terms: PathTerms,
     /// What QUIC and the peer were told of the path.
     status: PathStatus,
     /// Since when the peer would rather not have us use it.
@@ -164,7 +166,7 @@ impl Path {
             in_flight: InFlight::default(),
             suspected: 0,
             sent: SentBytes::default(),
-            cost: 0.0,
+            terms: PathTerms::default(),
             status: PathStatus::Available,
             distrusted: None,
             pieces_said: 0,
@@ -264,7 +266,7 @@ impl Path {
         let least = offset.and_then(|offset| self.model.one_way_delay(offset)).unwrap_or(min_rtt / 2);
         PathView {
             id: self.id,
-            health: self.trust.health(),
+            health: self.standing(trusted),
             ready: trusted && room && paced_until.is_none(),
             ready_at: paced_until.filter(|_| trusted && room),
             rate: self.forecast_at(now).bytes_per_second(),
@@ -281,7 +283,8 @@ impl Path {
             loss_burst: self.in_flight.losses().observed_burst(),
             window,
             in_flight: reading.in_flight,
-            cost: self.cost,
+            cost: self.terms.cost(),
+            role: self.terms.role(),
         }
     }
 
@@ -303,8 +306,27 @@ impl Path {
         self.pacer.ready_at(now).max(driven).max(shaped)
     }
 
+    /// Whether it lives, as far as we know.
     pub(crate) fn health(&self) -> PathHealth {
         self.trust.health()
+    }
+
+    /// The same with regard to the others: whether it may carry data beside them is `trusted`.
+    pub(crate) fn standing(&self, trusted: bool) -> PathHealth {
+        match self.trust.health() {
+            PathHealth::Active if !trusted => PathHealth::Standby,
+            health => health,
+        }
+    }
+
+    /// How much is to be said against giving it data: the less, the better. An answer that is overdue is not enough, and a backup is better than
+    /// what is suspect.
+    fn rank(&self) -> (u8, bool) {
+        (self.trust.doubt().max(1), self.is_backup())
+    }
+
+    fn is_backup(&self) -> bool {
+        self.terms.role() == PathRole::Backup
     }
 
     /// Smoothed round trip.
@@ -502,10 +524,6 @@ impl Path {
         [self.distrusted, self.trust.suspect_since()].into_iter().flatten().min()
     }
 
-    fn doubt(&self) -> u8 {
-        self.trust.doubt()
-    }
-
     /// Whether new data should rather go elsewhere.
     pub(crate) fn is_doubted(&self) -> bool {
         self.trust.doubt() > 0
@@ -515,7 +533,7 @@ impl Path {
     pub(crate) fn next_timeout(&self, max_ack_delay: Duration) -> Option<Instant> {
         match self.trust.health() {
             PathHealth::Opening => None,
-            PathHealth::Active => {
+            PathHealth::Active | PathHealth::Standby => {
                 let oldest = self.in_flight.oldest_of_tail();
                 let silence = oldest.map(|packet| self.trust.silent_at(&packet, &self.model, max_ack_delay));
                 let next = self.in_flight.first_after(self.trust.judged());
@@ -529,7 +547,7 @@ impl Path {
     /// Looks after the path's trustworthiness.
     pub(crate) fn on_timeout(&mut self, now: Instant, max_ack_delay: Duration, store: &mut Store) -> Alarm {
         match self.trust.health() {
-            PathHealth::Active => self.watch(now, max_ack_delay, store),
+            PathHealth::Active | PathHealth::Standby => self.watch(now, max_ack_delay, store),
             PathHealth::Suspect if self.trust.takes_probe(now, self.model.rtt()) => {
                 // What has left since then, as it does if all paths are suspect, is to be given up in its turn.
                 let patience = self.trust.patience(&self.model, max_ack_delay);
@@ -565,7 +583,7 @@ impl Path {
     pub(crate) fn expire(&mut self, now: Instant, store: &mut Store) -> Vec<(u64, Packet)> {
         // On a suspect path everything is given up much earlier, and late answers are welcome.
         let least = match self.trust.health() {
-            PathHealth::Active => Duration::from_secs(1),
+            PathHealth::Active | PathHealth::Standby => Duration::from_secs(1),
             PathHealth::Opening | PathHealth::Suspect => LATE_ANSWER,
         };
         let age = (self.model.rtt() * FORGOTTEN_RTTS).max(least);

@@ -1,14 +1,18 @@
 //! The paths of a session together: which may carry data now, and which ACKs and control.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use noq_proto::PathStatus;
 
-use super::{CONTROL_SILENCE, Path};
+use super::{CONTROL_SILENCE, Path, terms::Terms};
 use crate::{
     base::{PathHealth, PathId, PathView},
     congestion::steering::Slot,
     endpoint::NetworkPath,
+    multipath::MAX_PATHS,
 };
 
 /// A path is clearly worse than another if an answer takes longer on it by more than this factor.
@@ -31,6 +35,8 @@ pub(crate) struct Paths {
     list: Vec<Path>,
     /// Where ACKs and the control stream go.
     control: Option<PathId>,
+    /// What the peer has said of paths that we do not know, by their numbers on the wire; of [`MAX_PATHS`] at most.
+    foretold: BTreeMap<u64, Terms>,
 }
 
 impl Paths {
@@ -63,7 +69,10 @@ impl Paths {
         self.list.iter_mut().find(|path| path.network == network)
     }
 
-    pub(crate) fn add(&mut self, path: Path) -> &mut Path {
+    pub(crate) fn add(&mut self, mut path: Path) -> &mut Path {
+        if let Some(terms) = self.foretold.remove(&path.number()) {
+            path.terms.hear(terms);
+        }
         let at = self.list.partition_point(|other| other.id < path.id);
         self.list.insert(at, path);
         &mut self.list[at]
@@ -86,14 +95,39 @@ impl Paths {
 
     /// Fills `views`, with what each path can do now, the peer's clock being `offset` microseconds ahead of ours.
     ///
-    /// Only those least doubted carry data. If all are suspect, all hope rests on these.
+    /// Only those least doubted carry data, and backups only if none else is as good. If all are suspect, all hope rests on these.
     pub(crate) fn views(&self, now: Instant, offset: Option<f64>, views: &mut Vec<PathView>) {
         views.clear();
-        let best = self.list.iter().map(|path| path.doubt().max(1)).min();
+        let best = self.best();
         for path in &self.list {
-            let trusted = path.health() != PathHealth::Opening && Some(path.doubt().max(1)) == best;
+            let trusted = path.health() != PathHealth::Opening && Some(path.rank()) == best;
             views.push(path.view(now, offset, trusted));
         }
+    }
+
+    /// How little there is to be said against the best of them.
+    fn best(&self) -> Option<(u8, bool)> {
+        self.list.iter().map(Path::rank).min()
+    }
+
+    /// The peer says what a path is for and what it costs, a path by its number on the wire. It may be one that we do not know of yet.
+    pub(crate) fn on_terms(&mut self, number: u64, terms: Terms) {
+        match self.list.iter_mut().find(|path| path.number() == number) {
+            Some(path) => path.terms.hear(terms),
+            None => {
+                self.foretold.insert(number, terms);
+                if self.foretold.len() > MAX_PATHS {
+                    // Paths' numbers rise: it is most likely closed.
+                    self.foretold.pop_first();
+                }
+            }
+        }
+    }
+
+    /// What the peer is to be told of the next path of which there is something to tell.
+    pub(crate) fn next_terms(&mut self) -> Option<(u64, Terms)> {
+        let open = self.list.iter_mut().filter(|path| path.health() != PathHealth::Opening);
+        open.into_iter().find_map(|path| Some((path.number(), path.terms.news()?)))
     }
 
     /// Chooses the path on which ACKs and the control stream should leave now.
@@ -115,6 +149,9 @@ impl Paths {
             let silent = path.unheard_since().map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
             path.rtt().mul_f64((1.0 + CONTROL_LOSS_COST * loss) / (1.0 - loss)) + silent.mul_f64(CONTROL_SILENCE_COST)
         };
+        // What a backup carries is dear. It does only what no other can.
+        let spared = heard().any(|path| !path.is_backup() && path.unheard_since().is_none());
+        let heard = || heard().filter(|path| !(spared && path.is_backup()));
         let least = heard().map(cost).min()?.mul_f64(CONTROL_RATIO);
         let chosen = heard().filter(|&path| cost(path) <= least).max_by_key(|path| path.last_received)?;
         let (id, slot) = (chosen.id, chosen.slot());
@@ -141,13 +178,14 @@ impl Paths {
 
     /// Tells QUIC, and with it the peer, which paths its own frames may take (RFC 10069, path status).
     ///
-    /// Doubted paths are backups as long as there is a better one; but never the control path, on which the peer was heard.
+    /// Doubted paths, and those that the application calls so, are backups as long as there is a better one; but never the control path, on which
+    /// the peer was heard.
     pub(crate) fn set_statuses(&mut self, conn: &mut noq_proto::Connection) {
         // An overdue answer alone may have been lost. The peer would send its ACKs where they take longer, and all answers be late.
-        let best = self.list.iter().map(|path| path.doubt().max(1)).min();
+        let best = self.best();
         let control = self.control;
         for path in &mut self.list {
-            let available = Some(path.doubt().max(1)) == best || Some(path.id) == control;
+            let available = Some(path.rank()) == best || Some(path.id) == control;
             let status = if available { PathStatus::Available } else { PathStatus::Backup };
             if path.status != status && conn.set_path_status(path.quic, status).is_ok() {
                 path.status = status;

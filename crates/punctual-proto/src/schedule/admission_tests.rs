@@ -37,6 +37,7 @@ fn path() -> PathView {
         window: 20_000,
         in_flight: 0,
         cost: 0.0,
+        role: crate::multipath::PathRole::Normal,
     }
 }
 

@@ -103,9 +103,9 @@ impl Session {
         self.log.clear();
         let quic = noq_proto::PathId::ZERO;
         let rtt = self.conn.rtt(quic).unwrap_or(Duration::from_millis(100));
-        let cost = self.first_cost;
+        let terms = self.first_terms;
         if let Some(path) = self.add_path(now, PathId(0), quic, self.first_path, PathHealth::Active, rtt) {
-            path.cost = cost;
+            path.terms.own = terms;
         }
         if punctual && self.conn.datagrams().max_size().is_none_or(|size| size < MIN_DATAGRAM) {
             self.fail(now, ProtocolError::Settings);
@@ -242,6 +242,7 @@ impl Session {
                 self.events.push_back(Event::Expected { id, delta });
             }
             ControlFrame::Heard { bytes } => self.control.on_heard(bytes)?,
+            ControlFrame::Path { path, terms } => self.paths.on_terms(path, terms),
             ControlFrame::Finished => self.on_finished(),
             ControlFrame::Taken => self.on_taken(),
             ControlFrame::Update { id, priority, deadline } => {

@@ -45,7 +45,7 @@ use crate::{
     event::{Event, PathEvent},
     frame::ControlFrame,
     observe::Observer,
-    path::{Path, paths::Paths},
+    path::{Path, paths::Paths, terms::OwnTerms},
     receive::{decode::Groups, receiver::Receiver},
     send::{packetize::Stamp, store::Store},
     stats::SessionStats,
@@ -74,8 +74,8 @@ pub struct Session {
     punctual: Option<bool>,
     /// Where the first packets go; that path's address on our side is not known to QUIC before the first answer.
     first_path: NetworkPath,
-    /// What its cost will be once it is open.
-    first_cost: f64,
+    /// What its terms will be once it is open.
+    first_terms: OwnTerms,
     steering: Arc<Steering>,
     paths: Paths,
     opening: VecDeque<Opening>,
@@ -129,7 +129,7 @@ impl Session {
             phase: Phase::Handshaking,
             punctual: None,
             first_path,
-            first_cost: 0.0,
+            first_terms: OwnTerms::default(),
             steering,
             paths: Paths::default(),
             opening: VecDeque::new(),
@@ -459,6 +459,7 @@ impl Session {
                 tracing::debug!("the control stream goes on, on another");
                 self.paths.words_are_said_again();
             }
+            self.tell_terms();
             self.control.flush(now, self.patience(), &mut self.conn);
         }
         self.output.stir();

@@ -10,9 +10,13 @@ use crate::{
     endpoint::{BASE_PACKET, LocalId, NetworkPath},
     error::{PathError, ProtocolError},
     event::{Event, PathEvent},
-    multipath::{PathHealth, PathId},
+    frame::ControlFrame,
+    multipath::{PathHealth, PathId, PathRole, PathView},
     noq, observe,
-    path::{Alarm, Path, path_number},
+    path::{
+        Alarm, Path, path_number,
+        terms::{OwnTerms, Terms},
+    },
     stats::PathStats,
 };
 
@@ -34,7 +38,7 @@ const MOST_EVER: u64 = 16_384;
 pub(super) struct Opening {
     pub(super) id: PathId,
     network: NetworkPath,
-    cost: f64,
+    terms: OwnTerms,
     /// Since when it could have been opened.
     pub(super) since: Instant,
 }
@@ -62,7 +66,7 @@ impl Session {
         }
         let id = PathId(self.next_path);
         self.next_path += 1;
-        self.opening.push_back(Opening { id, network, cost: 0.0, since: now });
+        self.opening.push_back(Opening { id, network, terms: OwnTerms::default(), since: now });
         self.settle(now);
         Ok(id)
     }
@@ -77,27 +81,50 @@ impl Session {
     }
 
     /// Says what a byte costs on a path, for path schedulers to see ([`PathView::cost`](crate::multipath::PathView)), in any unit the
-    /// application likes. At first it is 0. It can be set as soon as the path has an id, the first one's in the handshake.
+    /// application likes. At first it is 0, or what the peer says: it is told, so that what comes back can go by it, unless its application has its
+    /// own word to say. It can be set as soon as the path has an id, the first one's in the handshake.
     ///
     /// # Errors
     /// [`PathError::InvalidCost`] if it is negative, infinite or not a number; [`PathError::Unknown`] if there is no such path.
     pub fn set_path_cost(&mut self, now: Instant, id: PathId, cost: f64) -> Result<(), PathError> {
-        if !cost.is_finite() || cost < 0.0 {
+        if !Terms::is_cost(cost) {
             return Err(PathError::InvalidCost);
         }
+        self.set_terms(now, id, |terms| terms.cost = Some(cost))
+    }
+
+    /// Says what a path is for: a [backup](PathRole::Backup) carries no data while another path lives. At first it is [normal](PathRole::Normal), or what
+    /// the peer says, as for [costs](Self::set_path_cost); and it can be set as soon.
+    ///
+    /// # Errors
+    /// [`PathError::Unknown`] if there is no such path.
+    pub fn set_path_role(&mut self, now: Instant, id: PathId, role: PathRole) -> Result<(), PathError> {
+        self.set_terms(now, id, |terms| terms.role = Some(role))
+    }
+
+    fn set_terms(&mut self, now: Instant, id: PathId, set: impl FnOnce(&mut OwnTerms)) -> Result<(), PathError> {
         let place = match self.phase {
             Phase::Closed(_) => return Err(PathError::Closed),
-            Phase::Handshaking if id == PathId(0) => Some(&mut self.first_cost),
+            Phase::Handshaking if id == PathId(0) => Some(&mut self.first_terms),
             Phase::Handshaking | Phase::Open => {
                 let opening = self.opening.iter_mut().find(|opening| opening.id == id);
-                let open = self.paths.get_mut(id).map(|path| &mut path.cost);
-                open.or(opening.map(|opening| &mut opening.cost))
+                let open = self.paths.get_mut(id).map(|path| &mut path.terms.own);
+                open.or(opening.map(|opening| &mut opening.terms))
             }
         };
-        *place.ok_or(PathError::Unknown)? = cost;
+        set(place.ok_or(PathError::Unknown)?);
         // A path scheduler may have waited for a cheaper path.
         self.settle(now);
         Ok(())
+    }
+
+    /// Tells the peer what our application has said of paths, if it has not been told.
+    pub(super) fn tell_terms(&mut self) {
+        while self.control.has_room()
+            && let Some((path, terms)) = self.paths.next_terms()
+        {
+            self.control.write(&ControlFrame::Path { path, terms });
+        }
     }
 
     /// Closes a path; what was in flight on it goes elsewhere.
@@ -124,14 +151,14 @@ impl Session {
     /// State and totals of every open path, in the order of their ids.
     pub fn path_stats(&mut self, now: Instant) -> Vec<PathStats> {
         let conn = &mut self.conn;
-        let offset = self.clocks.offset();
-        let stats = |path: &Path| {
-            let view = path.view(now, offset, true);
+        let mut views = Vec::new();
+        self.paths.views(now, self.clocks.offset(), &mut views);
+        let stats = |(path, view): (&Path, PathView)| {
             let quic = conn.path_stats(path.quic).unwrap_or_default();
             PathStats {
                 id: path.id,
                 network: path.network,
-                health: path.health(),
+                health: view.health,
                 rtt: view.rtt,
                 min_rtt: view.min_rtt,
                 one_way_delay: view.one_way_delay,
@@ -151,10 +178,11 @@ impl Session {
                 packets_lost: quic.lost_packets,
                 mtu: quic.current_mtu,
                 suspected: path.suspected,
-                cost: path.cost,
+                cost: view.cost,
+                role: view.role,
             }
         };
-        self.paths.iter().map(stats).collect()
+        self.paths.iter().zip(views).map(stats).collect()
     }
 
     /// Does what time demands: suspects paths, probes them, gives packets up.
@@ -195,15 +223,15 @@ impl Session {
 
     /// Tries to open the paths that wait for it.
     pub(super) fn open_paths(&mut self, now: Instant) {
-        while let Some(Opening { id, network, cost, since }) = self.opening.front() {
-            let (id, network, cost) = (*id, *network, *cost);
+        while let Some(Opening { id, network, terms, since }) = self.opening.front() {
+            let (id, network, terms) = (*id, *network, *terms);
             let gives_up = now.saturating_duration_since(*since) >= OPENING_PATIENCE;
             let tuple = network.tuple();
             match self.conn.open_path(tuple, PathStatus::Available, now) {
                 Ok(quic) => {
                     let rtt = self.conn.rtt(quic).unwrap_or(OPENING_RETRY);
                     if let Some(path) = self.add_path(now, id, quic, network, PathHealth::Opening, rtt) {
-                        path.cost = cost;
+                        path.terms.own = terms;
                     }
                 }
                 Err(NoqPathError::MaxPathIdReached | NoqPathError::RemoteCidsExhausted) if !gives_up => {

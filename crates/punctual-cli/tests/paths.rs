@@ -1,0 +1,259 @@
+//! Senders whose interfaces come and go, in network namespaces made for the purpose. Linux, as root; skipped elsewhere.
+//!
+//! Each test runs itself again in namespaces of its own (`unshare`), for networks and mounts alike, so that nothing that it makes is seen outside or left
+//! behind. Of two namespaces in there, one is the sender's, the other is called `srv` and is the receiver's.
+#![cfg(target_os = "linux")]
+
+#[path = "recv/processes.rs"]
+#[expect(dead_code, reason = "shared with other tests, which use more of it")]
+mod processes;
+
+use std::process::{Command, Stdio};
+
+use processes::{Process, Receiver, punctual, wait_for};
+
+/// Set in the run inside.
+const INSIDE: &str = "PUNCTUAL_TEST_NAMESPACE";
+/// The receiver's address, behind all links.
+const SERVER: &str = "10.9.0.1";
+
+/// Runs the test inside namespaces of its own; `false` outside them, when that has been done.
+fn inside(test: &str) -> bool {
+    if std::env::var_os(INSIDE).is_some() {
+        return true;
+    }
+    let unshare = |command: &[&str]| {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--net", "--mount", "--"]).args(command).env(INSIDE, "1");
+        unshare
+    };
+    let probe = unshare(&["ip", "link", "add", "probe0", "type", "veth", "peer", "name", "probe1"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    if !probe.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: namespaces need root, unshare and ip");
+        return false;
+    }
+    let program = std::env::current_exe().expect("a program");
+    let status = unshare(&[program.to_str().expect("a path in UTF-8"), test, "--exact", "--nocapture"]).status();
+    assert!(status.expect("it ran before").success());
+    false
+}
+
+fn ip(arguments: &str) {
+    let status = Command::new("ip").args(arguments.split_whitespace()).status().expect("ip ran before");
+    assert!(status.success(), "ip {arguments}");
+}
+
+/// Two namespaces, each with its loopback; the receiver's address is on its.
+fn two_hosts() {
+    // Where `ip` keeps the names of namespaces; this hides the host's.
+    let hidden = Command::new("mount").args(["-t", "tmpfs", "tmpfs", "/run"]).status().expect("mount is there");
+    assert!(hidden.success());
+    ip("link set lo up");
+    ip("netns add srv");
+    ip("-n srv link set lo up");
+    ip(&format!("-n srv address add {SERVER}/32 dev lo"));
+}
+
+/// Plugs `w1` or `w2` in: a link to the receiver with addresses 10.N.0.1 and 10.N.0.2.
+fn plug(n: u8) {
+    ip(&format!("link add w{n} type veth peer name w{n} netns srv"));
+    ip(&format!("-n srv address add 10.{n}.0.2/24 dev w{n}"));
+    ip(&format!("-n srv link set w{n} up"));
+    ip(&format!("address add 10.{n}.0.1/24 dev w{n}"));
+    ip(&format!("link set w{n} up"));
+    ip(&format!("route add {SERVER} via 10.{n}.0.2 dev w{n} metric {n}"));
+}
+
+fn unplug(n: u8) {
+    ip(&format!("link delete w{n}"));
+}
+
+/// `punctual recv` in the other namespace.
+fn receiver(args: &[&str]) -> Receiver {
+    let program = punctual();
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", "srv"]).arg(program.get_program()).args(program.get_args());
+    command.args(["recv", "--listen", &format!("{SERVER}:4433")]).args(args);
+    Receiver::of(command.stdin(Stdio::null()))
+}
+
+/// Waits until `what` has been said so often.
+fn said(process: &Process, what: &str, times: usize) {
+    wait_for(&format!("{what:?} {times} times in {:?}", process.stderr.text()), || {
+        (process.stderr.text().matches(what).count() >= times).then_some(())
+    });
+}
+
+#[test]
+fn auto_takes_every_interface_and_follows_them() {
+    if !inside("auto_takes_every_interface_and_follows_them") {
+        return;
+    }
+    two_hosts();
+    plug(1);
+    let mut receiver = receiver(&[]);
+    let mut sender = receiver.sender(&["--path", "auto"]);
+    sender.0.stderr.after("path w1 is open");
+    sender.say("over the one that is there");
+    plug(2);
+    sender.0.stderr.after("path w2 is open");
+    unplug(1);
+    sender.0.stderr.after("path w1 is down: the interface or its address is gone");
+    sender.say("over the other");
+    wait_for("both lines", || receiver.process.stdout.text().contains("the other").then_some(()));
+    plug(1);
+    said(&sender.0, "path w1 is open", 2);
+    assert_eq!(sender.end(), Some(0), "{}", sender.said());
+    assert_eq!(receiver.end(), Some(0), "{}", receiver.said());
+    assert_eq!(receiver.process.stdout.text(), "over the one that is there\nover the other\n");
+    assert!(sender.said().contains("2 blocks: 2 on time"), "{}", sender.said());
+}
+
+#[test]
+fn all_paths_are_tried_at_once_and_one_that_is_not_there_is_waited_for() {
+    if !inside("all_paths_are_tried_at_once_and_one_that_is_not_there_is_waited_for") {
+        return;
+    }
+    two_hosts();
+    plug(2);
+    let mut receiver = receiver(&[]);
+    // The first is not there, and nobody is at the other end of the second.
+    let args = ["--path", "w1", "--path", "w2=10.2.0.77:4433", "--path", "w2"];
+    let mut sender = receiver.sender(&args);
+    sender.0.stderr.after("path w1: the interface is not there");
+    sender.0.stderr.after("path w2 is open");
+    sender.say("a line");
+    plug(1);
+    sender.0.stderr.after("path w1 is open");
+    assert_eq!(sender.end(), Some(0), "{}", sender.said());
+    assert_eq!(receiver.end(), Some(0), "{}", receiver.said());
+}
+
+#[test]
+fn a_session_over_what_is_not_there_yet_begins_when_it_is() {
+    if !inside("a_session_over_what_is_not_there_yet_begins_when_it_is") {
+        return;
+    }
+    two_hosts();
+    let mut receiver = receiver(&[]);
+    let mut sender = receiver.sender(&["--path", "w1", "--connect-timeout", "60s"]);
+    sender.0.stderr.after("path w1: the interface is not there");
+    plug(1);
+    sender.say("a line");
+    assert_eq!(sender.end(), Some(0), "{}", sender.said());
+    assert_eq!(receiver.end(), Some(0), "{}", receiver.said());
+
+    // And where nothing leads there, that is what is said.
+    unplug(1);
+    let mut sender = receiver.sender(&["--path", "auto", "--connect-timeout", "300ms"]);
+    assert_eq!(sender.0.end_by_itself(), Some(6), "{}", sender.said());
+    assert!(sender.said().contains("no interface led to the receiver"), "{}", sender.said());
+}
+
+/// What the receiver has written, all files together.
+fn written(dir: &std::path::Path) -> String {
+    let mut files: Vec<_> =
+        std::fs::read_dir(dir).expect("a directory").map(|file| file.expect("one").path()).collect();
+    files.sort();
+    files.into_iter().map(|file| std::fs::read_to_string(file).expect("text")).collect()
+}
+
+#[test]
+fn a_sender_that_was_cut_off_goes_on_with_what_is_not_too_late() {
+    if !inside("a_sender_that_was_cut_off_goes_on_with_what_is_not_too_late") {
+        return;
+    }
+    two_hosts();
+    plug(1);
+    let dir = tempfile::tempdir().unwrap();
+    let receiver = receiver(&["--out", dir.path().join("{number}").to_str().unwrap()]);
+    let mut sender = receiver.sender(&["--path", "auto", "--idle-timeout", "1s", "--reconnect", "60s"]);
+    sender.say("before");
+    wait_for("the first line", || written(dir.path()).contains("before").then_some(()));
+    unplug(1);
+    sender.say("in flight");
+    sender.0.stderr.after("connecting again, for 60 s at most");
+    sender.say("meanwhile");
+    plug(2);
+    sender.0.stderr.after("path w2 is open");
+    sender.0.stderr.after("connected again");
+    sender.say("after");
+    assert_eq!(sender.end(), Some(0), "{}", sender.said());
+    wait_for("the last line", || written(dir.path()).ends_with("after\n").then_some(()));
+    assert_eq!(written(dir.path()), "before\nin flight\nmeanwhile\nafter\n");
+    assert!(sender.said().contains("4 blocks: 4 on time"), "{}", sender.said());
+}
+
+#[test]
+fn a_sender_that_was_cut_off_waits_for_its_turn() {
+    if !inside("a_sender_that_was_cut_off_waits_for_its_turn") {
+        return;
+    }
+    two_hosts();
+    plug(1);
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let receiver = receiver(&["--keep-going", "--out", out.to_str().unwrap()]);
+    let mut sender = receiver.sender(&["--path", "auto", "--idle-timeout", "1s", "--reconnect", "60s"]);
+    sender.say("before");
+    wait_for("the first line", || written(dir.path()).contains("before").then_some(()));
+    unplug(1);
+    sender.say("in flight");
+    sender.0.stderr.after("connecting again");
+    // Somebody else comes first: on the receiver's own host, which may need a moment to see that the first is lost.
+    let program = punctual();
+    let mut other = Command::new("ip");
+    other.args(["netns", "exec", "srv"]).arg(program.get_program()).args(program.get_args());
+    other.args(["send", &receiver.address, "--fingerprint", &receiver.fingerprint, "--lines"]).stdin(Stdio::piped());
+    let mut other = loop {
+        let mut started = processes::Sender(Process::start(&mut other));
+        started.say("another");
+        let there = wait_for("an answer", || {
+            let refused = started.said().contains("refused").then_some(false);
+            refused.or(written(dir.path()).contains("another").then_some(true))
+        });
+        if there {
+            break started;
+        }
+    };
+    plug(1);
+    sender.0.stderr.after("the receiver refused the session");
+    assert_eq!(other.end(), Some(0), "{}", other.said());
+    assert_eq!(sender.end(), Some(0), "{}", sender.said());
+    wait_for("the last line", || written(dir.path()).ends_with("in flight\n").then_some(()));
+    assert!(sender.said().contains("2 blocks: 2 on time"), "{}", sender.said());
+}
+
+#[test]
+fn a_sender_that_cannot_connect_again_says_so_in_the_end() {
+    if !inside("a_sender_that_cannot_connect_again_says_so_in_the_end") {
+        return;
+    }
+    two_hosts();
+    plug(1);
+    let receiver = receiver(&[]);
+    let mut sender = receiver.sender(&["--path", "w1", "--idle-timeout", "500ms", "--reconnect", "300ms"]);
+    sender.say("a line");
+    sender.0.stderr.after("path w1 is open");
+    unplug(1);
+    assert_eq!(sender.0.end_by_itself(), Some(7), "{}", sender.said());
+    assert!(sender.said().contains("connecting again failed"), "{}", sender.said());
+}
+
+#[test]
+fn a_sender_that_is_not_to_connect_again_does_not() {
+    if !inside("a_sender_that_is_not_to_connect_again_does_not") {
+        return;
+    }
+    two_hosts();
+    plug(1);
+    let receiver = receiver(&[]);
+    let mut sender = receiver.sender(&["--path", "w1", "--idle-timeout", "500ms", "--reconnect", "0s"]);
+    sender.0.stderr.after("path w1 is open");
+    unplug(1);
+    assert_eq!(sender.0.end_by_itself(), Some(7), "{}", sender.said());
+    assert!(!sender.said().contains("connecting again"), "{}", sender.said());
+}

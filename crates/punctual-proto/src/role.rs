@@ -1,0 +1,64 @@
+//! What a path is for.
+
+use std::{fmt, str::FromStr};
+
+use thiserror::Error;
+
+/// What a path is for, as its application says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum PathRole {
+    /// To be used before others. Path schedulers see it and may go by it; those that come with the protocol do not yet.
+    Preferred,
+    /// To be used.
+    #[default]
+    Normal,
+    /// To be used only when no other path lives: until then it carries probes and no data.
+    Backup,
+}
+
+impl PathRole {
+    /// All there are.
+    pub const ALL: [Self; 3] = [Self::Preferred, Self::Normal, Self::Backup];
+
+    /// The name it is chosen by.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Preferred => "preferred",
+            Self::Normal => "normal",
+            Self::Backup => "backup",
+        }
+    }
+}
+
+impl fmt::Display for PathRole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// No role has that name.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("no path's role is called `{0}`; choose one of: preferred, normal, backup")]
+pub struct UnknownRole(pub String);
+
+impl FromStr for PathRole {
+    type Err = UnknownRole;
+
+    fn from_str(name: &str) -> Result<Self, UnknownRole> {
+        Self::ALL.into_iter().find(|role| role.name() == name).ok_or_else(|| UnknownRole(name.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roles_go_by_their_names() {
+        for role in PathRole::ALL {
+            assert_eq!(role.name().parse(), Ok(role));
+        }
+        let error = "spare".parse::<PathRole>().unwrap_err().to_string();
+        assert!(PathRole::ALL.iter().all(|role| error.contains(role.name())), "{error}");
+    }
+}
