@@ -183,6 +183,8 @@ pub(super) struct Admission {
     debt: usize,
     /// The longest of the paths in use, seconds.
     round_trip: f64,
+    /// There is but one path, trusted or not.
+    alone: bool,
     /// When an admitted block last had its turn.
     supplied: f64,
     pipes: Pipes,
@@ -252,6 +254,7 @@ impl Admission {
             since_rate: 0,
             debt: 0,
             round_trip: 0.0,
+            alone: false,
             supplied: f64::NEG_INFINITY,
             pipes: Pipes::default(),
         }
@@ -527,7 +530,7 @@ impl Admission {
     /// carry nothing of that.
     fn is_supplied(&self) -> bool {
         let lately = (SUPPLY_ROUND_TRIPS * self.round_trip).max(SUPPLY_TIME);
-        self.pipes.is_single() && self.time - self.supplied < lately
+        self.alone && self.time - self.supplied < lately
     }
 
     /// Who gets what is left over.
@@ -613,6 +616,7 @@ impl BlockScheduler for Admission {
             self.absent.clear();
         }
         self.pipes.follow(cx);
+        self.alone = cx.paths.len() == 1;
         self.follow_rate(cx.rate, time - self.time);
         self.time = time;
         let active = cx.paths.iter().filter(|path| path.health == PathHealth::Active);

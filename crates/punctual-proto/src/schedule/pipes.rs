@@ -25,11 +25,6 @@ impl Pipes {
         self.rate = self.pipes.iter().map(|pipe| pipe.0).sum::<f64>().max(1.0);
     }
 
-    /// Whether there is but one.
-    pub(super) fn is_single(&self) -> bool {
-        self.pipes.len() == 1
-    }
-
     /// How many seconds before a moment `lead` seconds ahead of the shortest path's delay all must be sent that would be there by then, if
     /// it went at the sum of the rates.
     ///
