@@ -35,7 +35,7 @@ use punctual_proto::{
 };
 
 use crate::{
-    carry::oracle,
+    carry::{informed, oracle},
     experiment::{Experiment, ExperimentError, builtin::BUILTIN},
     workload::{self, Asked, Make, OwnBlock},
 };
@@ -220,7 +220,7 @@ impl Registry {
 
     /// The controller of that name, own or built in.
     pub(crate) fn find_controller(&self, name: &str) -> Result<Congestion, UnknownName> {
-        if name == oracle::NAME {
+        if [oracle::NAME, informed::NAME].contains(&name) {
             // Another takes its place once the link is known.
             return Ok(congestion::default_congestion());
         }

@@ -2,6 +2,7 @@
 
 mod attempt;
 mod flow;
+pub(crate) mod informed;
 mod ledger;
 pub(crate) mod oracle;
 mod punctual;

@@ -28,11 +28,38 @@ pub(super) type Origin = Arc<Mutex<Option<Instant>>>;
 
 /// The controllers of a session over these paths.
 pub(super) fn congestion(paths: &[Path], origin: Origin) -> Congestion {
+    each(paths, origin, |spec, origin| Box::new(Oracle::new(spec, origin)))
+}
+
+/// What `make` makes of each path's link.
+pub(super) fn each(
+    paths: &[Path],
+    origin: Origin,
+    make: impl Fn(LinkSpec, Origin) -> Box<dyn Driver> + Send + Sync + 'static,
+) -> Congestion {
     let links: Vec<LinkSpec> = paths.iter().map(|path| path.forward.clone()).collect();
     Congestion::Reports(Arc::new(move |index, _| {
         let spec = links.get(index).or(links.first()).cloned().unwrap_or_default();
-        Box::new(Oracle::new(spec, origin.clone()))
+        make(spec, origin.clone())
     }))
+}
+
+/// The same link without anything but its capacity.
+pub(super) fn bare(spec: &LinkSpec) -> Link {
+    let bare = LinkSpec {
+        rate: spec.rate.clone(),
+        overhead: spec.overhead,
+        queue: Queue::Bytes(u64::MAX / 2),
+        mtu: u32::MAX,
+        ..LinkSpec::default()
+    };
+    Link::new(bare, 0)
+}
+
+/// Time since the run began; `None` before.
+pub(super) fn since(origin: &Origin, now: Instant) -> Option<Duration> {
+    let origin = (*origin.lock().unwrap_or_else(PoisonError::into_inner))?;
+    Some(now.saturating_duration_since(origin))
 }
 
 /// Drives a path by what its link is.
@@ -51,27 +78,12 @@ struct Oracle {
 
 impl Oracle {
     fn new(spec: LinkSpec, origin: Origin) -> Self {
-        let bare = LinkSpec {
-            rate: spec.rate.clone(),
-            overhead: spec.overhead,
-            queue: Queue::Bytes(u64::MAX / 2),
-            mtu: u32::MAX,
-            ..LinkSpec::default()
-        };
-        Self {
-            origin,
-            rate: spec.rate,
-            overhead: spec.overhead,
-            link: Link::new(bare, 0),
-            free: Duration::ZERO,
-            mended: None,
-        }
+        let link = bare(&spec);
+        Self { origin, rate: spec.rate, overhead: spec.overhead, link, free: Duration::ZERO, mended: None }
     }
 
-    /// Time since the run began; `None` before.
     fn since(&self, now: Instant) -> Option<Duration> {
-        let origin = (*self.origin.lock().unwrap_or_else(PoisonError::into_inner))?;
-        Some(now.saturating_duration_since(origin))
+        since(&self.origin, now)
     }
 }
 

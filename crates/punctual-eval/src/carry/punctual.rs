@@ -14,7 +14,7 @@ use punctual_proto::{
 use punctual_sim::{App, AppContext, ConnectionId, HostClock, HostConfig, HostId, PathHandle, World, tls};
 
 use super::{
-    CarryError, Stage,
+    CarryError, Stage, informed,
     ledger::{Ledger, Scribe, nanos},
     oracle,
 };
@@ -57,8 +57,10 @@ impl Pair {
         let sink = Sink { ledger: ledger.clone(), origin: server_origin, start: None };
         let server = tls::server_config().session(SessionConfig { observer: Some(receiving), ..session.clone() });
         session.observer = Some(sending);
-        if spec.congestion == oracle::NAME {
-            session.congestion = oracle::congestion(&stage.paths, client_origin.clone());
+        match spec.congestion.as_str() {
+            oracle::NAME => session.congestion = oracle::congestion(&stage.paths, client_origin.clone()),
+            informed::NAME => session.congestion = informed::congestion(&stage.paths, client_origin.clone()),
+            _ => {}
         }
         let sender = Sender::new(plan, ledger.clone(), client_origin);
         let client = world.add_host(HostConfig::new().app(sender));
