@@ -41,7 +41,7 @@
 //! - Late blocks, which could not make it at the forecast rate even alone. They are sent when there is nothing else, since
 //!   the forecast may be wrong: at the start of a session it is far too low, and nothing but sending mends it. Over a single path on
 //!   which admitted blocks left lately they are not: those tell what it carries, and a packet sent in vain makes the next block
-//!   wait that may have no time for it ([`SUPPLY_ROUND_TRIPS`]).
+//!   wait that may have no time for it ([`SUPPLY_ROUND_TRIPS`]). Those that others depend on are sent all the same.
 //! - Those whose time is up. The session drops them soon.
 //!
 //! # When the forecast is noisy
@@ -526,6 +526,11 @@ impl Admission {
         self.admitted.foremost(self.admitted.first_late(Pace::Ahead, self.time + margin))
     }
 
+    /// Whether a late block may be sent. One that others depend on helps them, however late it is.
+    fn is_worth_a_try(&self, id: BlockId) -> bool {
+        !self.is_supplied() || self.blocks.get(&id).is_some_and(|block| block.view.followers > 0)
+    }
+
     /// Whether what the path carries is known by what is admitted, so that nothing has to be sent in vain to find out. Of several paths some may
     /// carry nothing of that.
     fn is_supplied(&self) -> bool {
@@ -546,7 +551,8 @@ impl Admission {
                 return Some(id);
             }
             if self.hope(&job) == hope {
-                return (!self.is_supplied()).then_some(id);
+                let next = self.others.iter().take(LOOKED_AT).find(|place| self.is_worth_a_try(place.3));
+                return next.map(|place| place.3);
             }
         }
     }

@@ -299,6 +299,10 @@ fn nothing_is_sent_in_vain_over_a_single_path_that_is_supplied() {
         assert_eq!(admission.next(&at(0)), Some(BlockId(1)));
         admission.remove(BlockId(1));
         assert_eq!(admission.next(&at(1)).is_some(), sends);
+        let awaited = BlockView { followers: 1, ..size(hopeless(2)) };
+        admission.insert(&awaited);
+        assert_eq!(admission.next(&at(1)), Some(awaited.id));
+        admission.remove(awaited.id);
         // Who has nothing to go by finds out.
         assert_eq!(admission.next(&at(49)).is_some(), sends);
         assert_eq!(admission.next(&at(51)), Some(BlockId(0)));
