@@ -2,8 +2,6 @@
 
 mod common;
 
-use std::time::Duration;
-
 use common::*;
 use punctual_proto::{Block, PathEvent, SessionConfig, schedule};
 use punctual_sim::{LinkSpec, tls};
@@ -137,18 +135,6 @@ fn what_is_late_does_not_make_others_late() {
     pair.world.run_for(ms(9_000));
     let on_time = 1_000 - pair.late().len();
     assert!(on_time > 300, "{on_time}");
-}
-
-/// Three messages come while two have room, with a millisecond to spare: a packet of the third, which cannot be in time, would make the next one late.
-#[test]
-fn what_cannot_be_in_time_takes_nothing_from_a_link_that_has_no_time_to_spare() {
-    // Over 9.58 Mbit/s one takes 12.9 ms, and they come every 8.94 ms: 69 of 100 can be there in time.
-    let block = Block::new(vec![7; 14_639]).deadline(Duration::from_micros(37_100));
-    let links = vec![LinkSpec::new(9.58, Duration::from_micros(17_400)).queue(25_000)];
-    let mut pair = Setup::new(links).connect(Source::new(block, Duration::from_micros(8_940), 1_000));
-    pair.world.run_for(ms(10_000));
-    let on_time = 1_000 - pair.late().len();
-    assert!(on_time > 630, "{on_time}");
 }
 
 /// But who never drops anything sends it in the order in which it came, however late it is.

@@ -39,9 +39,7 @@
 //! - Blocks without a deadline, by priority, then in order of hand-over. They get what is left over, whatever their
 //!   priority: waiting until the admitted are through costs them little, and there is time for both.
 //! - Late blocks, which could not make it at the forecast rate even alone. They are sent when there is nothing else, since
-//!   the forecast may be wrong: at the start of a session it is far too low, and nothing but sending mends it. Over a single path on
-//!   which admitted blocks left lately they are not: those tell what it carries, and a packet sent in vain makes the next block
-//!   wait that may have no time for it ([`SUPPLY_ROUND_TRIPS`]). Those that others depend on are sent all the same.
+//!   the forecast may be wrong: at the start of a session it is far too low, and nothing but sending mends it.
 //! - Those whose time is up. The session drops them soon.
 //!
 //! # When the forecast is noisy
@@ -105,11 +103,6 @@ const AHEAD_MARGIN: f64 = 0.2;
 
 /// And of the time: round trips. Part of it is lost on the way to learning of a change.
 const AHEAD_ROUND_TRIPS: f64 = 0.25;
-
-/// Late blocks are left alone for so many round trips after the last packet of an admitted one, and for this many seconds at least. At 9.6 Mbit/s,
-/// where two of three messages have room, 66 % of them are in time so, of 67 that can be; 58 % without.
-const SUPPLY_ROUND_TRIPS: f64 = 2.0;
-const SUPPLY_TIME: f64 = 0.05;
 
 /// Bytes of a packet, which is the least by which a block is delayed.
 const PACKET: f64 = 1200.0;
@@ -183,10 +176,6 @@ pub(super) struct Admission {
     debt: usize,
     /// The longest of the paths in use, seconds.
     round_trip: f64,
-    /// There is but one path, trusted or not.
-    alone: bool,
-    /// When an admitted block last had its turn.
-    supplied: f64,
     pipes: Pipes,
 }
 
@@ -254,8 +243,6 @@ impl Admission {
             since_rate: 0,
             debt: 0,
             round_trip: 0.0,
-            alone: false,
-            supplied: f64::NEG_INFINITY,
             pipes: Pipes::default(),
         }
     }
@@ -526,18 +513,6 @@ impl Admission {
         self.admitted.foremost(self.admitted.first_late(Pace::Ahead, self.time + margin))
     }
 
-    /// Whether a late block may be sent. One that others depend on helps them, however late it is.
-    fn is_worth_a_try(&self, id: BlockId) -> bool {
-        !self.is_supplied() || self.blocks.get(&id).is_some_and(|block| block.view.followers > 0)
-    }
-
-    /// Whether what the path carries is known by what is admitted, so that nothing has to be sent in vain to find out. Of several paths some may
-    /// carry nothing of that.
-    fn is_supplied(&self) -> bool {
-        let lately = (SUPPLY_ROUND_TRIPS * self.round_trip).max(SUPPLY_TIME);
-        self.alone && self.time - self.supplied < lately
-    }
-
     /// Who gets what is left over.
     fn first_other(&mut self) -> Option<BlockId> {
         loop {
@@ -551,8 +526,7 @@ impl Admission {
                 return Some(id);
             }
             if self.hope(&job) == hope {
-                let next = self.others.iter().take(LOOKED_AT).find(|place| self.is_worth_a_try(place.3));
-                return next.map(|place| place.3);
+                return Some(id);
             }
         }
     }
@@ -576,7 +550,6 @@ impl BlockScheduler for Admission {
         debug_assert!(1 <= view.unsent && view.unsent <= view.size, "{view:?}");
         if self.blocks.is_empty() && self.absent.is_empty() {
             // Counting anew keeps the numbers small, and so exact, however long the session lives.
-            self.supplied -= self.seconds(view.begin);
             self.origin = Some(view.begin);
             self.fresh.clear();
             self.time = f64::NEG_INFINITY;
@@ -622,7 +595,6 @@ impl BlockScheduler for Admission {
             self.absent.clear();
         }
         self.pipes.follow(cx);
-        self.alone = cx.paths.len() == 1;
         self.follow_rate(cx.rate, time - self.time);
         self.time = time;
         let active = cx.paths.iter().filter(|path| path.health == PathHealth::Active);
@@ -630,11 +602,7 @@ impl BlockScheduler for Admission {
         self.shed();
         self.welcome();
         self.look();
-        let first = self.first_admitted();
-        if first.is_some() {
-            self.supplied = self.time;
-        }
-        first.or_else(|| self.first_other())
+        self.first_admitted().or_else(|| self.first_other())
     }
 }
 

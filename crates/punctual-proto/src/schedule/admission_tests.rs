@@ -279,36 +279,6 @@ fn feasible(views: &[&BlockView]) -> bool {
     })
 }
 
-/// What a block that cannot make it may have: nothing, over a path on which others that can make it left a moment ago.
-#[test]
-fn nothing_is_sent_in_vain_over_a_single_path_that_is_supplied() {
-    let hopeless = |id| long(id, 0, 50, 45);
-    let one = [path()];
-    let two = [path(), PathView { id: PathId(1), ..path() }];
-    for (paths, sends) in [(&one[..], false), (&two[..], true)] {
-        let at = |millis: u64| SendContext { paths, rate: 1e6 * paths.len() as f64, ..context(millis) };
-        let mut admission = new();
-        let size = |view: BlockView| BlockView {
-            size: view.size * paths.len() as u64,
-            unsent: view.size * paths.len() as u64,
-            ..view
-        };
-        admission.insert(&size(hopeless(0)));
-        assert_eq!(admission.next(&at(0)), Some(BlockId(0)), "nothing tells yet what the path carries");
-        admission.insert(&long(1, 0, 10, 90));
-        assert_eq!(admission.next(&at(0)), Some(BlockId(1)));
-        admission.remove(BlockId(1));
-        assert_eq!(admission.next(&at(1)).is_some(), sends);
-        let awaited = BlockView { followers: 1, ..size(hopeless(2)) };
-        admission.insert(&awaited);
-        assert_eq!(admission.next(&at(1)), Some(awaited.id));
-        admission.remove(awaited.id);
-        // Who has nothing to go by finds out.
-        assert_eq!(admission.next(&at(49)).is_some(), sends);
-        assert_eq!(admission.next(&at(51)), Some(BlockId(0)));
-    }
-}
-
 proptest! {
     /// Moore and Hodgson's promise, priority by priority, against all subsets.
     #[test]
