@@ -20,9 +20,9 @@ use crate::network::Path;
 
 /// The name it is chosen by.
 pub(crate) const NAME: &str = "informed";
-/// The queue it keeps to. Over two recorded LTE links (`two-lte`) 5, 20, 40 and 70 ms leave 88, 90, 90 and 90 % on time.
+/// The queue it keeps to: less leaves a link idle that becomes faster within a round trip, more gains nothing over recorded links.
 const QUEUE: Duration = Duration::from_millis(20);
-/// The link is taken to go on as it did for so long: 25, 50 and 100 ms make no difference there.
+/// The link is taken to go on as it did for so long.
 const LATELY: Duration = Duration::from_millis(50);
 /// What schedulers reckon with is that of so long.
 const FORECAST: Duration = Duration::from_millis(100);
