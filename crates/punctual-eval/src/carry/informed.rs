@@ -20,7 +20,7 @@ use crate::network::Path;
 
 /// The name it is chosen by.
 pub(crate) const NAME: &str = "informed";
-/// The queue it keeps to: less leaves a link idle that becomes faster within a round trip, more gains nothing over recorded links.
+/// The queue it keeps to, so that a link that becomes faster within a round trip is not idle.
 const QUEUE: Duration = Duration::from_millis(20);
 /// The link is taken to go on as it did for so long.
 const LATELY: Duration = Duration::from_millis(50);
