@@ -68,9 +68,8 @@ impl Keeper {
                 // The first path has its name from the start; if the session has ended already, that will be heard of.
                 let _ = session.link().set_path_terms(PathId(0), terms);
                 self.attempts.spawn(async move {
-                    let connected = session.connected().await;
-                    let failed = |reason| Failed::Connect(ConnectError::from_reason(reason, remote, after));
-                    done(connected.map(|()| Opened::Session(session)).map_err(failed))
+                    let answered = connect::answered(&session, local, remote, after).await;
+                    done(answered.map(|()| Opened::Session(session)).map_err(Failed::Connect))
                 })
             }
             Phase::Keeping { link, .. } => {
@@ -115,8 +114,9 @@ impl Keeper {
                 let change = self.kept[index].failed(RouteError::of_connect(&error, cause), now);
                 self.tell(index, change);
                 self.release(local);
-                // Somebody answers everywhere, and it is the wrong one.
-                let refused = |kept: &Kept| matches!(kept.failure, Some(RouteError::Refused(_)));
+                // Somebody answers everywhere, and it is the wrong one, or says that there is nobody.
+                let refused =
+                    |kept: &Kept| matches!(kept.failure, Some(RouteError::Refused(_) | RouteError::NobodyListens));
                 if self.kept.iter().all(refused) {
                     return Step::Failed(error);
                 }

@@ -12,6 +12,7 @@ use punctual_proto::{LocalId, NetworkPath};
 use crate::{
     endpoint::{Endpoint, Owner},
     error::ConnectError,
+    knock,
     qlog::Role,
     session::Session,
     shared::{Shared, State},
@@ -54,9 +55,9 @@ impl Connect {
         };
         let session = begin(&endpoint.0, NetworkPath { local, remote }, &server_name, None)?;
         // Should this future be dropped, so is the session's only handle, which closes it.
-        let error = match tokio::time::timeout(after, session.connected()).await {
+        let error = match tokio::time::timeout(after, answered(&session, local, remote, after)).await {
             Ok(Ok(())) => return Ok(session),
-            Ok(Err(reason)) => ConnectError::from_reason(reason, remote, after),
+            Ok(Err(error)) => error,
             Err(_) => ConnectError::TimedOut { remote, after, cause: None },
         };
         Err(match error {
@@ -108,6 +109,26 @@ pub(crate) fn begin(
         slot.race = race;
         Ok(Session::new(shared.clone(), id, slot.signals.clone(), *settings))
     })
+}
+
+/// Waits until the session has begun, or cannot.
+pub(crate) async fn answered(
+    session: &Session,
+    local: LocalId,
+    remote: SocketAddr,
+    after: Duration,
+) -> Result<(), ConnectError> {
+    let nobody_listens = async {
+        match session.link().shared.with(|state, _| state.ends.socket_of(local).map(|socket| socket.bind.clone())) {
+            Some(bind) => knock::nobody_listens(bind, remote).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        connected = session.connected() => connected.map_err(|reason| ConnectError::from_reason(reason, remote, after)),
+        () = nobody_listens => Err(ConnectError::NobodyListens { remote }),
+    }
 }
 
 /// What the system last said against sending to `remote` from there.

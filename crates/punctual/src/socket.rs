@@ -165,6 +165,21 @@ impl Socket {
         if unannounced { receive() } else { self.io.try_io(Interest::READABLE, receive) }
     }
 
+    /// Ties it to one peer: then the system tells what is said of its port.
+    pub(crate) async fn connect(&self, peer: SocketAddr) -> io::Result<()> {
+        self.io.connect(peer).await
+    }
+
+    /// Sends to the peer that it is [tied](Self::connect) to.
+    pub(crate) async fn send_to_peer(&self, data: &[u8]) -> io::Result<usize> {
+        self.io.send(data).await
+    }
+
+    /// Waits for something from that peer, or of it.
+    pub(crate) async fn receive_from_peer(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.io.recv(buffer).await
+    }
+
     /// Ready when there may be something to receive.
     pub(crate) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.io.poll_recv_ready(cx).map(drop)

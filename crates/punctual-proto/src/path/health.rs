@@ -22,9 +22,10 @@ const MIN_QUIET: Duration = Duration::from_millis(2);
 const SILENT_PAUSES: u32 = 3;
 /// Timers and schedulers of real hosts are late by about this much.
 pub(crate) const GRANULARITY: Duration = Duration::from_millis(1);
-/// How long an answer is waited for at least where the round trip is shorter than [`GRANULARITY`], as within a host or a rack. Busy hosts do not run a
-/// program for 8 to 15 ms at times, the peer's as well as ours, and there that is all there is to a silence. On longer paths a death is more likely, and
-/// costs more: with this as a floor for all of them, 15 of 60 cells of the gauntlet changed, and lost 0.1 points on average.
+/// How long an answer is waited for at least where the round trip is no longer than what the hosts alone may make of it, `max_ack_delay` and
+/// [`GRANULARITY`], as within a host or a rack. Busy hosts do not run a program for 8 to 15 ms at times, the peer's as well as ours, and there that is all
+/// there is to a silence. On longer paths a death is more likely, and costs more: with this as a floor for all of them, 15 of 60 cells of the gauntlet
+/// changed, and lost 0.1 points on average.
 const HOST_PATIENCE: Duration = Duration::from_millis(20);
 /// Bounds on the time between probes of a suspect path.
 const PROBE_INTERVAL: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(200));
@@ -150,8 +151,9 @@ impl Trust {
 
     /// How long an answer is waited for at all.
     pub(super) fn patience(&self, model: &Model, max_ack_delay: Duration) -> Duration {
-        let least = if model.base_rtt() < GRANULARITY { HOST_PATIENCE } else { Duration::ZERO };
-        (model.overdue() + model.base_rtt() / 2 + max_ack_delay + GRANULARITY).max(least)
+        let (base, hosts) = (model.base_rtt(), max_ack_delay + GRANULARITY);
+        let least = if base <= hosts { HOST_PATIENCE } else { Duration::ZERO };
+        (model.overdue() + base / 2 + hosts).max(least)
     }
 
     /// When the path is to be probed.
@@ -188,8 +190,8 @@ mod tests {
             (trust.silent_at(&packet, &model, delay) - start).as_micros()
         };
         assert_eq!(patience(200), 20_000);
-        assert_eq!(patience(999), 20_000);
-        assert_eq!(patience(2_000), 6_500);
+        assert_eq!(patience(3_000), 20_000);
+        assert_eq!(patience(4_000), 10_000);
         // On a network, 1.75 round trips, and 3 ms for the hosts.
         assert_eq!(patience(40_000), 73_000);
     }
