@@ -82,7 +82,7 @@ def inside(args):
     import many
     import network
     import unplugging
-    from programs import WORK, Punctual
+    from programs import WORK, Program, Punctual
     from report import Report
 
     links = network.two_hosts()
@@ -100,6 +100,8 @@ def inside(args):
             part()
         except Exception as error:
             report.row(name, "could not be run", [f"{type(error).__name__}: {error}"])
+        finally:
+            Program.end_all()
     report.print()
     if args.json:
         with open(args.json, "w") as file:

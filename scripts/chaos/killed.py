@@ -27,21 +27,13 @@ def terminate(program):
     return time.monotonic()
 
 
-def say(program, text):
-    try:
-        program.process.stdin.write(text.encode())
-        program.process.stdin.flush()
-    except BrokenPipeError:
-        pass
-
-
 def connected(punctual, *arguments):
     """A receiver and a sender with a session, of which a line has been written."""
     out = f"{WORK}/killed"
     open(out, "w").close()
     receiver = punctual.recv("--out", out)
     sender = punctual.send(receiver, "--lines", *arguments)
-    say(sender, "a line\n")
+    sender.say("a line\n")
     end = time.monotonic() + 20
     while open(out).read() != "a line\n":
         if time.monotonic() > end:
@@ -53,7 +45,7 @@ def connected(punctual, *arguments):
 def streaming(punctual):
     receiver, sender = connected(punctual)
     for n in range(100):
-        say(sender, f"line {n}\n")
+        sender.say(f"line {n}\n")
         time.sleep(0.002)
     return receiver, sender
 
@@ -102,8 +94,8 @@ def sender_streaming(punctual, misses):
 def sender_waits_for_the_end(punctual, misses):
     receiver, sender = connected(punctual, "--finish-timeout", "60s", "--idle-timeout", "60s")
     receiver.signal(signal.SIGSTOP)
-    say(sender, "another\n")
-    sender.process.stdin.close()
+    sender.say("another\n")
+    sender.hang_up()
     time.sleep(0.5)
     terminate(sender)
     time.sleep(0.5)
@@ -152,8 +144,8 @@ def receiver_streaming(punctual, misses):
 def receiver_afterwards(punctual, misses):
     receiver = punctual.recv("--keep-going", "--out", "/dev/null")
     sender = punctual.send(receiver, "--lines")
-    say(sender, "a line\n")
-    sender.process.stdin.close()
+    sender.say("a line\n")
+    sender.hang_up()
     sender.end(10)
     return ended(receiver, terminate(receiver), [0], "receiver", misses)
 

@@ -16,14 +16,10 @@ def ten(report, punctual, senders=10, lines=300):
     started = [punctual.send(receiver, "--lines", "--path", "w1", "--path", "w2") for _ in range(senders)]
     for line in range(lines):
         for n, program in enumerate(started):
-            try:
-                program.process.stdin.write(f"sender {n}, line {line}\n".encode())
-                program.process.stdin.flush()
-            except BrokenPipeError:
-                pass
+            program.say(f"sender {n}, line {line}\n")
         time.sleep(0.005)
     for program in started:
-        program.process.stdin.close()
+        program.hang_up()
     codes = [program.end(20) for program in started]
     receiver.signal(signal.SIGTERM)
     own = receiver.end(5)
@@ -41,15 +37,15 @@ def ten(report, punctual, senders=10, lines=300):
 
 
 def thousand(report, punctual, sessions=1000, at_once=8):
-    receiver = punctual.recv("--keep-going", "--quiet", "--out", f"{WORK}/sessions/{{number}}", name="sessions")
-    os.makedirs(f"{WORK}/sessions", exist_ok=True)
+    os.makedirs(f"{WORK}/sessions")
+    receiver = punctual.recv("--keep-going", "--out", f"{WORK}/sessions/{{number}}", name="sessions")
     begun, memory, slowest = time.monotonic(), [], 0.0
 
     def one(n):
         started = time.monotonic()
         sender = punctual.send(receiver, "--lines", "--quiet")
-        sender.process.stdin.write(f"session {n}\n".encode())
-        sender.process.stdin.close()
+        sender.say(f"session {n}\n")
+        sender.hang_up()
         code = sender.end(20)
         return n, code, sender.last_line(), time.monotonic() - started
 

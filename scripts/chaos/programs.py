@@ -16,6 +16,8 @@ WORK = "/run/chaos"
 class Program:
     """A process, and what it says on standard error, each line with the time at which it came."""
 
+    started = []
+
     def __init__(self, command, stdin=subprocess.DEVNULL, there=False, name=None):
         if there:
             command = ["ip", "netns", "exec", "srv", *command]
@@ -23,6 +25,7 @@ class Program:
         self.process = subprocess.Popen(
             command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, start_new_session=True
         )
+        Program.started.append(self)
         self.lines, self.out, self.ended_at = [], b"", None
         self.log = open(f"{WORK}/{name}.log", "w") if name else None
         self.readers = [threading.Thread(target=read, daemon=True) for read in (self.read_errors, self.read_output)]
@@ -58,6 +61,21 @@ class Program:
         """What `--stats-json` has said: (when, figures)."""
         return [(at, json.loads(line)) for at, line in list(self.lines) if line.startswith('{"')]
 
+    def say(self, text):
+        """Gives it something to send. It may have ended."""
+        try:
+            self.process.stdin.write(text.encode())
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass
+
+    def hang_up(self):
+        """Ends its input."""
+        try:
+            self.process.stdin.close()
+        except BrokenPipeError:
+            pass
+
     def signal(self, number):
         self.process.send_signal(number)
 
@@ -74,6 +92,15 @@ class Program:
         for reader in self.readers:
             reader.join(5)
         return code
+
+    @classmethod
+    def end_all(cls):
+        """Kills what a part has left behind."""
+        for program in cls.started:
+            if program.process.poll() is None:
+                program.process.kill()
+                program.process.wait()
+        cls.started = []
 
     def last_line(self):
         lines = [line for _, line in self.lines if line.startswith("punctual: ")]

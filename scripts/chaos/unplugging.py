@@ -8,7 +8,7 @@ import time
 
 import video
 from network import NAT_PORT, Nat
-from programs import WORK, Program
+from programs import WORK
 
 # How long a frame may take, seconds: what the program's own examples say.
 DEADLINE = 0.2
@@ -71,9 +71,14 @@ def ways(links, sender, receiver, nat):
 def healthy(sender, since):
     """When both links' paths were in use after `since`, if they have been."""
     for at, figures in sender.figures():
-        if at > since and {"w1", "w2"} <= {path["name"] for path in figures["paths"] if path["health"] == "ok"}:
+        if at > since and not ill(figures):
             return at
     return None
+
+
+def ill(figures):
+    """Whether a link's path is missing or in doubt."""
+    return not {"w1", "w2"} <= {path["name"] for path in figures["paths"] if path["health"] == "ok"}
 
 
 def wait(condition, within):
@@ -123,7 +128,9 @@ def run(report, punctual, links, seconds):
             end()
             stop = time.monotonic()
             back = wait(lambda: healthy(sender, stop), BACK)
-            events.append({"name": name, "way": has_way, "start": start, "stop": stop, "back": back and back - stop})
+            noticed = any(start < at <= stop and ill(figures) for at, figures in sender.figures())
+            event = {"name": name, "way": has_way, "start": start, "stop": stop, "noticed": noticed}
+            events.append({**event, "back": back and back - stop})
             time.sleep(0.5)
         report.progress("live video: to its end")
         if (left := seconds - (time.monotonic() - begun)) > 0:
@@ -169,7 +176,8 @@ def judge(report, events, pump, sender, receiver, codes, sent, received):
             misses.append(f"{late} frames were late, more than were under way")
         back = f"both paths in use {event['back']:.1f} s after" if event["back"] is not None else "not back"
         lost = "none missing" if not gone else f"{len(gone)} missing"
-        report.row(event["name"], f"{lost}, {late} late; {back}", misses)
+        noticed = "noticed, " if event["noticed"] else "not noticed, "
+        report.row(event["name"], f"{noticed}{lost}, {late} late; {back}", misses)
     figures = receiver.figures()
     late = figures[-1][1]["late"] if figures else 0
     own, decoded = video.hashes(sent)[0], video.hashes(received)
