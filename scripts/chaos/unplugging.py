@@ -77,7 +77,7 @@ def healthy(sender, since):
 
 
 def ill(figures):
-    """Whether a link's path is missing or in doubt."""
+    """Whether a link's path is missing or suspect, by the sender's figures, of which there are some each second."""
     return not {"w1", "w2"} <= {path["name"] for path in figures["paths"] if path["health"] == "ok"}
 
 
@@ -128,8 +128,8 @@ def run(report, punctual, links, seconds):
             end()
             stop = time.monotonic()
             back = wait(lambda: healthy(sender, stop), BACK)
-            noticed = any(start < at <= stop and ill(figures) for at, figures in sender.figures())
-            event = {"name": name, "way": has_way, "start": start, "stop": stop, "noticed": noticed}
+            doubted = any(start < at <= stop and ill(figures) for at, figures in sender.figures())
+            event = {"name": name, "way": has_way, "start": start, "stop": stop, "doubted": doubted}
             events.append({**event, "back": back and back - stop})
             time.sleep(0.5)
         report.progress("live video: to its end")
@@ -176,8 +176,8 @@ def judge(report, events, pump, sender, receiver, codes, sent, received):
             misses.append(f"{late} frames were late, more than were under way")
         back = f"both paths in use {event['back']:.1f} s after" if event["back"] is not None else "not back"
         lost = "none missing" if not gone else f"{len(gone)} missing"
-        noticed = "noticed, " if event["noticed"] else "not noticed, "
-        report.row(event["name"], f"{noticed}{lost}, {late} late; {back}", misses)
+        doubted = "in doubt meanwhile" if event["doubted"] else "no doubt meanwhile"
+        report.row(event["name"], f"{lost}, {late} late; {doubted}, {back}", misses)
     figures = receiver.figures()
     late = figures[-1][1]["late"] if figures else 0
     own, decoded = video.hashes(sent)[0], video.hashes(received)

@@ -64,7 +64,12 @@ impl Keeper {
         let task = match &self.phase {
             Phase::Connecting { endpoint, server_name, race } => {
                 let after = endpoint.0.config.connect_timeout;
-                let session = connect::begin(&endpoint.0, NetworkPath { local, remote }, server_name, Some(*race))?;
+                let path = NetworkPath { local, remote };
+                let Some(session) = connect::begin(&endpoint.0, path, server_name, Some(*race))? else {
+                    // The winner's route is about to say so; the path that this one becomes leaves from this socket.
+                    (self.kept[index].attempt, self.kept[index].spare) = (Attempt::Idle, Some(local));
+                    return Ok(());
+                };
                 // The first path has its name from the start; if the session has ended already, that will be heard of.
                 let _ = session.link().set_path_terms(PathId(0), terms);
                 self.attempts.spawn(async move {

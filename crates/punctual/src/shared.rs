@@ -112,6 +112,7 @@ impl State {
                 };
                 slot.handle(&mut self.core, id, event, now);
                 let race = slot.race.take_if(|_| connected);
+                slot.won = slot.won.or(race);
                 if slot.is_forgotten() {
                     self.sessions.remove(&id);
                 }
@@ -190,6 +191,11 @@ impl State {
     pub(crate) fn new_race(&mut self) -> u64 {
         self.races += 1;
         self.races
+    }
+
+    /// Whether a session of the race is connected.
+    pub(crate) fn is_won(&self, race: u64) -> bool {
+        self.sessions.values().any(|slot| slot.won == Some(race))
     }
 
     /// A session of the race is connected. The others are closed before another datagram of theirs leaves, so that none of them is connected at
@@ -307,6 +313,8 @@ pub(crate) struct Slot {
     pub(crate) race: Option<u64>,
     /// Another has won it.
     beaten: bool,
+    /// The race it has won.
+    won: Option<u64>,
     /// Whether no path is usable, as was told last.
     stranded: bool,
     /// Paths that somebody waits for.
@@ -336,6 +344,7 @@ impl Slot {
             begins_at: None,
             race: None,
             beaten: false,
+            won: None,
             stranded: false,
             opening: HashMap::new(),
             inbox: VecDeque::new(),
