@@ -163,7 +163,9 @@ impl From<ConnectError> for Failure {
             ConnectError::Refused(reason) if reason.contains("client certificate") => Self::NotLetIn(reason),
             ConnectError::Refused(reason) => Self::Refused(reason),
             ConnectError::Failed(reason @ CloseReason::Peer { .. }) => Self::lost(&reason),
-            ConnectError::TimedOut { .. } | ConnectError::NobodyListens { .. } | ConnectError::Failed(_) => Self::Unreachable(text),
+            ConnectError::TimedOut { .. } | ConnectError::NobodyListens { .. } | ConnectError::Failed(_) => {
+                Self::Unreachable(text)
+            }
             _ => Self::Other(text),
         }
     }

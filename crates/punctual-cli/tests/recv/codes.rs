@@ -143,7 +143,9 @@ const CASES: &[Case] = &[
     }),
     Case("recv", "its sender is told to stop", 0, |_| signalled("TERM", true, false)),
     Case("recv", "`--json` and the blocks would be mixed up", 2, |_| run(&["recv", "--json"])),
-    Case("recv", "the output cannot be made", 3, |_| run(&["recv", "--listen", "127.0.0.1:0", "--out", "/no/such/file"])),
+    Case("recv", "the output cannot be made", 3, |_| {
+        run(&["recv", "--listen", "127.0.0.1:0", "--out", "/no/such/file"])
+    }),
     Case("recv", "the disk is full", 3, |dir| {
         let receiver = Receiver::start(&["--out", "/dev/full"]);
         let since = Instant::now();

@@ -351,7 +351,9 @@ impl World {
     fn behind_nat(&self, host: HostId, seen: LocalId) -> Option<LocalId> {
         match self.nat.iter().find(|&(&(behind, _), &bound)| behind == host && bound == seen.0) {
             Some((&(_, local), _)) => Some(LocalId(local)),
-            None => Some(seen).filter(|seen| !self.nat.contains_key(&(host, seen.0)) && !(BOUND..ROAMING).contains(&seen.0)),
+            None => {
+                Some(seen).filter(|seen| !self.nat.contains_key(&(host, seen.0)) && !(BOUND..ROAMING).contains(&seen.0))
+            }
         }
     }
 
