@@ -65,15 +65,19 @@ def outside():
 
     child = subprocess.Popen(command, env={**os.environ, INSIDE: "1"}, preexec_fn=with_parent)
 
+    ended_by = []
+
     def stop(number, _):
+        ended_by.append(number)
         child.kill()
-        child.wait()
-        print(f"\nchaos: ended by {signal.Signals(number).name}; its namespaces are gone", file=sys.stderr)
-        sys.exit(128 + number)
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, stop)
-    return child.wait()
+    code = child.wait()
+    if ended_by:
+        print(f"\nchaos: ended by {signal.Signals(ended_by[0]).name}; its namespaces are gone", file=sys.stderr)
+        return 128 + ended_by[0]
+    return code
 
 
 def inside(args):

@@ -197,9 +197,9 @@ fn every_end_has_its_code_and_comes_at_once() {
         let End { code: ended, after, said } = bring_about(dir.path());
         println!("| `{who}` | {why} | {} | {:.2} s |", ended.unwrap_or(-1), after.as_secs_f64());
         assert_eq!(ended, Some(*code), "{who}: {why}: {said}");
-        // Where it waits for what may yet come, it was told for how long.
+        // Where it waits for what may yet come, it was told for how long; an idle time has begun before the peer was killed.
         let told = if why.contains("(1 s here)") { Duration::from_secs(1) } else { Duration::ZERO };
-        assert!(after >= told && after < told + AT_ONCE, "{who}: {why}: after {after:?}: {said}");
+        assert!(after < told + AT_ONCE, "{who}: {why}: after {after:?}: {said}");
         tried.push(((*who).to_owned(), (*why).to_owned(), *code));
         // Nothing of one is to be in the way of the next.
         thread::sleep(Duration::from_millis(10));
