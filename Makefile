@@ -2,9 +2,11 @@
 CARGO ?= cargo
 # How long each fuzz target runs; make's own word, not bash's counter of the same name.
 SECONDS ?= 60
+# What else to tell the chaos run: CHAOS='--only killed --json chaos.json'.
+CHAOS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test example lint licences bench fuzz
+.PHONY: help setup demo test example lint licences bench fuzz chaos
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
@@ -39,3 +41,7 @@ bench: ## micro-benchmarks
 
 fuzz: ## fuzz every parser, SECONDS=300 each (default 60)
 	bash fuzz/run.sh $(SECONDS)
+
+chaos: setup ## as root: live video while links are unplugged in every way, 10 and 1,000 senders, SIGTERM everywhere
+	$(CARGO) build --release -p punctual-cli --bin punctual
+	python3 scripts/chaos $(CHAOS)

@@ -1,12 +1,23 @@
 //! Figures while a session runs: a line that is kept up to date on a terminal, lines now and then in a log, JSON for programs.
 
-use std::{collections::BTreeSet, io::IsTerminal as _, time::Duration};
+use std::{
+    collections::BTreeSet,
+    io::IsTerminal as _,
+    time::{Duration, Instant},
+};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use punctual::{Events, PathEvent, PathId, SessionEvent};
 use serde::Serialize;
 
-use crate::{cli::CommonArgs, line, send::Watch, stats::Figures, window::Window};
+use crate::{
+    cli::CommonArgs,
+    doubts::{Doubt, Doubts},
+    line,
+    send::Watch,
+    stats::Figures,
+    window::Window,
+};
 
 /// How often a line is shown where it cannot be kept up to date.
 const LOG_EVERY: u32 = 10;
@@ -89,7 +100,14 @@ impl Display {
         let (mut then, mut seconds, mut watching) = (None, 0u32, true);
         // The first path is as old as the session.
         let mut known = BTreeSet::from([0]);
+        let mut doubts = Doubts::default();
         loop {
+            let doubted = async {
+                match doubts.due() {
+                    Some(due) => tokio::time::sleep_until(due.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
             let route = async {
                 match &mut routes {
                     Some(watch) => watch.next().await,
@@ -110,18 +128,42 @@ impl Display {
                     self.show(&Window::between(then.as_ref(), &now), &now, seconds);
                     then = Some(now);
                 }
+                () = doubted => {
+                    while let Some((doubt, silent)) = doubts.next(Instant::now()) {
+                        let now = figures();
+                        match doubt {
+                            Doubt::Path(id) => {
+                                let name = name(id, [Some(&now), then.as_ref()]);
+                                self.tell(&now, &format!("{name} {}", words(PathEvent::Suspected { silent })));
+                            }
+                            Doubt::All => self.tell(&now, "no path answers: waiting for one"),
+                        }
+                    }
+                }
                 event = events.next(), if watching => match event {
                     // Told at the next tick, when it has a name; it may also have been open before we began to watch.
                     Some(SessionEvent::Path { event: PathEvent::Opened, .. }) => {}
                     // Its route says why.
-                    Some(SessionEvent::Path { event: PathEvent::Closed, .. }) if routed => {}
-                    Some(SessionEvent::Path { id, event }) => {
-                        let now = figures();
-                        let name = name(id, [Some(&now), then.as_ref()]);
-                        self.tell(&now, &format!("{name} {}", words(event)));
+                    Some(SessionEvent::Path { id, event: PathEvent::Closed }) if routed => {
+                        doubts.settle(Doubt::Path(id));
                     }
-                    Some(SessionEvent::Stranded) => self.tell(&figures(), "no path answers: waiting for one"),
-                    Some(SessionEvent::Resumed) => self.tell(&figures(), "a path answers"),
+                    Some(SessionEvent::Path { id, event: PathEvent::Suspected { silent } }) => {
+                        doubts.arise(Instant::now(), Doubt::Path(id), silent);
+                    }
+                    Some(SessionEvent::Stranded) => doubts.arise(Instant::now(), Doubt::All, Duration::ZERO),
+                    Some(SessionEvent::Path { id, event }) => {
+                        let told = doubts.settle(Doubt::Path(id));
+                        if told || event != PathEvent::Recovered {
+                            let now = figures();
+                            let name = name(id, [Some(&now), then.as_ref()]);
+                            self.tell(&now, &format!("{name} {}", words(event)));
+                        }
+                    }
+                    Some(SessionEvent::Resumed) => {
+                        if doubts.settle(Doubt::All) {
+                            self.tell(&figures(), "a path answers");
+                        }
+                    }
                     Some(_) => {}
                     None => watching = false,
                 },

@@ -130,7 +130,7 @@ Exit codes:
   1  an unexpected error; with eval check and eval gauntlet: a threshold does not hold
   2  the command line, the configuration or the input makes no sense
   3  a file cannot be read or written
-  4  the host cannot be resolved or does not answer
+  4  the host cannot be resolved, does not answer, or says that nobody listens at that port
   5  the certificate or fingerprint does not match
   6  no path can be bound, or no interface leads to the host
   7  the session was lost midway, and could not be had again (send --reconnect)
@@ -163,7 +163,9 @@ impl From<ConnectError> for Failure {
             ConnectError::Refused(reason) if reason.contains("client certificate") => Self::NotLetIn(reason),
             ConnectError::Refused(reason) => Self::Refused(reason),
             ConnectError::Failed(reason @ CloseReason::Peer { .. }) => Self::lost(&reason),
-            ConnectError::TimedOut { .. } | ConnectError::Failed(_) => Self::Unreachable(text),
+            ConnectError::TimedOut { .. } | ConnectError::NobodyListens { .. } | ConnectError::Failed(_) => {
+                Self::Unreachable(text)
+            }
             _ => Self::Other(text),
         }
     }

@@ -13,6 +13,7 @@ mod cli;
 mod config;
 mod demo;
 mod display;
+mod doubts;
 mod eval;
 mod exit;
 mod identity;

@@ -50,11 +50,23 @@ pub(crate) async fn run(args: &SendArgs) -> Result<(), Failure> {
     let endpoint = builder.build().map_err(not_built)?;
     let display = Display::new(&args.common);
     let caller = Caller { endpoint: &endpoint, ways: &ways, name: route::host(&args.to)?, display: &display };
-    let connected = caller.connect(settings.connect_timeout()).await;
-    let (session, watch) = connected.map_err(|failure| failure.showing(fingerprint))?;
+    let interrupt = Interrupt::listen()?;
+    let connected = tokio::select! {
+        connected = caller.connect(settings.connect_timeout()) => connected,
+        signal = interrupt.first() => Err(Failure::Interrupted(signal)),
+    };
+    let (session, watch) = match connected {
+        Ok(connected) => connected,
+        Err(failure) => {
+            // A receiver that is half way there is told.
+            endpoint.close(close::STOPPED, "the sender was told to stop");
+            let _ = tokio::time::timeout(END_WITHIN, endpoint.wait_idle()).await;
+            return Err(failure.showing(fingerprint));
+        }
+    };
 
     let pieces = source.start()?;
-    let sender = Sender::new(session, watch.names(), &settings, args, Interrupt::listen()?);
+    let sender = Sender::new(session, watch.names(), &settings, args, interrupt);
     let ended = sender.run(&settings, Input::new(pieces), &caller, watch).await;
     drop(display);
     let ended = ended.map_err(|failure| failure.showing(fingerprint));
@@ -63,7 +75,7 @@ pub(crate) async fn run(args: &SendArgs) -> Result<(), Failure> {
     }
     let told = stats::conclude(&args.common, &sender.figures());
     // So that the receiver hears the end; it does not matter more than this.
-    let _ = tokio::time::timeout(Duration::from_secs(1), endpoint.wait_idle()).await;
+    let _ = tokio::time::timeout(END_WITHIN, endpoint.wait_idle()).await;
     ended.and(told)?;
     match sender.figures() {
         figures if args.common.strict && figures.missed() > 0 => Err(Failure::NotDelivered(figures.counts())),
@@ -90,6 +102,8 @@ fn cut(args: &SendArgs, settings: &Settings) -> Result<Cut, Failure> {
     }
 }
 
+/// How long the receiver's being told of the end may take.
+const END_WITHIN: Duration = Duration::from_secs(1);
 /// How long to wait before a name is resolved again, or an address called that answered wrongly.
 const RETRY: Duration = Duration::from_millis(500);
 /// Bytes of live input that are kept while there is no session.

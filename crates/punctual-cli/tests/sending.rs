@@ -362,10 +362,19 @@ fn what_makes_no_sense_is_said_in_a_sentence() {
     );
 
     let fingerprint = "ab".repeat(32);
-    let silent = send(&["--lines", "--fingerprint", &fingerprint, "--connect-timeout", "300ms"]);
-    assert_eq!(silent.status.code(), Some(4));
-    let said = text(&silent.stderr);
+    let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let silent = nobody.local_addr().unwrap().to_string();
+    let call = || {
+        let args = ["send", &silent, "--lines", "--fingerprint", &fingerprint, "--connect-timeout", "300ms"];
+        let called = punctual().args(args).output().unwrap();
+        assert_eq!(called.status.code(), Some(4));
+        text(&called.stderr)
+    };
+    let said = call();
     assert!(said.contains("within 300 ms") && said.contains("is `punctual recv` running there"), "{said}");
+    drop(nobody);
+    let said = call();
+    assert!(said.contains("nobody listens") && said.contains("is `punctual recv` running there"), "{said}");
 
     let receiver = Receiver::start(&["--keep-going"]);
     let untrusted = punctual().args(["send", &receiver.address, "--lines"]).output().unwrap();

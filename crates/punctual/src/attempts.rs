@@ -64,13 +64,17 @@ impl Keeper {
         let task = match &self.phase {
             Phase::Connecting { endpoint, server_name, race } => {
                 let after = endpoint.0.config.connect_timeout;
-                let session = connect::begin(&endpoint.0, NetworkPath { local, remote }, server_name, Some(*race))?;
+                let path = NetworkPath { local, remote };
+                let Some(session) = connect::begin(&endpoint.0, path, server_name, Some(*race))? else {
+                    // The winner's route is about to say so; the path that this one becomes leaves from this socket.
+                    (self.kept[index].attempt, self.kept[index].spare) = (Attempt::Idle, Some(local));
+                    return Ok(());
+                };
                 // The first path has its name from the start; if the session has ended already, that will be heard of.
                 let _ = session.link().set_path_terms(PathId(0), terms);
                 self.attempts.spawn(async move {
-                    let connected = session.connected().await;
-                    let failed = |reason| Failed::Connect(ConnectError::from_reason(reason, remote, after));
-                    done(connected.map(|()| Opened::Session(session)).map_err(failed))
+                    let answered = connect::answered(&session, local, remote, after).await;
+                    done(answered.map(|()| Opened::Session(session)).map_err(Failed::Connect))
                 })
             }
             Phase::Keeping { link, .. } => {
@@ -115,8 +119,9 @@ impl Keeper {
                 let change = self.kept[index].failed(RouteError::of_connect(&error, cause), now);
                 self.tell(index, change);
                 self.release(local);
-                // Somebody answers everywhere, and it is the wrong one.
-                let refused = |kept: &Kept| matches!(kept.failure, Some(RouteError::Refused(_)));
+                // Somebody answers everywhere, and it is the wrong one, or says that there is nobody.
+                let refused =
+                    |kept: &Kept| matches!(kept.failure, Some(RouteError::Refused(_) | RouteError::NobodyListens));
                 if self.kept.iter().all(refused) {
                     return Step::Failed(error);
                 }

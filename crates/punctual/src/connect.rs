@@ -12,6 +12,7 @@ use punctual_proto::{LocalId, NetworkPath};
 use crate::{
     endpoint::{Endpoint, Owner},
     error::ConnectError,
+    knock,
     qlog::Role,
     session::Session,
     shared::{Shared, State},
@@ -52,11 +53,12 @@ impl Connect {
             Some(local) => local,
             None => endpoint.0.shared.with(|state, _| first_local(state, remote))?,
         };
-        let session = begin(&endpoint.0, NetworkPath { local, remote }, &server_name, None)?;
+        let begun = begin(&endpoint.0, NetworkPath { local, remote }, &server_name, None)?;
+        let session = begun.ok_or(ConnectError::EndpointClosed)?;
         // Should this future be dropped, so is the session's only handle, which closes it.
-        let error = match tokio::time::timeout(after, session.connected()).await {
+        let error = match tokio::time::timeout(after, answered(&session, local, remote, after)).await {
             Ok(Ok(())) => return Ok(session),
-            Ok(Err(reason)) => ConnectError::from_reason(reason, remote, after),
+            Ok(Err(error)) => error,
             Err(_) => ConnectError::TimedOut { remote, after, cause: None },
         };
         Err(match error {
@@ -77,18 +79,22 @@ impl IntoFuture for Connect {
     }
 }
 
-/// Begins a session over one path, without waiting for it to be connected. Of those of one `race`, the first that is connected closes the others.
+/// Begins a session over one path, without waiting for it to be connected. Of those of one `race`, the first that is connected closes the others. `None` if one
+/// is connected already: it may have been so fast that whoever races has not heard of it.
 pub(crate) fn begin(
     owner: &Owner,
     path: NetworkPath,
     server_name: &str,
     race: Option<u64>,
-) -> Result<Session, ConnectError> {
+) -> Result<Option<Session>, ConnectError> {
     let Owner { shared, client, settings, .. } = owner;
     let client = client.as_ref().ok_or(ConnectError::NotClient)?;
     shared.drive(|state, now| {
         if state.dead || state.closing.is_some() {
             return Err(ConnectError::EndpointClosed);
+        }
+        if race.is_some_and(|race| state.is_won(race)) {
+            return Ok(None);
         }
         let NetworkPath { local, remote } = path;
         let socket = state.ends.socket_of(local).ok_or(ConnectError::UnknownLocal(local))?;
@@ -106,8 +112,28 @@ pub(crate) fn begin(
         slot.held = true;
         slot.begins_at = Some(local);
         slot.race = race;
-        Ok(Session::new(shared.clone(), id, slot.signals.clone(), *settings))
+        Ok(Some(Session::new(shared.clone(), id, slot.signals.clone(), *settings)))
     })
+}
+
+/// Waits until the session has begun, or cannot.
+pub(crate) async fn answered(
+    session: &Session,
+    local: LocalId,
+    remote: SocketAddr,
+    after: Duration,
+) -> Result<(), ConnectError> {
+    let nobody_listens = async {
+        match session.link().shared.with(|state, _| state.ends.socket_of(local).map(|socket| socket.bind.clone())) {
+            Some(bind) => knock::nobody_listens(bind, remote).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        connected = session.connected() => connected.map_err(|reason| ConnectError::from_reason(reason, remote, after)),
+        () = nobody_listens => Err(ConnectError::NobodyListens { remote }),
+    }
 }
 
 /// What the system last said against sending to `remote` from there.
@@ -119,4 +145,26 @@ fn first_local(state: &State, remote: SocketAddr) -> Result<LocalId, ConnectErro
     let mut sockets = state.ends.sockets();
     let socket = sockets.find(|socket| socket.address.is_ipv4() == remote.is_ipv4());
     Ok(socket.ok_or(ConnectError::NoLocal(remote))?.local)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tls::Identity;
+
+    #[tokio::test]
+    async fn a_race_that_is_won_is_not_joined_any_more() {
+        let identity = Identity::self_signed(["localhost"]).expect("a valid name");
+        let fingerprint = identity.fingerprint();
+        let server = Endpoint::server(identity).bind("127.0.0.1".parse().expect("valid")).build().expect("loopback");
+        let client = Endpoint::client().trust(fingerprint).build().expect("a client");
+        let remote = server.local_address();
+        let local = client.0.shared.with(|state, _| first_local(state, remote)).expect("bound");
+        let race = client.0.shared.with(|state, _| state.new_race());
+        let begin = |race| begin(&client.0, NetworkPath { local, remote }, "localhost", Some(race)).expect("it can be");
+        let session = begin(race).expect("the first");
+        tokio::time::timeout(Duration::from_secs(60), session.connected()).await.expect("in time").expect("connected");
+        assert!(begin(race).is_none(), "whoever comes late has lost");
+        assert!(begin(race + 1).is_some(), "another race");
+    }
 }

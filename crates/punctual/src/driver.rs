@@ -10,7 +10,7 @@ use std::{
     pin::pin,
     sync::Arc,
     task::Poll,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use bytes::BytesMut;
@@ -33,6 +33,9 @@ const TRANSMITS_PER_TURN: usize = 256;
 const RECEIVES_PER_TURN: usize = 2;
 /// The same while more comes than can be dealt with: reading and sorting is cheap, and what is not read in time the system throws away, whosoever it is.
 const RECEIVES_IN_A_FLOOD: usize = 16;
+/// A turn that is later than this was held up: by the system, which ran something else, or by the application. What the protocol waits for may long be
+/// there, without the runtime having looked.
+const HELD_UP: Duration = Duration::from_millis(1);
 /// Datagrams that sessions deal with, in turn, before the sockets are read again: less than one call may bring.
 const DEALT_WITH_AT_ONCE: usize = 128;
 
@@ -137,10 +140,12 @@ impl Driver {
     /// Takes in what the sockets have; `true` if there may be more.
     fn receive(&mut self) -> bool {
         let mut more = false;
+        // Else the time that this host took would be held against the network.
+        let held_up = self.due.is_some_and(|due| due + HELD_UP < Instant::now());
         for port in self.ports.values_mut() {
             let (mut calls, mut most) = (0, RECEIVES_PER_TURN);
             while calls < most {
-                let Some(n) = port.receive(&mut self.buffers) else { break };
+                let Some(n) = port.receive(&mut self.buffers, held_up) else { break };
                 for received in self.buffers.received(n) {
                     self.shared.with(|state, now| take_in(state, now, &port.socket, received));
                 }

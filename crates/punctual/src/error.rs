@@ -139,6 +139,12 @@ pub enum ConnectError {
         /// What the system said when we sent, if it said anything.
         cause: Option<String>,
     },
+    /// The host has said that no program listens there (ICMP "port unreachable"): start the server, or look at the port.
+    #[error("no answer from {remote}: its host says that nobody listens at that port")]
+    NobodyListens {
+        /// Who was called.
+        remote: SocketAddr,
+    },
     /// None of the routes led to a session.
     #[error("no route led to a session within {after:?}{}", failures.iter().map(|(route, why)| format!("; {route}: {why}")).collect::<String>())]
     NoRoute {

@@ -83,6 +83,7 @@ mod events;
 mod interfaces;
 mod keeper;
 mod kept;
+mod knock;
 mod link;
 mod local;
 #[cfg(target_os = "linux")]

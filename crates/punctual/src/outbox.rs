@@ -297,7 +297,7 @@ mod tests {
                 continue;
             }
             std::future::poll_fn(|cx| to.poll_readable(cx)).await;
-            let Ok(n) = to.receive(&mut buffers) else { continue };
+            let Ok(n) = to.receive(&mut buffers, false) else { continue };
             for received in buffers.received(n) {
                 assert_eq!(received.remote, from.address);
                 assert_eq!(received.ecn, Some(EcnCodepoint::Ect0));

@@ -34,12 +34,12 @@ impl Port {
         Self { socket, outbox: Outbox::default(), reads: Reads::default() }
     }
 
-    /// How many of the buffers the socket has filled; `None` if there is nothing to read for now.
-    pub(crate) fn receive(&mut self, buffers: &mut ReceiveBuffers) -> Option<usize> {
+    /// How many of the buffers the socket has filled; `None` if there is nothing to read for now. See [`Socket::receive`].
+    pub(crate) fn receive(&mut self, buffers: &mut ReceiveBuffers, unannounced: bool) -> Option<usize> {
         if self.reads.rest_until().is_some_and(|end| Instant::now() < end) {
             return None;
         }
-        match self.socket.receive(buffers) {
+        match self.socket.receive(buffers, unannounced) {
             Ok(n) => {
                 self.reads.succeeded();
                 Some(n)

@@ -226,6 +226,9 @@ pub enum RouteError {
         /// What the system said when we sent, if it said anything.
         cause: Option<String>,
     },
+    /// The host has said that no program listens there.
+    #[error("nobody listens there")]
+    NobodyListens,
     /// Somebody answered, and a session is not to be had there: see [`ConnectError`].
     #[error("{0}")]
     Refused(String),
@@ -256,6 +259,7 @@ impl RouteError {
     pub(crate) fn of_connect(error: &ConnectError, cause: Option<String>) -> Self {
         match error {
             ConnectError::TimedOut { .. } => Self::NoAnswer { cause },
+            ConnectError::NobodyListens { .. } => Self::NobodyListens,
             ConnectError::Fingerprint { .. } | ConnectError::Certificate(_) | ConnectError::Refused(_) => {
                 Self::Refused(error.to_string())
             }

@@ -101,6 +101,10 @@ impl State {
                 self.meet(id, &event, now, accepted);
             }
             if let Some(slot) = self.sessions.get_mut(&id) {
+                if slot.beaten && matches!(event, Event::Connected { .. }) {
+                    // In the same moment as the winner; it has been closed since.
+                    continue;
+                }
                 let (opened, of_path, connected) = match event {
                     Event::Path { event, .. } => (event == PathEvent::Opened, true, false),
                     Event::Connected { .. } => (false, false, true),
@@ -108,6 +112,7 @@ impl State {
                 };
                 slot.handle(&mut self.core, id, event, now);
                 let race = slot.race.take_if(|_| connected);
+                slot.won = slot.won.or(race);
                 if slot.is_forgotten() {
                     self.sessions.remove(&id);
                 }
@@ -188,10 +193,16 @@ impl State {
         self.races
     }
 
+    /// Whether a session of the race is connected.
+    pub(crate) fn is_won(&self, race: u64) -> bool {
+        self.sessions.values().any(|slot| slot.won == Some(race))
+    }
+
     /// A session of the race is connected. The others are closed before another datagram of theirs leaves, so that none of them is connected at
     /// the server, which then tells its application of one session only.
     fn close_losers(&mut self, race: u64, now: Instant) {
-        for (id, _) in self.sessions.iter().filter(|(_, slot)| slot.race == Some(race)) {
+        for (id, slot) in self.sessions.iter_mut().filter(|(_, slot)| slot.race == Some(race)) {
+            slot.beaten = true;
             if let Some(session) = self.core.session(*id) {
                 session.close(now, 0, "");
             }
@@ -300,6 +311,10 @@ pub(crate) struct Slot {
     pub(crate) begins_at: Option<LocalId>,
     /// The race it runs, until it is connected.
     pub(crate) race: Option<u64>,
+    /// Another has won it.
+    beaten: bool,
+    /// The race it has won.
+    won: Option<u64>,
     /// Whether no path is usable, as was told last.
     stranded: bool,
     /// Paths that somebody waits for.
@@ -328,6 +343,8 @@ impl Slot {
             outcomes: HashMap::new(),
             begins_at: None,
             race: None,
+            beaten: false,
+            won: None,
             stranded: false,
             opening: HashMap::new(),
             inbox: VecDeque::new(),

@@ -151,16 +151,33 @@ impl Socket {
         Local { id: self.local, address: self.address, bind: self.bind.clone() }
     }
 
-    /// Takes what has arrived. Each element of `meta[..n]` tells of the buffer of the same index.
+    /// Takes what has arrived. Each element of `meta[..n]` tells of the buffer of the same index. With `unannounced`, also what the runtime has not
+    /// heard of yet.
     ///
     /// # Errors
     /// `WouldBlock` when nothing has.
-    pub(crate) fn receive(&self, buffers: &mut ReceiveBuffers) -> io::Result<usize> {
+    pub(crate) fn receive(&self, buffers: &mut ReceiveBuffers, unannounced: bool) -> io::Result<usize> {
         let (data, meta) = (&mut buffers.data, &mut buffers.meta);
         let mut chunks = data.chunks_exact_mut(ReceiveBuffers::EACH);
         let mut slices: [_; RECEIVE_BUFFERS] =
             std::array::from_fn(|_| IoSliceMut::new(chunks.next().expect("as many as there are buffers")));
-        self.io.try_io(Interest::READABLE, || self.state.recv((&self.io).into(), &mut slices, meta))
+        let mut receive = || self.state.recv((&self.io).into(), &mut slices, meta);
+        if unannounced { receive() } else { self.io.try_io(Interest::READABLE, receive) }
+    }
+
+    /// Ties it to one peer: then the system tells what is said of its port.
+    pub(crate) async fn connect(&self, peer: SocketAddr) -> io::Result<()> {
+        self.io.connect(peer).await
+    }
+
+    /// Sends to the peer that it is [tied](Self::connect) to.
+    pub(crate) async fn send_to_peer(&self, data: &[u8]) -> io::Result<usize> {
+        self.io.send(data).await
+    }
+
+    /// Waits for something from that peer, or of it.
+    pub(crate) async fn receive_from_peer(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.io.recv(buffer).await
     }
 
     /// Ready when there may be something to receive.
@@ -337,7 +354,7 @@ mod tests {
         let arrived = async {
             loop {
                 std::future::poll_fn(|cx| to.poll_readable(cx)).await;
-                if to.receive(&mut buffers).is_ok() {
+                if to.receive(&mut buffers, false).is_ok() {
                     return;
                 }
             }

@@ -5,7 +5,7 @@ mod common;
 use std::{future::IntoFuture, net::SocketAddr, time::Duration};
 
 use common::{bind, black_hole, client, client_with, pair, server, server_with, within};
-use punctual::{BuildError, CloseReason, Config, ConnectError, Endpoint, Fingerprint, Identity, Trust};
+use punctual::{BuildError, CloseReason, Config, ConnectError, Endpoint, Fingerprint, Identity, Route, Trust};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
 /// A certificate authority for one test.
@@ -126,6 +126,31 @@ async fn silence_is_an_error_in_the_time_set() {
     let client = client_with(&server(), config);
     let error = within(client.connect(address, "localhost").into_future()).await.expect_err("nobody is there");
     assert!(matches!(error, ConnectError::TimedOut { remote, .. } if remote == address), "{error:?}");
+    within(client.wait_idle()).await;
+}
+
+#[tokio::test]
+async fn where_nobody_listens_is_said_at_once() {
+    let (socket, address) = black_hole();
+    drop(socket);
+    let config = Config::default().connect_timeout(Duration::from_secs(600));
+    let client = client_with(&server(), config);
+    let nobody = |error: &ConnectError| matches!(error, ConnectError::NobodyListens { remote } if *remote == address);
+    let error = within(client.connect(address, "localhost").into_future()).await.expect_err("nobody is there");
+    assert!(nobody(&error), "{error:?}");
+    let routes = [Route::new(bind("127.0.0.1"), address), Route::new(bind("lo"), address)];
+    let error = within(client.connect_over(routes, "localhost").into_future()).await.expect_err("by no way");
+    assert!(nobody(&error), "{error:?}");
+
+    // Whoever listens at first, and goes, is missed soon after.
+    let (socket, address) = black_hole();
+    let connect = client.connect(address, "localhost").into_future();
+    let leave = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        drop(socket);
+    };
+    let (connected, ()) = within(async { tokio::join!(connect, leave) }).await;
+    assert!(matches!(connected, Err(ConnectError::NobodyListens { .. })), "{connected:?}");
     within(client.wait_idle()).await;
 }
 

@@ -120,6 +120,52 @@ async fn all_routes_are_tried_and_the_server_sees_one_session_with_all_of_them()
     .await;
 }
 
+/// The client's worker stands still after each turn, the server's does not: so the answers to all handshakes are there in the same moment. And the
+/// attempt that is told last is the first to be looked at.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_race_with_several_first_has_one_winner_and_its_session_lives() {
+    let (tell, told) = std::sync::mpsc::channel();
+    let answering = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let server = server();
+            tell.send((server.address, server.fingerprint)).expect("a listener");
+            let mut sessions = Vec::new();
+            while sessions.len() < 10 {
+                let session = within(server.endpoint.accept()).await.expect("open");
+                // Those in which something comes are the client's own.
+                let block = within(session.recv()).await;
+                sessions.push((session, block.map(|block| block.data)));
+            }
+            for (session, _) in &sessions {
+                within(session.closed()).await;
+            }
+            sessions.into_iter().map(|(_, block)| block).collect::<Vec<_>>()
+        })
+    });
+    let (address, fingerprint) = told.recv().expect("a server");
+    let client = Endpoint::client().trust(fingerprint).build().expect("a client");
+    for round in 0..10 {
+        let routes = ["127.0.0.1", "127.0.0.2", "127.0.0.3"].map(|local| route(local, address));
+        let standing = tokio::spawn(async {
+            loop {
+                std::thread::sleep(Duration::from_millis(5));
+                tokio::task::yield_now().await;
+            }
+        });
+        let connected = within(client.connect_over(routes, "localhost").into_future()).await;
+        standing.abort();
+        let (session, _paths) = connected.expect("connected");
+        let sent = within(session.send(Block::new(vec![round; 10]))).await.expect("it lives");
+        assert!(matches!(within(sent.into_future()).await, punctual::Outcome::Delivered(_)));
+        session.close(0, "");
+    }
+    within(client.wait_idle()).await;
+    let blocks = answering.join().expect("no panic");
+    let one_each: Vec<_> = (0..10).map(|round| Ok(vec![round; 10].into())).collect();
+    assert_eq!(blocks, one_each, "the server sees one session each time");
+}
+
 #[tokio::test]
 async fn a_route_that_leads_nowhere_holds_up_no_other_and_is_tried_again() {
     let server = server();

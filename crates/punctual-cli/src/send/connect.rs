@@ -137,6 +137,10 @@ fn leading(way: &Way, addresses: &[SocketAddr]) -> Result<Vec<Routes>, Failure> 
 fn not_connected(error: ConnectError) -> Failure {
     match error {
         ConnectError::NoRoute { after, failures } => no_route(after, &failures),
+        ConnectError::NobodyListens { remote } => Failure::Unreachable(format!(
+            "no answer from {remote}: its host says that nobody listens at that port; is `punctual recv` running there, on port {}?",
+            remote.port()
+        )),
         ConnectError::Certificate(reason) => Failure::Certificate(format!(
             "the receiver's certificate is not trusted ({reason}); give --fingerprint, as `punctual recv` prints it, or --ca"
         )),

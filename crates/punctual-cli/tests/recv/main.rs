@@ -4,6 +4,7 @@
 #![cfg(unix)]
 
 mod access;
+mod codes;
 mod ending;
 mod figures;
 mod many;

@@ -82,6 +82,9 @@ pub(crate) fn client_config(session: SessionConfig) -> ClientConfig {
 /// The first of the ends that a host has that roams.
 const ROAMING: u32 = 32_768;
 
+/// The first of the ends as which a NAT shows others. One that it has not bound leads nowhere.
+pub(crate) const BOUND: u32 = 1_000;
+
 /// Names a host of a world.
 pub(crate) type HostId = usize;
 
@@ -148,6 +151,8 @@ pub(crate) struct World {
     pub(crate) cut: Option<SocketAddr>,
     /// Each packet of this host comes from another of its ends.
     pub(crate) roams: Option<HostId>,
+    /// Ends of hosts that are behind a NAT, and as which end the world sees each. What is sent to them otherwise is lost.
+    pub(crate) nat: BTreeMap<(HostId, u32), u32>,
     /// By how much each host's clock is behind, for it stood while the host slept.
     behind: Vec<Duration>,
     /// This host sleeps.
@@ -181,6 +186,7 @@ impl World {
             narrow: None,
             cut: None,
             roams: None,
+            nat: BTreeMap::new(),
             behind: Vec::new(),
             asleep: None,
             slow: None,
@@ -321,6 +327,7 @@ impl World {
             if self.asleep == Some(host) {
                 continue;
             }
+            let Some(local) = self.behind_nat(host, local) else { continue };
             let (now, since) = (self.now_at(host), Instant::now());
             match &mut self.hosts[host] {
                 Host::Punctual(endpoint) if self.slow.is_some_and(|(slow, _)| slow == host) => {
@@ -337,6 +344,16 @@ impl World {
             }
             self.spent[host] += since.elapsed();
             self.drain();
+        }
+    }
+
+    /// The end of a host that a packet is for which came to `seen`, if a NAT lets it through.
+    fn behind_nat(&self, host: HostId, seen: LocalId) -> Option<LocalId> {
+        match self.nat.iter().find(|&(&(behind, _), &bound)| behind == host && bound == seen.0) {
+            Some((&(_, local), _)) => Some(LocalId(local)),
+            None => {
+                Some(seen).filter(|seen| !self.nat.contains_key(&(host, seen.0)) && !(BOUND..ROAMING).contains(&seen.0))
+            }
         }
     }
 
@@ -366,6 +383,7 @@ impl World {
                 self.sequence += 1;
                 let roams = self.roams == Some(id);
                 let local = if roams { ROAMING + self.sequence as u32 % 32_000 } else { local.0 };
+                let local = self.nat.get(&(id, local)).copied().unwrap_or(local);
                 let from = address_at(id, local);
                 data.truncate(size);
                 self.packets_sent[id] += 1;
