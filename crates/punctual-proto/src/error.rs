@@ -18,8 +18,8 @@ pub enum SendError {
     /// Try again after [`Event::Writable`](crate::Event::Writable).
     #[error("the sender holds as much as its limits allow; send again once it is writable")]
     Full(Box<Block>),
-    /// The block has no bytes.
-    #[error("a block must have at least one byte")]
+    /// The block has no bytes, which a peer that does not speak Punctual cannot be told.
+    #[error("a block must have at least one byte, as the peer does not speak punctual/1")]
     Empty,
     /// Larger than we or the peer allow.
     #[error("a block of {size} bytes exceeds the limit of {limit}")]

@@ -87,7 +87,11 @@ impl Restless {
 
     fn send(&mut self, cx: &mut AppContext<'_>, session: SessionId) {
         let random = &mut self.random;
-        let size = if random.random_bool(0.5) { random.random_range(1..2_000) } else { random.random_range(1..40_000) };
+        let size = match random.random_range(0..20) {
+            0 => 0,
+            1..10 => random.random_range(1..2_000),
+            _ => random.random_range(1..40_000),
+        };
         let mut block = Block::new(vec![size as u8; size]).priority(random.random());
         if random.random_bool(0.8) {
             block = block.deadline(ms(random.random_range(1..600)));

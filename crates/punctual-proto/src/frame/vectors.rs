@@ -154,6 +154,7 @@ fn write_datagram(frames: &[DatagramFrame], capacity: usize, whole: bool) -> Opt
                 frames.next();
                 writer.block(info, data)
             }
+            DatagramFrame::BlockInfo(info) if whole && info.size == 0 => writer.block(info, &[]),
             DatagramFrame::Timestamp { sent } => writer.timestamp(*sent),
             DatagramFrame::Arrivals(Arrivals { path, list }) => writer.arrivals(*path, list, usize::MAX) == list.len(),
             DatagramFrame::BlockInfo(info) => writer.block_info(info),
