@@ -9,12 +9,14 @@
 //! }
 //! ```
 
+mod activation;
 mod cli;
 mod config;
 mod demo;
 mod display;
 mod eval;
 mod exit;
+mod feed;
 mod identity;
 mod line;
 mod manual;
@@ -22,12 +24,15 @@ mod notify;
 mod out;
 mod output;
 mod recv;
+mod reply;
 mod route;
 mod send;
 mod signals;
 mod sink;
 mod source;
 mod stats;
+mod take;
+mod token;
 mod window;
 
 use std::process::ExitCode;

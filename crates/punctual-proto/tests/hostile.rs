@@ -455,7 +455,7 @@ fn all_other_types_are_refused() {
         bench.datagram(&[&varint(frame_type), &[0; 100]]);
         bench.dies(ProtocolError::UnknownFrame);
     }
-    for frame_type in [0x0e, 0x10, 0x3f, 0x80, (1 << 62) - 1] {
+    for frame_type in [0x0f, 0x10, 0x3f, 0x80, (1 << 62) - 1] {
         let mut bench = Bench::new();
         bench.control(&frame(frame_type, &[0; 10]));
         bench.dies(ProtocolError::UnknownFrame);

@@ -4,6 +4,7 @@
 #![cfg(unix)]
 
 mod access;
+mod both;
 mod ending;
 mod figures;
 mod many;

@@ -89,6 +89,7 @@ fn describe_datagram_frame(frame: &DatagramFrame) -> String {
 
 fn describe_control_frame(frame: &ControlFrame) -> String {
     match *frame {
+        ControlFrame::Token(ref token) => format!("TOKEN of {} bytes", token.bytes().len()),
         ControlFrame::Settings(Settings { max_block_size, receive_bytes, receive_blocks, channels, repair_window }) => {
             format!(
                 "SETTINGS max_block_size={max_block_size} receive_bytes={receive_bytes} \
