@@ -2,9 +2,12 @@
 CARGO ?= cargo
 # How long each fuzz target runs; make's own word, not bash's counter of the same name.
 SECONDS ?= 60
+# How many random worlds, and the number of the first.
+WORLDS ?= 100000
+FROM ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test example lint licences bench fuzz
+.PHONY: help setup demo test example lint licences package bench fuzz worlds
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
@@ -34,8 +37,17 @@ lint: ## formatting, clippy and documentation, warnings denied
 licences: ## licences of all dependencies against deny.toml
 	python3 scripts/licences.py
 
+package: ## every crate as it would be published, built from that alone
+	for crate in crates/*/; do cmp LICENSE-MIT $$crate/LICENSE-MIT && cmp LICENSE-APACHE $$crate/LICENSE-APACHE || exit 1; done
+	$(CARGO) package --workspace --allow-dirty
+
 bench: ## micro-benchmarks
 	$(CARGO) bench --workspace --features punctual-proto/fuzzing
 
 fuzz: ## fuzz every parser, SECONDS=300 each (default 60)
 	bash fuzz/run.sh $(SECONDS)
+
+FAILED = $${CARGO_TARGET_DIR:-$(CURDIR)/target}/failed-worlds.txt
+worlds: ## WORLDS=100000 random worlds from number FROM=1000 on; those that fail are kept in target/failed-worlds.txt
+	PUNCTUAL_WORLDS=$(WORLDS) PUNCTUAL_FROM=$(FROM) PUNCTUAL_FAILED=$(FAILED) \
+		$(CARGO) test --release -p punctual-sim --test exactly_once -- --ignored --nocapture any_number_of_worlds
