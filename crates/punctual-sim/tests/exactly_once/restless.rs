@@ -169,7 +169,9 @@ pub(crate) fn verdict(world: &mut World, sessions: &[(HostId, SessionId); 2]) ->
     for (index, (host, session)) in sessions.iter().enumerate() {
         let left = leftovers(world, *host, *session);
         if left != [0; 4] {
-            return Err(format!("host {index} is left with {left:?} (blocks out, bytes, blocks in, bytes)"));
+            let app: &Restless = world.app(*host).expect("it runs there");
+            let open: Vec<_> = app.accepted.iter().filter(|id| !app.outcomes.contains_key(id)).map(|id| id.0).collect();
+            return Err(format!("host {index} is left with {left:?} (blocks out, bytes, blocks in, bytes): {open:?}"));
         }
     }
     let apps = sessions.map(|(host, _)| world.app::<Restless>(host).expect("it runs there"));
