@@ -4,9 +4,12 @@ CARGO ?= cargo
 SECONDS ?= 60
 # What else to tell the chaos run: CHAOS='--only killed --json chaos.json'.
 CHAOS ?=
+# How many random worlds, and the number of the first.
+WORLDS ?= 100000
+FROM ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test example lint licences bench fuzz chaos
+.PHONY: help setup demo test example lint licences package bench fuzz chaos worlds
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
@@ -36,6 +39,10 @@ lint: ## formatting, clippy and documentation, warnings denied
 licences: ## licences of all dependencies against deny.toml
 	python3 scripts/licences.py
 
+package: ## every crate as it would be published, built from that alone
+	for crate in crates/*/; do cmp LICENSE-MIT $$crate/LICENSE-MIT && cmp LICENSE-APACHE $$crate/LICENSE-APACHE || exit 1; done
+	$(CARGO) package --workspace --allow-dirty
+
 bench: ## micro-benchmarks
 	$(CARGO) bench --workspace --features punctual-proto/fuzzing
 
@@ -45,3 +52,8 @@ fuzz: ## fuzz every parser, SECONDS=300 each (default 60)
 chaos: setup ## as root: live video while links are unplugged in every way, 10 and 1,000 senders, SIGTERM everywhere
 	$(CARGO) build --release -p punctual-cli --bin punctual
 	python3 scripts/chaos $(CHAOS)
+
+FAILED = $${CARGO_TARGET_DIR:-$(CURDIR)/target}/failed-worlds.txt
+worlds: ## WORLDS=100000 random worlds from number FROM=1000 on; those that fail are kept in target/failed-worlds.txt
+	PUNCTUAL_WORLDS=$(WORLDS) PUNCTUAL_FROM=$(FROM) PUNCTUAL_FAILED=$(FAILED) \
+		$(CARGO) test --release -p punctual-sim --test exactly_once -- --ignored --nocapture any_number_of_worlds

@@ -9,6 +9,7 @@ use crate::{
     config::{Settings, parse_deadline},
     eval::EvalArgs,
     exit::EXIT_CODES,
+    source::{Coding, Cut, Video},
 };
 
 /// Delivers blocks before their deadlines, over several network paths at once.
@@ -78,6 +79,10 @@ Examples:
                                             keep the certificate, and so the fingerprint
   punctual recv --client-fingerprint 77c0… --out film.h264
                                             only from the sender with that certificate
+  punctual recv --token tokens --out film.h264
+                                            only from senders that show a token in this file
+  joystick | punctual recv --reply - --reply-deadline 50ms | ffplay -f h264 -
+                                            watch, and steer: the sender takes the lines by --receive
   punctual recv --listen 192.0.2.7:4433 --listen 198.51.100.7:4433
                                             an address on each of two networks";
 
@@ -91,6 +96,8 @@ Examples:
   punctual send server.example:4433 --fingerprint 3f9a… --h264 --path auto --path wwan0,backup
                                             the same, but wwan0 only while nothing else leads there
   ffmpeg -i /dev/video0 -tune zerolatency -f h264 - | punctual send 192.0.2.7:4433 --fingerprint 3f9a… --h264
+  camera | punctual send operator.example:4433 --ca ca.pem --h264 --deadline 150ms --path auto --receive - | motors
+                                            a video one way, commands the other, in one session
   tail -f sensor.log | punctual send server.example:4433 --lines --deadline 100ms --priority 10
   printf 'priority=0 deadline=50ms\\n\\0\\0\\0\\4stop' | punctual send 192.0.2.7:4433 --fingerprint 3f9a… --framed-headers
   punctual send 192.0.2.7:4433 --fingerprint 3f9a… film.h264 --h264 --deadline 80ms --redundancy both --redundancy-policy risk:target=0.0001
@@ -150,8 +157,9 @@ pub(crate) struct CommonArgs {
 /// `punctual recv`.
 #[derive(Debug, Args)]
 pub(crate) struct RecvArgs {
-    /// Where to listen: a port on all addresses, or an address with port; may be repeated.
-    #[arg(long, value_name = "[ADDRESS:]PORT", default_value = "4433", value_parser = parse_listen)]
+    /// Where to listen: a port on all addresses, or an address with port; may be repeated [default: 4433, or the UDP sockets that a service manager hands over
+    /// (LISTEN_FDS, from a .socket unit of systemd)].
+    #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = parse_listen)]
     pub(crate) listen: Vec<Listen>,
     /// The certificate and its key (PEM) to show; made and kept there if there is no such file. Without this, a new one each time.
     #[arg(long, value_name = "FILE")]
@@ -163,6 +171,10 @@ pub(crate) struct RecvArgs {
     /// Let in only senders whose certificate has this fingerprint; may be repeated.
     #[arg(long, value_name = "HEX")]
     pub(crate) client_fingerprint: Vec<Fingerprint>,
+    /// Let in only senders that show one of these tokens (their --token): the file that they are in, one a line, or, with `@` before the name, the variable of the
+    /// environment; may be repeated. `openssl rand -hex 32` makes one. May go together with the two above: then both must be right.
+    #[arg(long, value_name = "FILE|@NAME")]
+    pub(crate) token: Vec<String>,
     /// A name or address for a new certificate to bear, for senders that check it; may be repeated.
     #[arg(long, value_name = "NAME", default_value = "localhost")]
     pub(crate) name: Vec<String>,
@@ -185,6 +197,16 @@ pub(crate) struct RecvArgs {
     /// Put 4 bytes of length (big endian) before each block.
     #[arg(long, conflicts_with = "dir")]
     pub(crate) framed: bool,
+    /// Send this back, in the same session, to a sender that takes it (its --receive): a file, to each sender from its beginning, or a pipe or `-`, standard
+    /// input, to one sender at a time. It ends for itself: a sender may go on.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) reply: Option<PathBuf>,
+    /// What a block of the reply is, by the names that `punctual send` has: lines, framed, framed-headers, h264, h265, or chunks=SIZE.
+    #[arg(long, value_name = "WHAT", requires = "reply", default_value = "lines", value_parser = parse_reply)]
+    pub(crate) reply_as: Cut,
+    /// How long a block of the reply may take from being read to being delivered; without it, as long as it takes.
+    #[arg(long, value_name = "TIME", requires = "reply", value_parser = parse_deadline, allow_hyphen_values = true)]
+    pub(crate) reply_deadline: Option<Duration>,
     #[command(flatten)]
     pub(crate) common: CommonArgs,
 }
@@ -212,6 +234,13 @@ pub(crate) struct SendArgs {
     /// Keep a live video (a pipe) to its frame rate, too, as a file is kept to it. Without it, a live frame goes as soon as it is complete.
     #[arg(long)]
     pub(crate) pace: bool,
+    /// Write what the receiver sends back (its --reply) to this file, `-` for standard output, one block after the other. The session then lasts until both
+    /// have no more to send.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) receive: Option<PathBuf>,
+    /// Put 4 bytes of length (big endian) before each block that comes back.
+    #[arg(long, requires = "receive")]
+    pub(crate) receive_framed: bool,
     /// Let the receiver have blocks as they come. Without it, each waits for those before it, until they are there or known to be dropped.
     #[arg(long)]
     pub(crate) unordered: bool,
@@ -262,6 +291,20 @@ pub(crate) enum Listen {
 fn parse_listen(text: &str) -> Result<Listen, String> {
     let port = text.parse().map(Listen::Port);
     port.or_else(|_| text.parse().map(Listen::Address)).map_err(|_| "expected a port, or an address with port".into())
+}
+
+/// What a block of a reply is.
+fn parse_reply(text: &str) -> Result<Cut, String> {
+    let video = |coding| Cut::Video(Video { coding, fps: None, pace: false });
+    match text.split_once('=').unwrap_or((text, "")) {
+        ("lines", "") => Ok(Cut::Lines),
+        ("framed", "") => Ok(Cut::Framed { headers: false }),
+        ("framed-headers", "") => Ok(Cut::Framed { headers: true }),
+        ("h264", "") => Ok(video(Coding::H264)),
+        ("h265" | "hevc", "") => Ok(video(Coding::H265)),
+        ("chunks", size) => parse_size(size).map(Cut::Chunks),
+        _ => Err("expected lines, framed, framed-headers, h264, h265, or chunks=SIZE".into()),
+    }
 }
 
 /// A size in bytes, in binary multiples: 64K is 65,536.

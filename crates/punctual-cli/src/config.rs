@@ -3,7 +3,9 @@
 use std::{fs, path::Path, path::PathBuf, time::Duration};
 
 use clap::Args;
-use punctual::{Block, Config, LookupError, Parameter, Redundancy, congestion, multipath, redundancy, schedule};
+use punctual::{
+    Block, Config, LookupError, Parameter, Redundancy, congestion, duration, multipath, redundancy, schedule,
+};
 use serde::{Deserialize, Deserializer};
 
 use crate::exit::Failure;
@@ -59,23 +61,27 @@ pub(crate) struct Settings {
     /// The receiver's certificate is signed by one of the authorities in this file (PEM).
     #[arg(long, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
+    /// A token that the receiver lets us in by (its --token): the file that it is in, or, with `@` before the name, the variable of the environment. It is shown
+    /// only when it is certain that it is the receiver that we trust. `openssl rand -hex 32` makes one.
+    #[arg(long, value_name = "FILE|@NAME")]
+    pub(crate) token: Option<String>,
     /// How long to wait for the receiver to answer [default: 5s].
     #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
-    #[serde(deserialize_with = "duration")]
+    #[serde(deserialize_with = "time")]
     pub(crate) connect_timeout: Option<Duration>,
     /// The session is lost if nothing is heard from the receiver for so long [default: 10s].
     #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
-    #[serde(deserialize_with = "duration")]
+    #[serde(deserialize_with = "time")]
     pub(crate) idle_timeout: Option<Duration>,
     /// If a session is lost because nothing is heard from the receiver any more (no path answers, say), connect again as soon as there is a way, and go on with what has
     /// not been delivered and is not too late; give up after so long [default: 30s; 0s does not try]. A receiver that is to let the sender in again needs
     /// --keep-going or an output with a placeholder. What was delivered last may be sent twice.
     #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
-    #[serde(deserialize_with = "duration")]
+    #[serde(deserialize_with = "time")]
     pub(crate) reconnect: Option<Duration>,
     /// How long to wait at the end for blocks under way [default: 10s].
     #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
-    #[serde(deserialize_with = "duration")]
+    #[serde(deserialize_with = "time")]
     pub(crate) finish_timeout: Option<Duration>,
 }
 
@@ -171,6 +177,7 @@ impl Settings {
             // One kind of trust replaces the other.
             fingerprint: if trusted { self.fingerprint } else { file.fingerprint },
             ca: if trusted { self.ca } else { file.ca },
+            token: self.token.or(file.token),
             connect_timeout: self.connect_timeout.or(file.connect_timeout),
             idle_timeout: self.idle_timeout.or(file.idle_timeout),
             reconnect: self.reconnect.or(file.reconnect),
@@ -241,20 +248,7 @@ pub(crate) fn endpoint_config(qlog: Option<&Path>) -> Config {
 
 /// A time such as `150ms` or `2s`.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
-    if text.trim_start().starts_with(['-', '\u{2212}']) {
-        return Err("a time cannot be negative; give one such as 150ms or 2s".into());
-    }
-    humantime::parse_duration(text).map_err(|_| "expected a time, such as 150ms or 2s".into())
-}
-
-/// A time as people say it, to three digits: `5 s`, `1.5 s`, `150 ms`.
-pub(crate) fn spoken(time: Duration) -> String {
-    let seconds = time.as_secs_f64();
-    let (value, unit) = if seconds < 0.9995 { (seconds * 1e3, "ms") } else { (seconds, "s") };
-    let digits = [9.995, 99.95].iter().filter(|&&step| value < step).count();
-    let text = format!("{value:.digits$}");
-    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
-    format!("{text} {unit}")
+    duration::parse(text).map_err(|error| error.to_string())
 }
 
 /// A time that a block may have.
@@ -268,7 +262,7 @@ fn parse_fps(text: &str) -> Result<f64, String> {
     if (0.1..=1000.0).contains(&rate) { Ok(rate) } else { Err("a frame rate is between 0.1 and 1000".into()) }
 }
 
-fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
     let text = String::deserialize(from)?;
     parse_duration(&text).map(Some).map_err(serde::de::Error::custom)
 }
@@ -336,12 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_said_as_people_say_them() {
-        let said = [4_999_992_689, 1_500_000_000, 150_000_000, 999_900_000, 2_345_678, 90_000_000_000, 0];
-        assert_eq!(
-            said.map(|nanos| spoken(Duration::from_nanos(nanos))),
-            ["5 s", "1.5 s", "150 ms", "1 s", "2.35 ms", "90 s", "0 ms"]
-        );
+    fn a_deadline_is_a_millisecond_or_more() {
         assert!(parse_deadline("-5ms").unwrap_err().contains("negative"));
         assert!(parse_deadline("0ms").unwrap_err().contains("1ms or more"));
         assert!(parse_deadline("--lines").is_err());

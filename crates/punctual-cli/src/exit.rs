@@ -2,7 +2,7 @@
 
 use std::{fmt, path::Path, process::ExitCode};
 
-use punctual::{BuildError, CloseReason, ConnectError, Fingerprint, TlsError};
+use punctual::{BuildError, CloseReason, ConnectError, Fingerprint, ProtocolError, TlsError};
 use thiserror::Error;
 
 use crate::signals::Signal;
@@ -50,15 +50,36 @@ pub(crate) enum Failure {
     /// The receiver does not know the certificate that we showed, or wants to see one.
     #[error("the receiver does not let this sender in: {0}")]
     NotLetIn(String),
+    /// The receiver lets in who shows a token that it knows.
+    #[error("the receiver does not let this sender in: {0}")]
+    WrongToken(String),
     /// A signal came before everything was done.
     #[error("ended by {} before everything was done", .0.name())]
     Interrupted(Signal),
 }
 
+/// What a sender has shown of itself.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shown {
+    /// Of its certificate.
+    pub(crate) fingerprint: Option<Fingerprint>,
+    /// Whether it was a token.
+    pub(crate) token: bool,
+}
+
 impl Failure {
+    /// Whether the receiver would not let us in, and so has kept nothing.
+    pub(crate) fn is_at_the_door(&self) -> bool {
+        matches!(self, Self::Refused(_) | Self::NotLetIn(_) | Self::WrongToken(_))
+    }
+
     /// Says what the receiver was shown, for its owner to let it in.
-    pub(crate) fn showing(self, fingerprint: Option<Fingerprint>) -> Self {
+    pub(crate) fn showing(self, Shown { fingerprint, token }: Shown) -> Self {
         match (self, fingerprint) {
+            (Self::WrongToken(why), _) if token => {
+                Self::WrongToken(format!("{why}, and that of --token is not one that it knows"))
+            }
+            (Self::WrongToken(why), _) => Self::WrongToken(format!("{why}; show one with --token")),
             (Self::NotLetIn(why), Some(fingerprint)) => {
                 Self::NotLetIn(format!("{why}, and that of this sender has fingerprint {fingerprint}"))
             }
@@ -74,6 +95,9 @@ impl Failure {
         match reason {
             CloseReason::Peer { code, reason } if *code == u64::from(close::REFUSED) => {
                 Self::Refused(printable(reason.clone()))
+            }
+            CloseReason::Peer { code, .. } if *code == ProtocolError::Token.code() => {
+                Self::WrongToken("it goes by tokens".into())
             }
             // After the handshake, which is when a sender hears of it, the only thing that a receiver still has to say of TLS is that it does not
             // like our certificate.
@@ -111,7 +135,7 @@ impl Failure {
             Self::Path(_) => 6,
             Self::SessionLost(_) => 7,
             Self::NotDelivered(_) => 8,
-            Self::Refused(_) | Self::NotLetIn(_) => 9,
+            Self::Refused(_) | Self::NotLetIn(_) | Self::WrongToken(_) => 9,
             Self::Interrupted(signal) => signal.code(),
         }
     }
@@ -143,7 +167,10 @@ impl From<BuildError> for Failure {
     fn from(error: BuildError) -> Self {
         let text = error.to_string();
         match error {
-            BuildError::Bind { .. } | BuildError::Interface { .. } | BuildError::Interfaces(_) => Self::Path(text),
+            BuildError::Bind { .. }
+            | BuildError::Interface { .. }
+            | BuildError::Interfaces(_)
+            | BuildError::Socket { .. } => Self::Path(text),
             BuildError::Qlog { .. } | BuildError::Tls(TlsError::File { .. }) => Self::File(text),
             BuildError::Tls(TlsError::NoSystemRoots(_)) => Self::Certificate(text),
             BuildError::Tls(_) => Self::Usage(text),

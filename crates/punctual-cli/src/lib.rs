@@ -9,6 +9,7 @@
 //! }
 //! ```
 
+mod activation;
 mod cli;
 mod config;
 mod demo;
@@ -16,6 +17,7 @@ mod display;
 mod doubts;
 mod eval;
 mod exit;
+mod feed;
 mod identity;
 mod line;
 mod manual;
@@ -23,12 +25,15 @@ mod notify;
 mod out;
 mod output;
 mod recv;
+mod reply;
 mod route;
 mod send;
 mod signals;
 mod sink;
 mod source;
 mod stats;
+mod take;
+mod token;
 mod window;
 
 use std::process::ExitCode;

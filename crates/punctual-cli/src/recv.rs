@@ -8,10 +8,11 @@ use std::{
     time::Duration,
 };
 
-use punctual::{CloseReason, Endpoint, Identity, Session, Trust};
+use punctual::{Endpoint, Identity, ServerBuilder, Session, Token, Trust};
 use tokio::task::JoinSet;
 
 use crate::{
+    activation,
     cli::{CommonArgs, Listen, RecvArgs},
     config::endpoint_config,
     display::{Display, Screen},
@@ -19,14 +20,20 @@ use crate::{
     identity,
     notify::ServiceManager,
     output::{NoOutput, Outputs},
+    reply::{self, Reply},
     signals::{Interrupt, Signal},
     sink::Sink,
     stats::{self, Figures, Tally},
+    take::{self, Until},
+    token,
 };
 
 /// How long the end may take once somebody has asked for it: for a reader of our pipe that has stopped reading, and for peers to
 /// be told.
 const END_WITHIN: Duration = Duration::from_secs(1);
+
+/// Where to listen, if nothing is said of it.
+const DEFAULT_PORT: u16 = 4433;
 
 /// Receives from one sender, or from any number.
 pub(crate) async fn run(args: &RecvArgs) -> Result<(), Failure> {
@@ -40,12 +47,14 @@ pub(crate) async fn run(args: &RecvArgs) -> Result<(), Failure> {
         Some(path) => identity::load_or_make(path, &args.name)?.identity,
         None => identity::make(&args.name)?,
     };
+    let tokens = token::all(&args.token)?;
     let outputs = Outputs::open(args)?;
+    let reply = Reply::open(args, outputs.is_for_each() && !args.once)?;
     let interrupt = Interrupt::listen()?;
-    let endpoint = listen(args, identity)?;
+    let endpoint = listen(args, identity, tokens)?;
     let mut manager = ServiceManager::from_environment();
     manager.ready();
-    let mut reception = Reception::new(args, outputs, interrupt.clone());
+    let mut reception = Reception::new(args, outputs, reply, interrupt.clone());
     let ended = tokio::select! {
         ended = reception.run(&endpoint) => ended,
         never = manager.keep_telling() => never,
@@ -67,7 +76,7 @@ pub(crate) async fn run(args: &RecvArgs) -> Result<(), Failure> {
 }
 
 /// Opens the endpoint, and says how to reach it.
-fn listen(args: &RecvArgs, identity: Identity) -> Result<Endpoint, Failure> {
+fn listen(args: &RecvArgs, identity: Identity, tokens: Vec<Token>) -> Result<Endpoint, Failure> {
     let fingerprint = identity.fingerprint();
     let mut builder = Endpoint::server(identity).config(endpoint_config(args.common.qlog.as_deref()));
     if let Some(path) = &args.client_ca {
@@ -75,7 +84,12 @@ fn listen(args: &RecvArgs, identity: Identity) -> Result<Endpoint, Failure> {
     } else if !args.client_fingerprint.is_empty() {
         builder = builder.client_ca(Trust::fingerprints(args.client_fingerprint.iter().copied()));
     }
-    for listen in &args.listen {
+    builder = tokens.into_iter().fold(builder, ServerBuilder::token);
+    let sockets = activation::sockets()?;
+    let by_default = [Listen::Port(DEFAULT_PORT)];
+    let listen = if args.listen.is_empty() && sockets.is_empty() { &by_default[..] } else { &args.listen };
+    builder = sockets.into_iter().fold(builder, ServerBuilder::socket);
+    for listen in listen {
         builder = match *listen {
             Listen::Port(port) => builder.port(port),
             Listen::Address(address) => builder.bind(address.into()),
@@ -94,6 +108,7 @@ fn listen(args: &RecvArgs, identity: Identity) -> Result<Endpoint, Failure> {
 /// Everybody who is being served, and the door where others are let in or turned away.
 struct Reception {
     outputs: Outputs,
+    reply: Option<Arc<Reply>>,
     /// Whether to end with the first sender.
     once: bool,
     served_one: bool,
@@ -111,10 +126,11 @@ struct Reception {
 }
 
 impl Reception {
-    fn new(args: &RecvArgs, outputs: Outputs, interrupt: Interrupt) -> Self {
+    fn new(args: &RecvArgs, outputs: Outputs, reply: Option<Reply>, interrupt: Interrupt) -> Self {
         Self {
             once: args.once || !(args.keep_going || outputs.is_for_each()),
             outputs,
+            reply: reply.map(Arc::new),
             served_one: false,
             latest: None,
             next: VecDeque::new(),
@@ -164,6 +180,8 @@ impl Reception {
                     session,
                     sink,
                     tally: Tally::default(),
+                    reply: self.reply.clone(),
+                    replied: Tally::default(),
                     peer: (!self.once).then(|| peer.to_string()),
                     common: self.common.clone(),
                     screen: self.screen.clone(),
@@ -232,6 +250,10 @@ struct Serving {
     session: Session,
     sink: Arc<Sink>,
     tally: Tally,
+    /// What it is sent back,
+    reply: Option<Arc<Reply>>,
+    /// and what became of it.
+    replied: Tally,
     /// What to call it, where there may be others.
     peer: Option<String>,
     common: CommonArgs,
@@ -243,7 +265,8 @@ impl Serving {
     async fn run(self, interrupt: Interrupt) -> Result<(), Failure> {
         let display = Display::on(self.screen.clone());
         let ended = tokio::select! {
-            ended = self.take_in() => ended,
+            ended = take::all(&self.session, &self.sink, &self.tally, Until::Closed) => ended,
+            never = self.answer() => never,
             never = display.run(self.session.events(), None, || self.figures()) => never,
             () = async { interrupt.first().await; tokio::time::sleep(END_WITHIN).await } => Ok(()),
         };
@@ -262,37 +285,23 @@ impl Serving {
         Ok(())
     }
 
-    async fn take_in(&self) -> Result<(), Failure> {
-        let Self { session, sink, tally, .. } = self;
-        // The sender is told that all is taken when we ask for more with nothing left: all that came before is to be written by then.
-        session.confirm_on_next_recv();
-        loop {
-            let ready = session.try_recv();
-            let next = match ready {
-                Ok(None) => {
-                    sink.sync().await?;
-                    session.recv().await
-                }
-                Ok(Some(block)) => Ok(block),
-                Err(reason) => Err(reason),
-            };
-            match next {
-                Ok(block) => {
-                    tally.received(&block);
-                    sink.put(block.id.0, block.data).await?;
-                }
-                Err(CloseReason::Peer { code: 0, .. } | CloseReason::Local) => return sink.sync().await,
-                Err(reason) => {
-                    sink.sync().await?;
-                    return Err(Failure::lost(&reason));
-                }
-            }
+    /// Sends back what there is. A reply that cannot be read is no reason to receive no more.
+    async fn answer<Never>(&self) -> Never {
+        let sent = match &self.reply {
+            Some(reply) => reply.send(&self.session, &self.replied).await,
+            None => Ok(()),
+        };
+        if let Err(failure) = sent {
+            self.screen.beside(|| eprintln!("punctual: the reply ends here: {failure}"));
         }
+        reply::no_more(&self.session).await;
+        std::future::pending().await
     }
 
     fn figures(&self) -> Figures {
         let figures = self.tally.figures(None, &self.session.path_stats(), |path| path.id.to_string());
         let dropped = self.session.stats().blocks_peer_dropped;
-        Figures { peer: self.peer.clone(), ..figures.with_peer_dropped(dropped) }
+        let back = self.reply.as_ref().map(|_| self.replied.back(0));
+        Figures { peer: self.peer.clone(), back, ..figures.with_peer_dropped(dropped) }
     }
 }

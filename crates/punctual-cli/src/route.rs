@@ -2,9 +2,9 @@
 
 use std::{fmt::Display, net::SocketAddr, time::Duration};
 
-use punctual::{Bind, Route, RouteTerms, Routes};
+use punctual::{Bind, Route, RouteTerms, Routes, duration::spoken};
 
-use crate::{config::spoken, exit::Failure};
+use crate::exit::Failure;
 
 /// What stands for every interface that leads to the receiver, in place of one of our ends.
 const AUTO: &str = "auto";

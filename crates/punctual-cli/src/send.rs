@@ -1,31 +1,33 @@
 //! `punctual send`.
 
 mod connect;
-mod held;
 mod watch;
 
 use std::{
-    sync::{Mutex, PoisonError},
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-use punctual::{Block, Channel, CloseReason, Endpoint, SendError, Session};
-use punctual_eval::annexb::Kind;
-use tokio::{sync::mpsc, task::JoinSet};
+use punctual::{Channel, CloseReason, Endpoint, Session, duration::spoken};
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::{
     cli::{SendArgs, SourceArgs},
-    config::{Settings, spoken},
+    config::Settings,
     display::Display,
-    exit::{Failure, close},
+    exit::{Failure, Shown, close},
+    feed::{self, Blocks, Feeder, Input},
     identity::{self, Loaded},
     route,
     signals::Interrupt,
-    source::{Coding, Cut, Piece, Source, Video},
+    sink::{Sink, Target},
+    source::{Coding, Cut, Source, Video},
     stats::{self, Figures, SentFigures, Tally},
+    take::{self, Until},
+    token,
 };
 use connect::{Caller, not_built, trust, ways};
-use held::{Blocks, Held};
 use watch::PathNames;
 pub(crate) use watch::Watch;
 
@@ -36,15 +38,20 @@ pub(crate) async fn run(args: &SendArgs) -> Result<(), Failure> {
     let trust = trust(&settings)?;
     let config = settings.endpoint_config(args.common.qlog.as_deref())?;
     let source = Source::open(args.input.as_deref(), cut(args, &settings)?)?;
+    let token = settings.token.as_deref().map(token::one).transpose()?;
+    let incoming = Incoming::open(args)?;
 
     let mut builder = Endpoint::client().trust(trust).config(config);
-    let mut fingerprint = None;
+    let mut shown = Shown { fingerprint: None, token: token.is_some() };
+    if let Some(token) = token {
+        builder = builder.token(token);
+    }
     if let Some(path) = &args.identity {
         let Loaded { identity, made } = identity::load_or_make(path, &["localhost".into()])?;
         if made && !args.common.quiet {
             eprintln!("made {}: fingerprint {}", path.display(), identity.fingerprint());
         }
-        fingerprint = Some(identity.fingerprint());
+        shown.fingerprint = Some(identity.fingerprint());
         builder = builder.identity(identity);
     }
     let endpoint = builder.build().map_err(not_built)?;
@@ -61,17 +68,17 @@ pub(crate) async fn run(args: &SendArgs) -> Result<(), Failure> {
             // A receiver that is half way there is told.
             endpoint.close(close::STOPPED, "the sender was told to stop");
             let _ = tokio::time::timeout(END_WITHIN, endpoint.wait_idle()).await;
-            return Err(failure.showing(fingerprint));
+            return Err(failure.showing(shown));
         }
     };
 
     let pieces = source.start()?;
-    let sender = Sender::new(session, watch.names(), &settings, args, interrupt);
+    let sender = Sender::new(session, watch.names(), &settings, args, interrupt, incoming);
     let ended = sender.run(&settings, Input::new(pieces), &caller, watch).await;
     drop(display);
-    let ended = ended.map_err(|failure| failure.showing(fingerprint));
-    if matches!(ended, Err(Failure::Refused(_) | Failure::NotLetIn(_))) {
-        sender.tally.refused();
+    let ended = ended.map_err(|failure| failure.showing(shown));
+    if matches!(&ended, Err(failure) if failure.is_at_the_door()) {
+        sender.feeder.tally.refused();
     }
     let told = stats::conclude(&args.common, &sender.figures());
     // So that the receiver hears the end; it does not matter more than this.
@@ -113,13 +120,46 @@ const KEPT: usize = 16 << 20;
 struct Sender {
     current: Mutex<Current>,
     interrupt: Interrupt,
-    deadline: Option<Duration>,
-    /// Of the most important blocks.
-    priority: u8,
-    channel: Option<Channel>,
     idle_timeout: Duration,
+    feeder: Feeder,
+    /// Where to put what the receiver sends back, if it is to be taken.
+    incoming: Option<Incoming>,
+}
+
+/// What the receiver sends back, by whatever session.
+#[derive(Clone)]
+struct Incoming {
+    sink: Arc<Sink>,
     tally: Tally,
-    blocks: Blocks,
+}
+
+impl Incoming {
+    /// The output that the command line names, if it does.
+    fn open(args: &SendArgs) -> Result<Option<Self>, Failure> {
+        let target = match args.receive.as_deref() {
+            None => return Ok(None),
+            Some(path) if path == Path::new("-") && args.common.json => {
+                let words = "--json writes to standard output; put what comes back elsewhere with --receive FILE";
+                return Err(Failure::Usage(words.into()));
+            }
+            Some(path) if path == Path::new("-") => Target::stdout(),
+            Some(path) => Target::file(path)?,
+        };
+        let sink = Arc::new(Sink::open(target, args.receive_framed)?);
+        Ok(Some(Self { sink, tally: Tally::default() }))
+    }
+
+    /// Takes what comes by this session, until the receiver has no more.
+    fn follow(&self, session: &Session) -> JoinHandle<Result<(), Failure>> {
+        let (incoming, session) = (self.clone(), session.clone());
+        tokio::spawn(async move {
+            let taken = take::all(&session, &incoming.sink, &incoming.tally, Until::Finished).await;
+            if let Err(Failure::File(_)) = taken {
+                session.close(close::FAILED, "the sender cannot write what it is sent back");
+            }
+            taken
+        })
+    }
 }
 
 /// The session there is.
@@ -131,16 +171,26 @@ struct Current {
 }
 
 impl Sender {
-    fn new(session: Session, paths: PathNames, settings: &Settings, args: &SendArgs, interrupt: Interrupt) -> Self {
+    fn new(
+        session: Session,
+        paths: PathNames,
+        settings: &Settings,
+        args: &SendArgs,
+        interrupt: Interrupt,
+        incoming: Option<Incoming>,
+    ) -> Self {
         Self {
             current: Mutex::new(Current { session, paths, before: None }),
             interrupt,
-            deadline: settings.deadline,
-            priority: settings.priority.unwrap_or(if args.source.is_video() { 0 } else { 128 }),
-            channel: (!args.unordered).then_some(Channel(settings.channel.unwrap_or(0))),
             idle_timeout: settings.idle_timeout(),
-            tally: Tally::default(),
-            blocks: Blocks::default(),
+            feeder: Feeder {
+                deadline: settings.deadline,
+                priority: settings.priority.unwrap_or(if args.source.is_video() { 0 } else { 128 }),
+                channel: (!args.unordered).then_some(Channel(settings.channel.unwrap_or(0))),
+                tally: Tally::default(),
+                blocks: Blocks::default(),
+            },
+            incoming,
         }
     }
 
@@ -161,14 +211,14 @@ impl Sender {
         let ended = loop {
             let ended = self.run_session(settings, &mut input, caller.display, &mut watch).await;
             let silent = matches!(self.session().closed().await, CloseReason::TimedOut);
-            let more = !input.ended || !self.blocks.is_empty();
+            let more = !input.ended || !self.feeder.blocks.is_empty();
             let why = match ended {
                 Err(Failure::SessionLost(why)) if silent && more && !settings.reconnect().is_zero() => {
                     until = Some(Instant::now() + settings.reconnect());
                     why
                 }
                 // It may still have the session that was lost, or another sender. What an earlier session delivered has been taken.
-                Err(failure @ (Failure::Refused(_) | Failure::NotLetIn(_))) if until.is_some() => {
+                Err(failure) if failure.is_at_the_door() && until.is_some() => {
                     tokio::time::sleep(RETRY).await;
                     failure.to_string()
                 }
@@ -191,7 +241,7 @@ impl Sender {
                 }
             }
         };
-        self.blocks.give_up_all(&self.tally);
+        self.feeder.blocks.give_up_all(&self.feeder.tally);
         ended
     }
 
@@ -206,18 +256,58 @@ impl Sender {
         let session = self.session();
         let mut outcomes = JoinSet::new();
         let work = async {
+            let coming = self.incoming.as_ref().map(|incoming| incoming.follow(&session));
             let sent = tokio::select! {
-                sent = self.send_all(&session, input, &mut outcomes) => sent,
+                sent = self.feeder.send_all(&session, input, &mut outcomes) => sent.map_err(|why| match why {
+                    feed::Stopped::Session(reason) => self.lost(&reason),
+                    feed::Stopped::Input(failure) => failure,
+                }),
                 reason = session.closed() => Err(self.lost(&reason)),
                 signal = self.interrupt.first() => Err(Failure::Interrupted(signal)),
             };
+            let came = match coming {
+                Some(coming) if sent.is_ok() => {
+                    self.await_the_other_end(&session, settings.finish_timeout(), coming).await
+                }
+                _ => Ok(()),
+            };
             let finished = self.finish(&session, settings.finish_timeout()).await;
             outcomes.join_all().await;
-            sent.and(finished)
+            sent.and(came).and(finished)
         };
         tokio::select! {
             ended = work => ended,
+            never = self.hint_at_what_comes_back(&session, display) => never,
             () = display.run(session.events(), Some(watch), || self.figures()) => Ok(()),
+        }
+    }
+
+    /// Says so if the receiver sends something back and nobody takes it, and never returns.
+    async fn hint_at_what_comes_back<Never>(&self, session: &Session, display: &Display) -> Never {
+        while self.incoming.is_none() {
+            tokio::time::sleep(RETRY).await;
+            if session.stats().live_in > 0 {
+                display.say("the receiver sends something back, which is not taken: --receive FILE does");
+                break;
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// Everything is handed over here; the receiver may have more to say. It is waited for as long as that takes.
+    async fn await_the_other_end(
+        &self,
+        session: &Session,
+        within: Duration,
+        coming: JoinHandle<Result<(), Failure>>,
+    ) -> Result<(), Failure> {
+        let all = async {
+            session.finish_sending(within).await;
+            coming.await.unwrap_or_else(|error| Err(Failure::Other(error.to_string())))
+        };
+        tokio::select! {
+            came = all => came,
+            signal = self.interrupt.first() => Err(Failure::Interrupted(signal)),
         }
     }
 
@@ -243,16 +333,16 @@ impl Sender {
         };
         let mut connected = std::pin::pin!(connected);
         loop {
-            let has_room = input.is_live && !input.ended && input.next.is_none() && self.blocks.bytes() < KEPT;
+            let has_room = input.is_live && !input.ended && input.next.is_none() && self.feeder.blocks.bytes() < KEPT;
             tokio::select! {
                 connected = &mut connected => return connected,
                 signal = self.interrupt.first() => return Err(Failure::Interrupted(signal)),
                 more = input.fill(), if has_room => {
                     more?;
                     if let Some(piece) = input.next.take() {
-                        self.hold(piece);
+                        self.feeder.hold(piece);
                     }
-                    self.blocks.drop_stale(&self.tally);
+                    self.feeder.blocks.drop_stale(&self.feeder.tally);
                 }
             }
         }
@@ -264,62 +354,6 @@ impl Sender {
         let sent = SentFigures::from(&current.session.stats());
         let before = current.before.map_or(sent, |before| before.plus(&sent));
         *current = Current { session, paths, before: Some(before) };
-    }
-
-    async fn send_all(&self, session: &Session, input: &mut Input, outcomes: &mut JoinSet<()>) -> Result<(), Failure> {
-        for position in self.blocks.begin_again(&self.tally) {
-            self.send(session, position, outcomes).await?;
-        }
-        loop {
-            input.fill().await?;
-            // It stays in its place until its time has come, lest it be lost with the session.
-            let Some(piece) = &input.next else { return Ok(()) };
-            if let Some(spacing) = piece.spacing {
-                input.pace.wait(spacing).await;
-            }
-            if let Some(piece) = input.next.take() {
-                let position = self.hold(piece);
-                self.send(session, position, outcomes).await?;
-            }
-            while outcomes.try_join_next().is_some() {}
-        }
-    }
-
-    /// Makes a block of a piece, and keeps it until it has ended; its position.
-    fn hold(&self, piece: Piece) -> u64 {
-        self.tally.handed_over();
-        let rank = piece.picture.map_or(0, Kind::priority);
-        let playout = piece.own.deadline.unwrap_or(self.deadline);
-        let mut block = Block::new(piece.data);
-        block.priority = piece.own.priority.unwrap_or_else(|| self.priority.saturating_add(rank));
-        block.deadline = playout.map(|playout| piece.picture.map_or(playout, |picture| picture.deadline(playout)));
-        block.channel = piece.own.channel.unwrap_or(self.channel);
-        // From here, deadline and delay are counted.
-        block.begin = Some(piece.begun.unwrap_or_else(Instant::now));
-        self.blocks.hold(Held { block, playout, needs: piece.dependencies })
-    }
-
-    /// Hands a block over, or gives it up if there is no room for it before its deadline, or if it is none that can be sent.
-    async fn send(&self, session: &Session, position: u64, outcomes: &mut JoinSet<()>) -> Result<(), Failure> {
-        let Some(block) = self.blocks.block(position) else {
-            self.blocks.give_up(position, &self.tally);
-            return Ok(());
-        };
-        match session.send(block).await {
-            Ok(sent) => {
-                self.blocks.named(position, sent.id());
-                let (blocks, tally) = (self.blocks.clone(), self.tally.clone());
-                outcomes.spawn(async move { blocks.ended(position, &sent.await, &tally) });
-                return Ok(());
-            }
-            Err(SendError::Full(_)) => {}
-            Err(SendError::Closed) => return Err(self.lost(&session.closed().await)),
-            // A frame or message that cannot go is no reason to keep back the others.
-            Err(error @ (SendError::Empty | SendError::TooLarge { .. })) => eprintln!("punctual: left out: {error}"),
-            Err(error) => return Err(Failure::Usage(error.to_string())),
-        }
-        self.blocks.give_up(position, &self.tally);
-        Ok(())
     }
 
     /// Waits for blocks under way; a second signal ends that.
@@ -352,75 +386,12 @@ impl Sender {
     fn figures(&self) -> Figures {
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let Current { session, paths, before } = &*current;
-        let mut figures = self.tally.figures(Some(&session.stats()), &session.path_stats(), |path| paths.get(path.id));
+        let mut figures =
+            self.feeder.tally.figures(Some(&session.stats()), &session.path_stats(), |path| paths.get(path.id));
         if let (Some(before), Some(sent)) = (before, &mut figures.sent) {
             *sent = before.plus(sent);
         }
+        figures.back = self.incoming.as_ref().map(|incoming| incoming.tally.back(session.stats().blocks_peer_dropped));
         figures
-    }
-}
-
-/// What there is to send.
-struct Input {
-    pieces: mpsc::Receiver<Result<Piece, Failure>>,
-    /// The next one, if it has been read.
-    next: Option<Piece>,
-    /// There are no more to be read.
-    ended: bool,
-    /// Pieces come by themselves, and go stale.
-    is_live: bool,
-    pace: Pace,
-}
-
-impl Input {
-    fn new(pieces: mpsc::Receiver<Result<Piece, Failure>>) -> Self {
-        Self { pieces, next: None, ended: false, is_live: false, pace: Pace::default() }
-    }
-
-    /// Waits for the next piece; at the end there is none.
-    async fn fill(&mut self) -> Result<(), Failure> {
-        if self.next.is_none() && !self.ended {
-            let piece = self.pieces.recv().await.transpose();
-            self.ended = !matches!(piece, Ok(Some(_)));
-            self.next = piece?;
-            self.is_live |= self.next.as_ref().is_some_and(|piece| piece.begun.is_some());
-        }
-        Ok(())
-    }
-}
-
-/// Keeps pieces apart in time.
-#[derive(Default)]
-struct Pace {
-    next: Option<Instant>,
-}
-
-impl Pace {
-    /// Waits until it is time for the next piece, which the one after it follows by `spacing`.
-    async fn wait(&mut self, spacing: Duration) {
-        let due = self.due(Instant::now(), spacing);
-        tokio::time::sleep_until(due.into()).await;
-    }
-
-    /// When the next piece is due. A piece that comes much too late, from a camera that paused, say, sets a new beat: those after it
-    /// are not hurried.
-    fn due(&mut self, now: Instant, spacing: Duration) -> Instant {
-        let due = self.next.filter(|&next| now < next + spacing).unwrap_or(now);
-        self.next = Some(due + spacing);
-        due
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pieces_keep_their_beat() {
-        let start = Instant::now();
-        let ms = Duration::from_millis;
-        let mut pace = Pace::default();
-        let dues = [0, 1, 85, 86, 500, 501].map(|now| pace.due(start + ms(now), ms(40)) - start);
-        assert_eq!(dues, [0, 40, 80, 120, 500, 540].map(ms), "a little late is made up for, a pause is not");
     }
 }

@@ -51,11 +51,25 @@ pub(crate) struct Figures {
     /// Of the blocks delivered; null if there are none, or if the clocks could not be compared.
     pub(crate) p50_ms: Option<f64>,
     pub(crate) p99_ms: Option<f64>,
+    /// What went the other way, if anything could: from the receiver to the sender.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) back: Option<BackFigures>,
     /// What was sent for the blocks, and what of it was of use; null at the receiver.
     pub(crate) sent: Option<SentFigures>,
     pub(crate) paths: Vec<PathFigures>,
     #[serde(skip)]
     pub(crate) delays: Histogram<u64>,
+}
+
+/// Of the blocks that the receiver sent back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) struct BackFigures {
+    pub(crate) blocks: u64,
+    pub(crate) on_time: u64,
+    pub(crate) late: u64,
+    pub(crate) dropped: u64,
+    /// Of those delivered.
+    pub(crate) bytes: u64,
 }
 
 /// Bytes sent for blocks, over all paths.
@@ -79,6 +93,15 @@ pub(crate) struct SentFigures {
     pub(crate) copy_regained_bytes: u64,
     /// Lost for good.
     pub(crate) never_regained_bytes: u64,
+}
+
+impl BackFigures {
+    /// In words, behind others.
+    fn summary(&self) -> String {
+        let noun = if self.blocks == 1 { "block" } else { "blocks" };
+        let Self { blocks, on_time, late, dropped, .. } = self;
+        format!("; back {blocks} {noun}: {on_time} on time, {late} late, {dropped} dropped")
+    }
 }
 
 impl From<&SessionStats> for SentFigures {
@@ -349,11 +372,26 @@ impl Tally {
             dropped: counts.dropped,
             past_playout: sent.map(|_| counts.past_playout),
             bytes: counts.bytes,
+            back: None,
             p50_ms: quantile_ms(&counts.delays, 0.5),
             p99_ms: quantile_ms(&counts.delays, 0.99),
             sent: sent.map(SentFigures::from),
             paths: paths.iter().map(|path| PathFigures::new(name(path), path)).collect(),
             delays: counts.delays.clone(),
+        }
+    }
+}
+
+impl Tally {
+    /// As the figures of what went back, with what the peer dropped, if it was the peer who sent.
+    pub(crate) fn back(&self, peer_dropped: u64) -> BackFigures {
+        let counts = self.lock();
+        BackFigures {
+            blocks: counts.blocks + peer_dropped,
+            on_time: counts.on_time,
+            late: counts.late,
+            dropped: counts.dropped + peer_dropped,
+            bytes: counts.bytes,
         }
     }
 }
@@ -411,7 +449,8 @@ impl Figures {
         let sent = self.sent.as_ref().map_or_else(String::new, SentFigures::summary);
         let (prefix, counts) = (self.prefix(), self.counts());
         let (megabytes, seconds) = (self.bytes as f64 / 1e6, self.seconds);
-        format!("{prefix}{counts}{past}{delays}; {megabytes:.2} MB in {seconds:.1} s{sent}")
+        let back = self.back.as_ref().map_or_else(String::new, BackFigures::summary);
+        format!("{prefix}{counts}{past}{delays}; {megabytes:.2} MB in {seconds:.1} s{sent}{back}")
     }
 }
 

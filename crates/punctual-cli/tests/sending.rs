@@ -322,15 +322,18 @@ fn what_the_receiver_cannot_write_is_not_said_to_be_there() {
 }
 
 #[test]
-fn an_empty_message_is_not_lost_in_silence() {
-    let messages = b"\0\0\0\x03one\0\0\0\0\0\0\0\x03two";
+fn an_empty_message_is_a_message() {
+    let messages = b"\0\0\0\x03one\0\0\0\0\0\0\0\x03two\0\0\0\0";
     let receiver = Receiver::start(&["--framed"]);
-    let sent = receiver.send(&["--framed"], messages);
-    assert_eq!(sent.status.code(), Some(0), "{}", text(&sent.stderr));
-    let received = receiver.end().stdout;
-    // As long as there are no blocks of 0 bytes, the sender says that it left one out.
-    let said = text(&sent.stderr).contains("left out: ") && received == b"\0\0\0\x03one\0\0\0\x03two";
-    assert!(received == messages || said, "{received:?}, {}", text(&sent.stderr));
+    let sent = json(&receiver.send(&["--framed", "--json"], messages));
+    assert_eq!((&sent["blocks"], &sent["on_time"]), (&4.into(), &4.into()));
+    assert_eq!(receiver.end().stdout, messages);
+    // With settings of its own, in a channel and in none.
+    let receiver = Receiver::start(&["--framed"]);
+    let sent =
+        receiver.send(&["--framed-headers", "-q"], b"channel=3 deadline=60s\n\0\0\0\0channel=none needs=1\n\0\0\0\0");
+    assert!(sent.status.success() && sent.stderr.is_empty(), "{}", text(&sent.stderr));
+    assert_eq!(receiver.end().stdout, [0; 8]);
 }
 
 #[test]

@@ -1,14 +1,14 @@
 //! Quantities as people write them in experiments: `2.5ms`, `8 Mbit/s`, `200 KB`, `1 %`; and modes of redundancy: `fec`.
 //!
-//! A bare number has the unit the field names: seconds, bits per second, bytes, a share of one. Prefixes are decimal (`KB` is
+//! Times are read as everywhere ([`punctual_proto::duration`]). A bare number has the unit the field names: seconds, bits per second, bytes, a share of one. Prefixes are decimal (`KB` is
 //! 1,000 bytes), as link rates and the papers have them; `KiB` and `MiB` are binary.
 
 use std::{fmt, time::Duration};
 
-use punctual_proto::Redundancy;
+use punctual_proto::{Redundancy, duration};
 use serde::{Deserialize, Deserializer, de};
 
-/// A duration: `100ms`, `2.5 ms`, `1min`, or a number of seconds.
+/// A duration: `100ms`, `2.5 ms`, `1min`, or, not as text, a number of seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time(pub Duration);
 
@@ -28,8 +28,6 @@ pub struct Share(pub f64);
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Mode(pub Redundancy);
 
-const TIMES: &[(&str, f64)] =
-    &[("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("", 1.0), ("min", 60.0), ("h", 3600.0)];
 const RATES: &[(&str, f64)] = &[
     ("", 1.0),
     ("bit/s", 1.0),
@@ -92,8 +90,13 @@ fn quantity<'de, D: Deserializer<'de>>(deserializer: D, units: &[(&str, f64)]) -
 
 impl<'de> Deserialize<'de> for Time {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let seconds = quantity(deserializer, TIMES)?;
-        Duration::try_from_secs_f64(seconds).map(Self).map_err(de::Error::custom)
+        let seconds = match Raw::deserialize(deserializer)? {
+            Raw::Text(text) => return duration::parse(&text).map(Self).map_err(de::Error::custom),
+            Raw::Integer(seconds) => seconds as f64,
+            Raw::Float(seconds) => seconds,
+        };
+        let time = duration::from_secs(seconds).ok_or_else(|| format!("a time cannot be {seconds} s long"));
+        time.map(Self).map_err(de::Error::custom)
     }
 }
 
@@ -178,6 +181,8 @@ mod tests {
             read(&fields.map(|(name, value)| format!("{name} = {value}")).join("\n")).unwrap_err()
         };
         assert!(with("time", "'5 furlongs'").contains("ms"), "{}", with("time", "'5 furlongs'"));
+        assert!(with("time", "'5'").contains("no unit"));
+        assert!(with("time", "-5").contains("-5 s"));
         assert!(with("rate", "'fast'").contains("number"));
         assert!(with("size", "-1").contains("out of range"));
         assert!(with("share", "'120 %'").contains("more than all"));

@@ -342,3 +342,9 @@ pub struct BlockMeta {
     /// The channel, if any.
     pub channel: Option<Channel>,
 }
+
+/// What a block of `size` bytes counts as: one without bytes is sent, acknowledged and opened on credit as one of a single byte, which its info
+/// brings along unwritten.
+pub(crate) fn weight(size: u64) -> u64 {
+    size.max(1)
+}

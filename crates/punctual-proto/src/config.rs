@@ -14,6 +14,7 @@ use crate::{
     qlog::Qlog,
     redundancy::{self, PolicyFactory},
     schedule::{self, SchedulerFactory},
+    token::Token,
 };
 
 /// The application protocol name under which Punctual is negotiated.
@@ -339,6 +340,7 @@ pub struct NoCipherSuite;
 #[derive(Clone)]
 pub struct ClientConfig {
     pub(crate) crypto: Arc<QuicClientConfig>,
+    pub(crate) token: Option<Token>,
     /// The session's settings.
     pub session: SessionConfig,
 }
@@ -353,7 +355,14 @@ impl ClientConfig {
     /// If `tls` lacks TLS 1.3 with AES-128-GCM, which QUIC cannot do without.
     pub fn new(mut tls: rustls::ClientConfig) -> Result<Self, NoCipherSuite> {
         offer_punctual(&mut tls.alpn_protocols);
-        Ok(Self { crypto: Arc::new(tls.try_into().map_err(|_| NoCipherSuite)?), session: SessionConfig::default() })
+        let crypto = Arc::new(tls.try_into().map_err(|_| NoCipherSuite)?);
+        Ok(Self { crypto, token: None, session: SessionConfig::default() })
+    }
+
+    /// Shows each server this token, for one that [wants it](ServerConfig::tokens): once TLS has made sure of the server.
+    pub fn token(mut self, token: Token) -> Self {
+        self.token = Some(token);
+        self
     }
 
     /// Replaces the session's settings.
@@ -368,6 +377,7 @@ impl ClientConfig {
 pub struct ServerConfig {
     pub(crate) crypto: Arc<QuicServerConfig>,
     pub(crate) holds: bool,
+    pub(crate) tokens: Arc<[Token]>,
     /// The sessions' settings.
     pub session: SessionConfig,
 }
@@ -382,6 +392,7 @@ impl ServerConfig {
         Ok(Self {
             crypto: Arc::new(tls.try_into().map_err(|_| NoCipherSuite)?),
             holds: false,
+            tokens: Arc::default(),
             session: SessionConfig::default(),
         })
     }
@@ -390,6 +401,13 @@ impl ServerConfig {
     /// leave a session waiting, or refuse it: nothing is delivered to nobody, and what waits holds next to no memory.
     pub fn wait_for_acceptance(mut self) -> Self {
         self.holds = true;
+        self
+    }
+
+    /// Lets in only clients that [show](ClientConfig::token) one of these tokens; with none, any. All that is heard of others is that their session is [closed](crate::Event::Closed), with
+    /// [`ProtocolError::Token`](crate::ProtocolError::Token), before it begins, and so is that of a client that does not speak Punctual. A client hears of it after its [`Connected`](crate::Event::Connected).
+    pub fn tokens(mut self, tokens: impl IntoIterator<Item = Token>) -> Self {
+        self.tokens = tokens.into_iter().collect();
         self
     }
 
@@ -402,15 +420,20 @@ impl ServerConfig {
 
 impl fmt::Debug for ClientConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClientConfig").field("session", &self.session).finish_non_exhaustive()
+        let Self { crypto: _, token, session } = self;
+        f.debug_struct("ClientConfig")
+            .field("token", &token.is_some())
+            .field("session", session)
+            .finish_non_exhaustive()
     }
 }
 
 impl fmt::Debug for ServerConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { crypto: _, holds, session } = self;
+        let Self { crypto: _, holds, tokens, session } = self;
         f.debug_struct("ServerConfig")
             .field("waits_for_acceptance", holds)
+            .field("tokens", &tokens.len())
             .field("session", session)
             .finish_non_exhaustive()
     }

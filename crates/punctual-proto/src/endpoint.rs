@@ -30,6 +30,7 @@ use crate::{
     event::Event,
     fec,
     session::Session,
+    token::Token,
 };
 
 /// Datagrams that a session sends before others have their turn: what one call with segmentation offload may carry.
@@ -206,12 +207,14 @@ struct Server {
     session: Arc<SessionConfig>,
     /// Its sessions wait for being accepted.
     holds: bool,
+    /// What their clients have to show, if there is any.
+    tokens: Arc<[Token]>,
 }
 
 impl Server {
     fn new(config: ServerConfig) -> Self {
         let quic = QuicServerConfig::with_crypto(config.crypto);
-        Self { quic: Arc::new(quic), session: Arc::new(config.session), holds: config.holds }
+        Self { quic: Arc::new(quic), session: Arc::new(config.session), holds: config.holds, tokens: config.tokens }
     }
 }
 
@@ -260,7 +263,11 @@ impl Endpoint {
             noq_proto::ConnectError::InvalidRemoteAddress(address) => ConnectError::RemoteAddress(address),
             _ => ConnectError::Full,
         })?;
-        Ok(self.add(now, conn, handle, session, path, steering))
+        let id = self.add(now, conn, handle, session, path, steering);
+        if let (Some(entry), Some(token)) = (self.sessions.get_mut(&id), &config.token) {
+            entry.session.show(token.clone());
+        }
+        Ok(id)
     }
 
     /// Stops (or resumes, with `Some`) accepting new sessions.
@@ -451,14 +458,17 @@ impl Endpoint {
             return;
         }
         let steering = Steering::new();
-        let (session, holds) = (server.session.clone(), server.holds);
+        let (session, holds, tokens) = (server.session.clone(), server.holds, server.tokens.clone());
         let mut quic = (*server.quic).clone();
-        quic.transport_config(Arc::new(transport_config(&session, &steering, holds)));
+        quic.transport_config(Arc::new(transport_config(&session, &steering, holds || !tokens.is_empty())));
         match self.quic.accept(incoming, now, &mut buf, Some(Arc::new(quic))) {
             Ok((handle, conn)) => {
                 let id = self.add(now, conn, handle, session, path, steering);
-                if let Some(entry) = self.sessions.get_mut(&id).filter(|_| holds) {
-                    entry.session.await_acceptance();
+                if let Some(entry) = self.sessions.get_mut(&id) {
+                    if holds {
+                        entry.session.await_acceptance();
+                    }
+                    entry.session.want(tokens);
                 }
             }
             Err(error) => {

@@ -18,8 +18,8 @@ pub enum SendError {
     /// Try again after [`Event::Writable`](crate::Event::Writable).
     #[error("the sender holds as much as its limits allow; send again once it is writable")]
     Full(Box<Block>),
-    /// The block has no bytes.
-    #[error("a block must have at least one byte")]
+    /// The block has no bytes, which a peer that does not speak Punctual cannot be told.
+    #[error("a block must have at least one byte, as the peer does not speak punctual/1")]
     Empty,
     /// Larger than we or the peer allow.
     #[error("a block of {size} bytes exceeds the limit of {limit}")]
@@ -192,7 +192,7 @@ pub enum ProtocolError {
     /// More blocks or bytes than there was credit for.
     #[error("credit exceeded")]
     Credit,
-    /// A block larger than allowed, or of no size.
+    /// A block larger than allowed.
     #[error("bad block size")]
     BlockSize,
     /// A fragment beyond its block's end.
@@ -225,6 +225,9 @@ pub enum ProtocolError {
     /// A client that opens and abandons paths without end.
     #[error("paths opened and abandoned without end")]
     Paths,
+    /// No breach: the server lets in who shows a token that it knows, and the client has not shown one.
+    #[error("no token that the server knows")]
+    Token,
 }
 
 impl ProtocolError {
@@ -259,6 +262,7 @@ impl ProtocolError {
             Silent,
             Memory,
             Paths,
+            Token,
         ]
         .into_iter()
         .find(|e| e.code() == code)

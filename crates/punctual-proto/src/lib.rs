@@ -121,6 +121,7 @@
 
 pub mod clock;
 pub mod congestion;
+pub mod duration;
 pub mod multipath;
 pub mod redundancy;
 pub mod schedule;
@@ -145,6 +146,7 @@ mod role;
 mod send;
 mod session;
 mod stats;
+mod token;
 
 pub use block::{
     Block, BlockId, BlockMeta, BlockUpdate, Channel, Delivery, Delta, DropReason, Outcome, ReceivedBlock, Redundancy,
@@ -161,6 +163,7 @@ pub use rate::Rate;
 pub use registry::{Entry, LookupError, Parameter};
 pub use session::Session;
 pub use stats::{PathStats, SessionStats};
+pub use token::{Token, TokenError};
 
 /// What takes in anything, for the targets in `/fuzz`, and what is measured by itself, for benchmarks: not part of the API.
 #[cfg(any(test, feature = "fuzzing"))]

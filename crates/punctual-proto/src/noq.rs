@@ -17,7 +17,7 @@
 //! | `on_end_acks` tells the bytes in flight as noq counts them. | [`PathReading`](crate::congestion::steering::PathReading) | windows fill up with what noq has forgotten |
 //! | A packet larger than the MTU that the controller was told is an MTU probe. | [`Fate::Sent`](crate::congestion::steering::Fate::Sent) | a lost probe counts as loss |
 //! | `congestion_state` gives the controller that the factory made, and a clone of it can be taken apart. | [`Panel::of`](crate::congestion::steering::Panel::of) | no path can be opened |
-//! | A path whose peer has moved gets a new controller from the factory. | `Session::follow_moves` | what becomes of packets is put down to the wrong ones |
+//! | A path whose peer has moved gets a new controller from the factory, or, if nothing but its port is another (of IPv4), a clone of the one before. Either way nothing is in flight on it, and what was is never heard of again. | `Session::follow_moves`, [`nothing_in_flight`] | what becomes of packets is put down to the wrong ones; the path is full for ever |
 //! | The queue of outgoing datagrams has [`empty_queue`] bytes of room exactly when it is empty. | `Session::note_departure` | datagrams are thought to have left, or never to leave |
 //! | `poll_transmit` asked for one datagram makes one packet, once the handshake is done. | `Session::poll_quic` | two queued datagrams share a fate that only one is told |
 //! | The datagrams of a packet can be received as soon as it has been handed in. | `Session::handle_datagram` | arrivals are put down to the wrong path |
@@ -32,7 +32,9 @@
 //! | noq renews a connection's keys early, once, and not again for very many packets after [`renew_keys`]. | `Session::renew_keys` | what is under way on a longer path is lost when keys change |
 //! | A receiver bears a stream in [`MOST_PIECES`] pieces, and ends the connection at more. | `session::control` | a lossy way back ends the session |
 
-use noq_proto::{Connection, Datagram, PathId};
+use std::time::Instant;
+
+use noq_proto::{Connection, Datagram, PathId, congestion::Controller};
 
 /// The window of a path that is to carry no data.
 pub(crate) const SHUT: u64 = 0;
@@ -80,6 +82,12 @@ pub(crate) fn has_no_path(conn: &Connection) -> bool {
 /// Renews the keys now, which noq would otherwise do by itself after 10 to 1,000 packets: the next time is after millions.
 pub(crate) fn renew_keys(conn: &mut Connection) {
     conn.force_key_update();
+}
+
+/// Tells a path's controller that nothing is in flight. One that is a clone of what a path had before its peer moved shares the count of that one's packets, of which noq says nothing
+/// any more; it goes by noq's own count, which is told to any clone.
+pub(crate) fn nothing_in_flight(controller: &dyn Controller, now: Instant) {
+    controller.clone_box().on_end_acks(now, 0, true, None);
 }
 
 /// Pieces of a stream, waiting for one that was lost, that noq's receiver bears. At more it ends the connection.

@@ -8,7 +8,7 @@ use bytes::BytesMut;
 use common::{End, HostId, World, address, client_config, delivery, ms, outcomes, server_config};
 use punctual_proto::{
     Block, BlockError, BlockId, BlockUpdate, Channel, CloseReason, Delta, DropReason, Endpoint, EndpointConfig, Event,
-    Limits, LocalId, NetworkPath, Outcome, SendError, SessionConfig, schedule,
+    Limits, LocalId, NetworkPath, Outcome, Redundancy, SendError, SessionConfig, schedule,
 };
 
 /// A sender and a receiver.
@@ -578,9 +578,65 @@ fn the_smallest_and_the_largest_block() {
         refused(&mut pair, block(limit + 1)),
         SendError::TooLarge { size: limit as u64 + 1, limit: limit as u64 }
     );
-    assert_eq!(refused(&mut pair, block(0)), SendError::Empty);
     let short = Duration::from_micros(999);
     assert_eq!(refused(&mut pair, block(1).deadline(short)), SendError::DeadlineTooShort(short));
+    pair.ends_clean();
+}
+
+#[test]
+fn empty_blocks_are_blocks() {
+    // On credit for three blocks and 40 bytes, in and out of a channel, with every mode of redundancy, on a path that loses every third packet.
+    for lossy in [false, true] {
+        let limits = Limits::default().max_block_size(40).receive_bytes(40).receive_blocks(3);
+        let mut pair = Pair::receiving(limits);
+        if lossy {
+            pair.world.lose_every = Some((pair.from.host, 3));
+        }
+        let mut ids = Vec::new();
+        for n in 0..60 {
+            let block = block(if n % 4 == 3 { 30 } else { 0 });
+            let block = if n % 2 == 0 { block.channel(Channel(1)) } else { block };
+            ids.push(pair.send(block.redundancy(Redundancy::ALL[n % 6])));
+        }
+        let mut received = Vec::new();
+        for _ in 0..2_000 {
+            pair.world.run(ms(10));
+            received.extend(pair.world.recv_all(pair.to));
+        }
+        let ends = outcomes(&pair.events());
+        for (n, id) in ids.iter().enumerate() {
+            let size = if n % 4 == 3 { 30 } else { 0 };
+            let came = received.iter().filter(|block| block.id == *id).collect::<Vec<_>>();
+            match &ends[id] {
+                Outcome::Delivered(delivery) => {
+                    assert_eq!((came.len(), delivery.good_bytes), (1, size), "block {n}");
+                    assert_eq!((came[0].data.len() as u64, came[0].meta.size), (size, size), "block {n}");
+                }
+                Outcome::Dropped { .. } => assert!(lossy && came.is_empty(), "block {n}"),
+            }
+        }
+        let mut order = received.iter().filter(|block| block.meta.channel.is_some()).map(|block| block.id);
+        assert!(order.clone().count() > 15 && order.try_fold(BlockId(0), |a, b| (a <= b).then_some(b)).is_some());
+        let stats = pair.world.session(pair.to.host, pair.to.session).stats();
+        assert_eq!(stats.received_bytes, received.iter().map(|block| block.meta.size).sum::<u64>());
+        pair.ends_clean();
+    }
+}
+
+#[test]
+fn an_empty_block_can_be_taken_back() {
+    let mut pair = Pair::receiving(Limits::default().receive_blocks(1));
+    let ids = pair.send_all([block(100), block(0), block(0).depends_on(BlockId(1)), block(0)]);
+    pair.world.cancel(pair.from, ids[1]);
+    assert_eq!(pair.received_in(ms(300)), [ids[0], ids[3]]);
+    let ends = outcomes(&pair.events());
+    assert_eq!(ends[&ids[1]], dropped(DropReason::Cancelled));
+    assert_eq!(ends[&ids[2]], dropped(DropReason::DependencyDropped));
+    // Dropped when it is under way.
+    let id = pair.send(block(0));
+    pair.world.cancel(pair.from, id);
+    pair.received_in(ms(300));
+    assert!(outcomes(&pair.events()).contains_key(&id));
     pair.ends_clean();
 }
 

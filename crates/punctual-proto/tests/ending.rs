@@ -127,6 +127,31 @@ fn who_has_sent_nothing_has_nothing_to_wait_for() {
     assert!(world.events_of(from.host, from.session).contains(&Event::Taken));
 }
 
+#[test]
+fn each_direction_has_an_end_of_its_own() {
+    let (mut world, from, to) = joined(false);
+    let has_finished = |world: &mut World, end: End| world.session(end.host, end.session).peer_has_finished();
+    // The client never had anything to say.
+    world.take_events(to.host);
+    finish(&mut world, from);
+    world.run(ms(100));
+    assert!(world.events_of(to.host, to.session).contains(&Event::Readable), "it is to look");
+    assert!(has_finished(&mut world, to) && !has_finished(&mut world, from));
+    // The server goes on.
+    for n in 0..3 {
+        world.send(to, Block::new(vec![n; 5_000]));
+    }
+    finish(&mut world, to);
+    world.run(ms(200));
+    for n in 0..3 {
+        assert!(!has_finished(&mut world, from), "there is something to read");
+        assert_eq!(world.recv(from).expect("it is there").data[0], n);
+    }
+    assert!(has_finished(&mut world, from));
+    assert!(is_taken(&mut world, to));
+    assert_eq!(closed(&world.take_events(to.host).into_iter().map(|(_, event)| event).collect::<Vec<_>>()), None);
+}
+
 /// Whether the server hears of the end if the first `lost` datagrams of it are lost.
 fn hears_of_the_end(lost: u64) -> bool {
     let (mut world, from, to) = joined(false);

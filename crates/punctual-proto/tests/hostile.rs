@@ -148,7 +148,7 @@ fn fragments_may_overlap_but_must_agree() {
 
 #[test]
 fn a_block_has_a_size_within_bounds() {
-    for size in [0, MAX_BLOCK + 1, (1 << 62) - 1] {
+    for size in [MAX_BLOCK + 1, (1 << 62) - 1] {
         let mut bench = Bench::new();
         bench.info(Info::new(1, MAX_BLOCK));
         bench.lives();
@@ -158,6 +158,35 @@ fn a_block_has_a_size_within_bounds() {
     let mut bench = Bench::new();
     bench.control(&dropped(0, 0, MAX_BLOCK + 1, None));
     bench.dies(ProtocolError::BlockSize);
+}
+
+#[test]
+fn an_empty_block_counts_as_one_byte() {
+    let mut bench = Bench::new();
+    bench.datagram(&[&Info::new(0, 0).bytes(), &Info::new(0, 0).bytes(), &fragment(0, 0, &[0])]);
+    bench.datagram(&[&fragment(1, 0, &[0])]);
+    bench.info(Info::new(1, 0));
+    bench.lives();
+    assert_eq!(bench.received(), BTreeMap::from([(0, vec![]), (1, vec![])]));
+
+    // What it is said to be, it stays; and its byte is a zero.
+    for (first, then, error) in [
+        (fragment(0, 1, &[0]), Info::new(0, 0).bytes(), ProtocolError::FragmentRange),
+        (fragment(0, 0, &[7]), Info::new(0, 0).bytes(), ProtocolError::FragmentConflict),
+        (Info::new(0, 1).bytes(), Info::new(0, 0).bytes(), ProtocolError::InfoConflict),
+    ] {
+        let mut bench = Bench::new();
+        bench.datagram(&[&first]);
+        bench.datagram(&[&then]);
+        bench.dies(error);
+    }
+
+    // Nothing is free.
+    let mut bench = Bench::new();
+    for id in 0..=limits().receive_blocks {
+        bench.info(Info::new(id, 0));
+    }
+    bench.dies(ProtocolError::Credit);
 }
 
 #[test]
@@ -426,7 +455,7 @@ fn all_other_types_are_refused() {
         bench.datagram(&[&varint(frame_type), &[0; 100]]);
         bench.dies(ProtocolError::UnknownFrame);
     }
-    for frame_type in [0x0e, 0x10, 0x3f, 0x80, (1 << 62) - 1] {
+    for frame_type in [0x0f, 0x10, 0x3f, 0x80, (1 << 62) - 1] {
         let mut bench = Bench::new();
         bench.control(&frame(frame_type, &[0; 10]));
         bench.dies(ProtocolError::UnknownFrame);

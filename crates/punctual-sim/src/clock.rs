@@ -36,6 +36,8 @@ pub(crate) struct LocalClock {
     offset: Duration,
     /// Drift in parts per 10⁹.
     drift_ppb: i64,
+    /// How long it has stood still, of virtual time.
+    stood: Duration,
 }
 
 const BILLION: i128 = 1_000_000_000;
@@ -44,7 +46,7 @@ impl LocalClock {
     pub(crate) fn new(anchor: Instant, clock: HostClock) -> Self {
         // A clock that stands still, or runs backwards, would keep timers from ever firing.
         let drift_ppb = (clock.drift_ppm.clamp(-500_000.0, 500_000.0) * 1000.0).round() as i64;
-        Self { anchor, offset: clock.offset, drift_ppb }
+        Self { anchor, offset: clock.offset, drift_ppb, stood: Duration::ZERO }
     }
 
     /// The zero of the host's clock.
@@ -54,6 +56,7 @@ impl LocalClock {
 
     /// The host's clock at virtual time `time`.
     pub(crate) fn instant(&self, time: Duration) -> Instant {
+        let time = time.saturating_sub(self.stood);
         self.anchor + self.offset + Duration::from_nanos(self.elapsed(time.as_nanos() as i128) as u64)
     }
 
@@ -62,7 +65,12 @@ impl LocalClock {
         let local = instant.saturating_duration_since(self.anchor + self.offset).as_nanos() as i128;
         let rate = BILLION + i128::from(self.drift_ppb);
         let time = (local * BILLION + rate - 1).div_euclid(rate);
-        Duration::from_nanos(u64::try_from(time).unwrap_or(u64::MAX))
+        Duration::from_nanos(u64::try_from(time).unwrap_or(u64::MAX)).saturating_add(self.stood)
+    }
+
+    /// It has stood still for this long, up to now.
+    pub(crate) fn stood(&mut self, for_: Duration) {
+        self.stood += for_;
     }
 
     fn elapsed(&self, nanos: i128) -> i128 {

@@ -79,6 +79,8 @@ pub(crate) struct Host {
     pub(crate) routes: HashMap<NetworkPath, usize>,
     /// Its own ends that are taken.
     pub(crate) locals: u32,
+    /// Until when it sleeps, if it does.
+    pub(crate) asleep_until: Option<Duration>,
     /// Wake-ups on end that did not move time.
     spins: u32,
     last_wake: Duration,
@@ -119,7 +121,7 @@ impl Host {
 
     fn with_stack(id: HostId, clock: LocalClock, stack: Stack) -> Self {
         let (alarm, routes) = (Alarm::default(), HashMap::new());
-        Self { id, clock, stack, alarm, routes, locals: 0, spins: 0, last_wake: Duration::ZERO }
+        Self { id, clock, stack, alarm, routes, locals: 0, asleep_until: None, spins: 0, last_wake: Duration::ZERO }
     }
 
     pub(crate) fn moment(&self, now: Duration) -> Moment {

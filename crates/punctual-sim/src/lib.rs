@@ -99,6 +99,7 @@ mod spec;
 mod stuck;
 pub mod tls;
 pub mod trace;
+mod trouble;
 mod world;
 
 pub use clock::HostClock;
@@ -114,4 +115,5 @@ pub use rate::Rate;
 pub use schedule::Schedule;
 pub use spec::{Corruption, CorruptionSite, Jitter, LinkSpec, Queue, Reordering};
 pub use stuck::Stuck;
+pub use trouble::SleepClock;
 pub use world::{HostId, LinkId, PathHandle, World};

@@ -44,8 +44,8 @@ pub struct World {
     pub(crate) queue: EventQueue,
     pub(crate) hosts: Vec<Host>,
     pub(crate) links: Vec<(Link, Alarm)>,
-    routes: Vec<Route>,
-    paths: Vec<Path>,
+    pub(crate) routes: Vec<Route>,
+    pub(crate) paths: Vec<Path>,
     pub(crate) connections: Connections,
     pub(crate) cross: Vec<CrossSource>,
     pub(crate) log: EventLog,
@@ -57,25 +57,25 @@ pub struct World {
 }
 
 /// One direction of a path.
-struct Route {
+pub(crate) struct Route {
     links: Vec<LinkId>,
     to: HostId,
     /// As the receiving host sees it.
-    arrival: NetworkPath,
+    pub(crate) arrival: NetworkPath,
 }
 
 /// Both ends of a path, and its first and last routes.
-struct Path {
-    ends: [End; 2],
+pub(crate) struct Path {
+    pub(crate) ends: [End; 2],
     forward: Vec<LinkId>,
     back: Vec<LinkId>,
 }
 
 #[derive(Clone, Copy)]
-struct End {
-    host: HostId,
-    local: LocalId,
-    address: SocketAddr,
+pub(crate) struct End {
+    pub(crate) host: HostId,
+    pub(crate) local: LocalId,
+    pub(crate) address: SocketAddr,
 }
 
 impl World {
@@ -366,6 +366,10 @@ impl World {
             Target::Link(link) => self.wake_link(link),
             Target::Cross(index) => self.send_cross_traffic(index),
             Target::Timer(host, token) => {
+                if let Some(until) = self.hosts[host.0 as usize].asleep_until {
+                    self.queue.push(until, Target::Timer(host, token));
+                    return Ok(true);
+                }
                 let context = self.hosts[host.0 as usize].context(self.now, &mut self.queue, &mut self.log);
                 if let Some((mut cx, Some(app))) = context {
                     app.on_timer(&mut cx, token);
@@ -379,7 +383,7 @@ impl World {
 
     fn wake_host(&mut self, id: HostId) {
         let host = &mut self.hosts[id.0 as usize];
-        if host.alarm.ring(self.now) {
+        if host.alarm.ring(self.now) && host.asleep_until.is_none() {
             if !host.wake(self.now) {
                 self.stuck = Some(Stuck::Host { host: id, at: self.now });
                 return;
@@ -408,6 +412,9 @@ impl World {
         }
         let (to, path) = (route.to, route.arrival);
         let host = &mut self.hosts[to.0 as usize];
+        if host.asleep_until.is_some() {
+            return;
+        }
         host.stack.handle_datagram(host.moment(self.now), path, datagram.ecn, datagram.data);
         self.drive(to);
     }
@@ -431,6 +438,9 @@ impl World {
 
     /// Drains what a host runs, as its contract wants it after anything that goes in, and sets its alarm.
     pub(crate) fn drive(&mut self, id: HostId) {
+        if self.hosts[id.0 as usize].asleep_until.is_some() {
+            return;
+        }
         let mut sent_at_once = 0;
         loop {
             let sent = self.transmit(id, &mut sent_at_once);

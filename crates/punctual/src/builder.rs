@@ -1,11 +1,11 @@
 //! What endpoints are made of.
 
 use std::{
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     sync::Arc,
 };
 
-use punctual_proto::SessionConfig;
+use punctual_proto::{SessionConfig, Token};
 
 use crate::{
     config::Config,
@@ -36,6 +36,7 @@ use crate::{
 pub struct ClientBuilder {
     trust: Trust,
     identity: Option<Identity>,
+    token: Option<Token>,
     fallback: Vec<Vec<u8>>,
     binds: Vec<Bind>,
     config: Config,
@@ -51,6 +52,37 @@ impl ClientBuilder {
     /// What to show a server that asks who we are.
     pub fn identity(mut self, identity: Identity) -> Self {
         self.identity = Some(identity);
+        self
+    }
+
+    /// Shows each server this token, for one that [wants it](ServerBuilder::token): once it is certain that it is the server that we [trust](Self::trust), and never before.
+    ///
+    /// A server that does not know it closes the session with [`ProtocolError::Token`](crate::ProtocolError::Token), which may come after `connect` has succeeded:
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use punctual::{CloseReason, Endpoint, Identity, ProtocolError, Token};
+    ///
+    /// let identity = Identity::self_signed(["localhost"])?;
+    /// let fingerprint = identity.fingerprint();
+    /// let token = Token::new("9b1f0c5e7a3d4826")?;
+    /// let server = Endpoint::server(identity).token(token.clone()).bind("127.0.0.1:0".parse()?).build()?;
+    /// let address = server.local_address();
+    ///
+    /// let stranger = Endpoint::client().trust(fingerprint).build()?;
+    /// let reason = stranger.connect(address, "localhost").await?.closed().await;
+    /// assert!(matches!(reason, CloseReason::Peer { code, .. } if code == ProtocolError::Token.code()));
+    ///
+    /// let known = Endpoint::client().trust(fingerprint).token(token).build()?;
+    /// let session = known.connect(address, "localhost").await?;
+    /// let accepted = server.accept().await.ok_or("closed")?;
+    /// # drop((session, accepted));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn token(mut self, token: Token) -> Self {
+        self.token = Some(token);
         self
     }
 
@@ -78,9 +110,12 @@ impl ClientBuilder {
     /// # Errors
     /// See [`BuildError`].
     pub fn build(self) -> Result<Endpoint, BuildError> {
-        let Self { trust, identity, fallback, binds, config } = self;
+        let Self { trust, identity, token, fallback, binds, config } = self;
         let (session, logs) = session_config(&config, Role::Client)?;
-        let client = tls::client_config(&trust, identity.as_ref(), &fallback)?.session(session);
+        let mut client = tls::client_config(&trust, identity.as_ref(), &fallback)?.session(session);
+        if let Some(token) = token {
+            client = client.token(token);
+        }
         let sockets = match &binds[..] {
             [] => vec![open_all(0, &config)?],
             binds => {
@@ -109,8 +144,10 @@ impl ClientBuilder {
 pub struct ServerBuilder {
     identity: Identity,
     client_ca: Option<Trust>,
+    tokens: Vec<Token>,
     fallback: Vec<Vec<u8>>,
     binds: Vec<Bind>,
+    sockets: Vec<UdpSocket>,
     port: Option<u16>,
     config: Config,
 }
@@ -120,8 +157,10 @@ impl ServerBuilder {
         Self {
             identity,
             client_ca: None,
+            tokens: Vec::new(),
             fallback: Vec::new(),
             binds: Vec::new(),
+            sockets: Vec::new(),
             port: None,
             config: Config::default(),
         }
@@ -142,9 +181,22 @@ impl ServerBuilder {
         self
     }
 
+    /// Lets in only clients that show this token ([`ClientBuilder::token`]), or another one that was added. Sessions of others end before they begin: they are not
+    /// [accepted](Endpoint::accept). May go together with [`client_ca`](Self::client_ca): then both must be right.
+    pub fn token(mut self, token: Token) -> Self {
+        self.tokens.push(token);
+        self
+    }
+
     /// Adds a local end. On an unspecified address (`0.0.0.0`, `[::]`), answers leave from the address that the client asked.
     pub fn bind(mut self, bind: Bind) -> Self {
         self.binds.push(bind);
+        self
+    }
+
+    /// Adds a UDP socket that is bound already: one from a service manager, say, which keeps it while we are started anew.
+    pub fn socket(mut self, socket: UdpSocket) -> Self {
+        self.sockets.push(socket);
         self
     }
 
@@ -166,19 +218,25 @@ impl ServerBuilder {
         self
     }
 
-    /// Binds the sockets and starts the driver, on the current tokio runtime. Without a bound end or a port, the system chooses a
+    /// Binds the sockets and starts the driver, on the current tokio runtime. Without a bound end, a socket or a port, the system chooses a
     /// port on all addresses.
     ///
     /// # Errors
     /// See [`BuildError`].
     pub fn build(self) -> Result<Endpoint, BuildError> {
-        let Self { identity, client_ca, fallback, binds, port, config } = self;
+        let Self { identity, client_ca, tokens, fallback, binds, sockets: handed_over, port, config } = self;
         let (session, logs) = session_config(&config, Role::Server)?;
-        let server =
-            tls::server_config(&identity, client_ca.as_ref(), &fallback)?.wait_for_acceptance().session(session);
+        let server = tls::server_config(&identity, client_ca.as_ref(), &fallback)?
+            .wait_for_acceptance()
+            .tokens(tokens)
+            .session(session);
         let mut sockets =
             binds.iter().map(|bind| Socket::open_all_of(bind, config.receive_buffer)).collect::<Result<Vec<_>, _>>()?;
-        if let Some(port) = port.or(binds.is_empty().then_some(0)) {
+        let is_elsewhere = !binds.is_empty() || !handed_over.is_empty();
+        for socket in handed_over {
+            sockets.push(vec![Socket::adopt(socket, config.receive_buffer)?]);
+        }
+        if let Some(port) = port.or((!is_elsewhere).then_some(0)) {
             sockets.push(open_all(port, &config)?);
         }
         Endpoint::build(config, sockets, None, Some(server), logs)

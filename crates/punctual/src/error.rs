@@ -2,7 +2,7 @@
 
 use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
 
-use punctual_proto::{CloseReason, LocalId, PathError, TransportError};
+use punctual_proto::{CloseReason, LocalId, PathError, TransportError, duration::spoken};
 use thiserror::Error;
 
 use crate::{
@@ -37,6 +37,14 @@ pub enum BuildError {
     /// A certificate, key or root of trust is unusable.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// A socket that was handed over cannot be used.
+    #[error("the socket {address} that was handed over cannot be used: {reason}")]
+    Socket {
+        /// What it is bound to.
+        address: SocketAddr,
+        /// Why not.
+        reason: String,
+    },
     /// The directory for qlog files could not be made.
     #[error("cannot make the qlog directory {}: {source}", dir.display())]
     Qlog {
@@ -130,7 +138,7 @@ pub enum ConnectError {
     #[error("the endpoint has no room for another session")]
     Full,
     /// No answer: wrong address or port, a firewall, or no server there.
-    #[error("no answer from {remote} within {after:?}{}", cause.as_ref().map(|c| format!(" ({c})")).unwrap_or_default())]
+    #[error("no answer from {remote} within {}{}", spoken(*after), cause.as_ref().map(|c| format!(" ({c})")).unwrap_or_default())]
     TimedOut {
         /// Who did not answer.
         remote: SocketAddr,
@@ -146,7 +154,7 @@ pub enum ConnectError {
         remote: SocketAddr,
     },
     /// None of the routes led to a session.
-    #[error("no route led to a session within {after:?}{}", failures.iter().map(|(route, why)| format!("; {route}: {why}")).collect::<String>())]
+    #[error("no route led to a session within {}{}", spoken(*after), failures.iter().map(|(route, why)| format!("; {route}: {why}")).collect::<String>())]
     NoRoute {
         /// How long we tried.
         after: Duration,
@@ -232,7 +240,7 @@ pub enum OpenPathError {
         remote: SocketAddr,
     },
     /// Nothing came back over it within the time: the peer cannot be reached that way.
-    #[error("the path to {remote} could not be validated within {after:?}")]
+    #[error("the path to {remote} could not be validated within {}", spoken(*after))]
     TimedOut {
         /// The peer's end.
         remote: SocketAddr,

@@ -125,5 +125,5 @@ pub use punctual_proto::{
     DropReason, Entry, FragmentArrived, FragmentKind, FragmentSent, Limits, LocalId, LookupError, NetworkPath,
     Observer, ObserverFactory, Outcome, Parameter, PathError, PathEvent, PathId, PathStats, ProtocolError, Qlog,
     QlogSession, Rate, ReceivedBlock, Redundancy, Remains, SendError, SentPacket, SessionConfig, SessionId,
-    SessionStats, TransportError, clock, congestion, multipath, redundancy, schedule,
+    SessionStats, Token, TokenError, TransportError, clock, congestion, duration, multipath, redundancy, schedule,
 };

@@ -103,6 +103,32 @@ impl Socket {
             _ => address,
         };
         socket.bind(&address.into())?;
+        Self::of(socket, bind, receive_buffer)
+    }
+
+    /// Takes a socket that somebody else has bound.
+    ///
+    /// # Errors
+    /// See [`BuildError`].
+    pub(crate) fn adopt(socket: std::net::UdpSocket, receive_buffer: usize) -> Result<Self, BuildError> {
+        tokio::runtime::Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
+        let address = socket.local_addr().unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0)));
+        let failed = |reason: String| BuildError::Socket { address, reason };
+        let socket = socket2::Socket::from(socket);
+        if address.port() == 0 {
+            return Err(failed("it is not bound".into()));
+        }
+        // Each address is to have one form.
+        if address.is_ipv6() && address.ip().is_unspecified() && !socket.only_v6().unwrap_or(true) {
+            return Err(failed(
+                "it takes IPv4 packets as IPv6; let it take IPv6 only (IPV6_V6ONLY; in a unit of systemd BindIPv6Only=ipv6-only), and hand over another for IPv4".into(),
+            ));
+        }
+        Self::of(socket, Bind::Address(address), receive_buffer).map_err(|error| failed(error.to_string()))
+    }
+
+    /// A socket that is bound.
+    fn of(socket: socket2::Socket, bind: Bind, receive_buffer: usize) -> io::Result<Self> {
         if let Err(error) = socket.set_recv_buffer_size(receive_buffer) {
             debug!(%error, "receive buffer stays as it is");
         }

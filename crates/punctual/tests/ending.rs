@@ -6,7 +6,8 @@ use std::{future::IntoFuture, time::Duration};
 
 use common::{bind, client, client_with, drain, pair, server, server_with, within};
 use punctual::{
-    Block, BlockError, BlockId, CloseReason, Config, DropReason, Endpoint, Identity, Limits, Outcome, SendError,
+    Block, BlockError, BlockId, Channel, CloseReason, Config, DropReason, Endpoint, Identity, Limits, Outcome,
+    SendError,
 };
 
 const LONG: Duration = Duration::from_secs(60);
@@ -31,6 +32,39 @@ async fn finishing_waits_for_what_was_handed_over() {
     assert!(matches!(within(ours.send(Block::new("more"))).await, Err(SendError::Closed)));
     assert_eq!(ours.stats().blocks_sent, 30);
     within(client.wait_idle()).await;
+}
+
+#[tokio::test]
+async fn one_direction_ends_and_the_other_goes_on() {
+    let server = server();
+    let client = client(&server);
+    let (ours, theirs) = within(pair(&server, &client)).await;
+    let talk = async {
+        within(ours.send(Block::new("a question"))).await.expect("accepted");
+        assert!(within(ours.finish_sending(LONG)).await, "it is taken");
+        assert!(matches!(ours.try_send(Block::new("another")), Err(SendError::Closed)));
+        let mut answers = Vec::new();
+        while let Some(block) = within(ours.recv_until_finished()).await.expect("open") {
+            answers.push(block.data);
+        }
+        assert!(ours.peer_has_finished());
+        answers
+    };
+    let answer = async {
+        while let Some(block) = within(theirs.recv_until_finished()).await.expect("open") {
+            assert_eq!(block.data, "a question");
+        }
+        for answer in ["one", "", "two"] {
+            within(theirs.send(Block::new(answer).channel(Channel(0)))).await.expect("accepted");
+        }
+        assert!(within(theirs.finish_sending(LONG)).await);
+    };
+    let (answers, ()) = tokio::join!(talk, answer);
+    assert_eq!(answers, ["one", "", "two"]);
+    assert_eq!((ours.close_reason(), theirs.close_reason()), (None, None), "nobody has closed it");
+    assert!(within(ours.finish(LONG)).await.is_empty());
+    assert!(matches!(within(theirs.closed()).await, CloseReason::Peer { code: 0, .. }));
+    assert!(within(theirs.recv_until_finished()).await.is_err());
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use std::{
 use common::{bind, within};
 use punctual::{
     Block, BlockError, BlockUpdate, Config, ConnectError, Delta, DropReason, Endpoint, Fingerprint, Identity, Limits,
-    Outcome, Session, SessionEvent,
+    Outcome, SendError, Session, SessionEvent,
 };
 use quinn::{VarInt, crypto::rustls::QuicClientConfig, crypto::rustls::QuicServerConfig};
 use rustls::pki_types::{PrivatePkcs8KeyDer, pem::PemObject};
@@ -112,6 +112,7 @@ async fn every_block_arrives_byte_for_byte_one_to_a_stream() {
         }
         blocks
     });
+    assert!(matches!(ours.try_send(Block::new(vec![])), Err(SendError::Empty)), "a stream without bytes is no block");
     let mut sent = Vec::new();
     for (n, size) in sizes().enumerate() {
         let block = Block::new(pattern(n, size)).priority(n as u8).deadline(LONG);

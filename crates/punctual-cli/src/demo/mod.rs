@@ -142,5 +142,5 @@ fn conclude(args: &DemoArgs, stage: &Stage, runs: &[Run], report: &Path) -> Resu
 fn command(args: &DemoArgs) -> String {
     let DemoArgs { deadline, seconds, seed, .. } = args;
     let seconds = if *seconds == 10 { String::new() } else { format!(" --seconds {seconds}") };
-    format!("punctual demo --deadline {}{seconds} --seed {seed}", humantime::format_duration(*deadline))
+    format!("punctual demo --deadline {}{seconds} --seed {seed}", format_args!("{deadline:?}"))
 }

@@ -5,11 +5,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use punctual::{CloseReason, ConnectError, Endpoint, Fingerprint, Route, RouteError, Routes, Session, TlsError, Trust};
+use punctual::{
+    CloseReason, ConnectError, Endpoint, Fingerprint, Route, RouteError, Routes, Session, TlsError, Trust,
+    duration::spoken,
+};
 
 use super::watch::Watch;
 use crate::{
-    config::{Settings, spoken},
+    config::Settings,
     display::Display,
     exit::Failure,
     identity,

@@ -5,9 +5,9 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use punctual::{DownReason, PathId, RouteChange, RouteEvent, RouteEvents};
+use punctual::{DownReason, PathId, RouteChange, RouteEvent, RouteEvents, duration::spoken};
 
-use crate::{config::spoken, route};
+use crate::route;
 
 /// What the paths of a session are called. Clones are the same names.
 #[derive(Debug, Clone, Default)]

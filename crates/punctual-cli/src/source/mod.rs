@@ -106,6 +106,11 @@ impl Source {
         Ok(Self { input, cut })
     }
 
+    /// Whether it gives bytes at its own pace.
+    pub(crate) fn is_live(&self) -> bool {
+        self.input.live
+    }
+
     /// Starts reading: not before pieces can be sent, since from when they are read their deadlines count. The channel ends with the input,
     /// or with the reason why it could not be read on.
     pub(crate) fn start(self) -> Result<mpsc::Receiver<Result<Piece, Failure>>, Failure> {

@@ -4,6 +4,7 @@
 #![cfg(unix)]
 
 mod access;
+mod both;
 mod codes;
 mod ending;
 mod figures;

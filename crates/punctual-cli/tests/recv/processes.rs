@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead as _, BufReader, Read, Write as _},
-    process::{Child, Command, ExitStatus, Stdio},
+    process::{Child, ChildStdin, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex},
     thread,
     time::{Duration, Instant},
@@ -16,7 +16,7 @@ pub(crate) fn punctual() -> Command {
     // Whoever runs the tests in the background may have these signals ignored, and so would the program.
     let mut command = Command::new("env");
     command.args(["--default-signal=HUP,INT,TERM", env!("CARGO_BIN_EXE_punctual")]);
-    for name in ["RUST_LOG", "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"] {
+    for name in ["RUST_LOG", "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID"] {
         command.env_remove(name);
     }
     command
@@ -94,10 +94,30 @@ impl Process {
         assert!(sent.success());
     }
 
+    /// Whether it has not ended.
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("it is our child").is_none()
+    }
+
     /// Its exit code, once it has ended and everything it said has been read.
     pub(crate) fn end(&mut self) -> Option<i32> {
         drop(self.child.stdin.take());
         self.end_by_itself()
+    }
+
+    /// Its exit code, whichever ends first: it, for a reason of its own, or its input a little later.
+    pub(crate) fn end_by_itself_or_with_its_input(&mut self) -> Option<i32> {
+        let input = self.child.stdin.take();
+        thread::spawn(move || {
+            thread::sleep(Duration::from_secs(1));
+            drop(input);
+        });
+        self.end_by_itself()
+    }
+
+    /// What it reads.
+    pub(crate) fn input(&mut self) -> ChildStdin {
+        self.child.stdin.take().expect("it is piped, and nobody else has it")
     }
 
     /// As [`end`](Self::end), but its input stays open: it must find a reason of its own.

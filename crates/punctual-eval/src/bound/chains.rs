@@ -154,7 +154,7 @@ fn roles(of: &[usize], needs: impl Fn(usize, usize) -> bool) -> Vec<Role> {
 /// Blocks behind one among which another that needs it is looked for.
 const MOST_LEAVES: usize = 64;
 
-/// The most of `frames` on time, of those that count, on one machine that takes them in order: see `docs/design.md`.
+/// The most of `frames` on time, of those that count, on one machine that takes them in order: see `docs/bound.md`.
 ///
 /// For each number on time the least level that the machine's clock can have is all that matters to the others, and whether their
 /// family is sent as far as there.

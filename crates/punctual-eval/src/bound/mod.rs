@@ -1,6 +1,6 @@
 //! The clairvoyant bound: how many blocks no sender can beat, not even one that knows the future.
 //!
-//! Statement, relaxations and proof are in `docs/design.md`, "The clairvoyant bound". In short: links and blocks become tasks on
+//! Statement, relaxations and proof are in `docs/bound.md`. In short: links and blocks become tasks on
 //! preemptive machines, one for each path (`capacity`, `shared`, `instance`, `windows`); that falls into parts that do not touch
 //! (`serve`); and of each part the lowest of several upper bounds counts (`agreeable`, `sweep`, `fractional`, put together by
 //! `count`). Where blocks are of no use without others (`depends`), two more are found: of each source alone, block by block

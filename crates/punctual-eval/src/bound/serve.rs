@@ -146,7 +146,7 @@ pub(super) fn most_work(windows: &Windows, tasks: impl Iterator<Item = Task> + C
 /// Parts that do not get in each other's way, and whether all tasks of each can be completed.
 ///
 /// Where earliest due date first is idle, even though it tried all tasks, any feasible choice of tasks can be idle too: see
-/// `docs/design.md`.
+/// `docs/bound.md`.
 pub(super) fn components<'a>(windows: &Windows, tasks: &'a [Task]) -> Vec<(&'a [Task], bool)> {
     let (mut components, mut rest) = (Vec::new(), tasks);
     serve(windows, tasks.iter().copied(), |n, complete| {

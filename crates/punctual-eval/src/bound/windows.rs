@@ -2,7 +2,7 @@
 //!
 //! A machine does one unit of work in one of its own time. Moments are the same for all machines, and where each machine's clock
 //! stands at them never falls from one moment to the next. So a unit of capacity can be used by tasks released before it and due
-//! no sooner than it is of use; nothing else about machines matters (`docs/design.md`, "The clairvoyant bound").
+//! no sooner than it is of use; nothing else about machines matters (`docs/bound.md`).
 
 use super::capacity::MOST;
 

@@ -40,7 +40,7 @@ const HAS_CHANNEL: u8 = 0x02;
 pub(crate) struct BlockInfo {
     /// Which block.
     pub(crate) id: BlockId,
-    /// Its size, bytes; at least 1.
+    /// Its size, bytes. An empty block (0) is whole by this alone.
     pub(crate) size: u64,
     /// How long before the datagram's TIMESTAMP the block was handed over, microseconds.
     pub(crate) age: u64,
@@ -74,9 +74,6 @@ impl BlockInfo {
     pub(super) fn decode(input: &mut impl Buf) -> Result<Self, ProtocolError> {
         let id = BlockId(varint::get(input)?);
         let size = varint::get(input)?;
-        if size == 0 {
-            return Err(ProtocolError::BlockSize);
-        }
         let age = varint::get(input)?;
         let flags = varint::get_u8(input)?;
         if flags & !(HAS_DEADLINE | HAS_CHANNEL) != 0 {
@@ -134,9 +131,6 @@ impl BlockInfo {
             0 => before.ok_or(ProtocolError::Malformed)?.size,
             _ => varint::get(input)?,
         };
-        if size == 0 {
-            return Err(ProtocolError::BlockSize);
-        }
         let (priority, deadline) = match frame_type & OWN_URGENCY {
             0 => before.map(|before| (before.priority, before.deadline)).ok_or(ProtocolError::Malformed)?,
             _ => (varint::get_u8(input)?, Some(varint::get(input)?).filter(|&micros| micros > 0)),
@@ -215,8 +209,14 @@ pub(super) mod tests {
 
     pub(in crate::frame) fn any_info() -> impl Strategy<Value = BlockInfo> {
         let deadline = proptest::option::of(varint::any_value().prop_map(|micros| micros.max(1)));
-        let size = varint::any_value().prop_map(|size| size.max(1));
-        (varint::any_value(), size, varint::any_value(), deadline, any::<u8>(), proptest::option::of(any_place()))
+        (
+            varint::any_value(),
+            varint::any_value(),
+            varint::any_value(),
+            deadline,
+            any::<u8>(),
+            proptest::option::of(any_place()),
+        )
             .prop_map(|(id, size, age, deadline, priority, channel)| BlockInfo {
                 id: BlockId(id),
                 size,
@@ -234,7 +234,7 @@ pub(super) mod tests {
     #[test]
     fn impossible_values() {
         assert!(decode(&[1, 9, 0, 0, 0]).is_ok());
-        assert_eq!(decode(&[1, 0, 0, 0, 0]), Err(ProtocolError::BlockSize));
+        assert_eq!(decode(&[1, 0, 0, 0, 0]).map(|info| info.size), Ok(0), "an empty block is one, too");
         assert_eq!(decode(&[1, 9, 0, 0x04, 0]), Err(ProtocolError::Malformed), "an unknown flag");
         assert_eq!(decode(&[1, 9, 0, HAS_DEADLINE, 0, 0]), Err(ProtocolError::Malformed), "a deadline of nothing");
         let wide_channel = [1, 9, 0, HAS_CHANNEL, 0, 0xc0, 0, 0, 1, 0, 0, 0, 0, 0];

@@ -1,7 +1,7 @@
 //! The control stream: what must arrive, in order.
 //!
 //! Each side opens one unidirectional stream. It begins with the stream's type, then come frames: a type, a length and that many
-//! bytes. The first is SETTINGS. It lasts as long as the session, though on another stream of QUIC's if need be
+//! bytes. The first is SETTINGS, or TOKEN and then SETTINGS. It lasts as long as the session, though on another stream of QUIC's if need be
 //! ([`continuation`](super::continuation)).
 
 use std::ops::Range;
@@ -19,6 +19,7 @@ use crate::{
     error::ProtocolError,
     multipath::PathRole,
     path::terms::Terms,
+    token::Token,
 };
 
 /// The type of the control stream, its first integer.
@@ -42,6 +43,7 @@ const DROPPED_LIST: u64 = 0x0a;
 const FINISHED: u64 = 0x0b;
 const TAKEN: u64 = 0x0c;
 const PATH: u64 = 0x0d;
+const TOKEN: u64 = 0x0e;
 
 const MAX_BLOCK_SIZE: u64 = 0x01;
 const RECEIVE_BYTES: u64 = 0x02;
@@ -55,7 +57,9 @@ const HAS_CHANNEL: u8 = 0x01;
 /// A frame of the control stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ControlFrame {
-    /// What the sender of this frame accepts. The first frame, once.
+    /// What a client shows to be let in. If at all, before SETTINGS.
+    Token(Token),
+    /// What the sender of this frame accepts. The first frame, but for TOKEN, once.
     Settings(Settings),
     /// How much the peer may have opened since the session began, in all.
     Credit {
@@ -173,6 +177,7 @@ impl ControlFrame {
 
     fn frame_type(&self) -> u64 {
         match self {
+            Self::Token(_) => TOKEN,
             Self::Settings(_) => SETTINGS,
             Self::Credit { .. } => CREDIT,
             Self::Dropped { .. } => DROPPED,
@@ -192,6 +197,7 @@ impl ControlFrame {
 
     fn encode_payload(&self, out: &mut Vec<u8>) {
         match *self {
+            Self::Token(ref token) => out.extend_from_slice(token.bytes()),
             Self::Settings(ref settings) => settings.encode(out),
             Self::Credit { bytes, blocks } => {
                 varint::put(out, bytes);
@@ -244,6 +250,7 @@ impl ControlFrame {
     fn decode(frame_type: u64, mut payload: &[u8]) -> Result<Self, ProtocolError> {
         let input = &mut payload;
         let frame = match frame_type {
+            TOKEN => Self::Token(Token::new(std::mem::take(input)).map_err(|_| ProtocolError::Malformed)?),
             SETTINGS => Self::Settings(Settings::decode(input)?),
             CREDIT => Self::Credit { bytes: varint::get(input)?, blocks: varint::get(input)? },
             DROPPED => Self::Dropped {
@@ -344,9 +351,11 @@ enum Stage {
     /// The stream's type comes next.
     #[default]
     StreamType,
+    /// TOKEN or SETTINGS comes next.
+    First,
     /// SETTINGS comes next.
     Settings,
-    /// Anything but SETTINGS comes next.
+    /// Anything but these comes next.
     Open,
     /// The peer broke the protocol.
     Failed(ProtocolError),
@@ -385,7 +394,7 @@ impl ControlDecoder {
         if let Stage::StreamType = self.stage {
             match varint::try_get(&mut self.buf) {
                 None => return Ok(None),
-                Some(STREAM_TYPE) => self.stage = Stage::Settings,
+                Some(STREAM_TYPE) => self.stage = Stage::First,
                 Some(_) => return Err(ProtocolError::Stream),
             }
         }
@@ -411,18 +420,20 @@ impl ControlDecoder {
             let frame = ControlFrame::decode(frame_type, payload)?;
             let consumed = self.buf.len() - after.len();
             self.buf.advance(consumed);
-            self.stage = Stage::Open;
+            self.stage = if frame_type == TOKEN { Stage::Settings } else { Stage::Open };
             return Ok(Some(frame));
         }
     }
 
-    /// SETTINGS first and only first; then only what is known or may be skipped.
+    /// SETTINGS first and only first, but for TOKEN before it; then only what is known or may be skipped.
     fn check_type(&self, frame_type: u64) -> Result<(), ProtocolError> {
-        let settings_are_due = matches!(self.stage, Stage::Settings);
+        let is_first = matches!(self.stage, Stage::First);
+        let settings_are_due = is_first || matches!(self.stage, Stage::Settings);
         match frame_type {
             SETTINGS if settings_are_due => Ok(()),
+            TOKEN if is_first => Ok(()),
             _ if settings_are_due => Err(ProtocolError::Settings),
-            SETTINGS => Err(ProtocolError::Settings),
+            SETTINGS | TOKEN => Err(ProtocolError::Settings),
             CREDIT..=PATH => Ok(()),
             extension if EXTENSIONS.contains(&extension) => Ok(()),
             _ => Err(ProtocolError::UnknownFrame),

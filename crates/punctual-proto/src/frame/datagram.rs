@@ -277,7 +277,8 @@ impl DatagramFrames {
                 }
                 let info = BlockInfo::decode_after(self.last.as_ref(), frame_type, rest)?;
                 let size = usize::try_from(info.size).ok().filter(|&size| size <= rest.len());
-                self.data = Some(rest.split_to(size.ok_or(ProtocolError::Malformed)?));
+                let data = rest.split_to(size.ok_or(ProtocolError::Malformed)?);
+                self.data = Some(data).filter(|data| !data.is_empty());
                 self.last = Some(info);
                 DatagramFrame::BlockInfo(info)
             }

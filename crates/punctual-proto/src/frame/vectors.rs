@@ -89,6 +89,7 @@ fn describe_datagram_frame(frame: &DatagramFrame) -> String {
 
 fn describe_control_frame(frame: &ControlFrame) -> String {
     match *frame {
+        ControlFrame::Token(ref token) => format!("TOKEN of {} bytes", token.bytes().len()),
         ControlFrame::Settings(Settings { max_block_size, receive_bytes, receive_blocks, channels, repair_window }) => {
             format!(
                 "SETTINGS max_block_size={max_block_size} receive_bytes={receive_bytes} \
@@ -154,6 +155,7 @@ fn write_datagram(frames: &[DatagramFrame], capacity: usize, whole: bool) -> Opt
                 frames.next();
                 writer.block(info, data)
             }
+            DatagramFrame::BlockInfo(info) if whole && info.size == 0 => writer.block(info, &[]),
             DatagramFrame::Timestamp { sent } => writer.timestamp(*sent),
             DatagramFrame::Arrivals(Arrivals { path, list }) => writer.arrivals(*path, list, usize::MAX) == list.len(),
             DatagramFrame::BlockInfo(info) => writer.block_info(info),

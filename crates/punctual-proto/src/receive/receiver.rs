@@ -11,7 +11,7 @@ use rangemap::RangeSet;
 
 use super::{reassembly::Reassembly, release::Channels};
 use crate::{
-    block::{BlockId, BlockMeta, Channel, DropReason, ReceivedBlock},
+    block::{BlockId, BlockMeta, Channel, DropReason, ReceivedBlock, weight},
     clock::{Clocks, Micros},
     config::Limits,
     error::{BlockError, ProtocolError},
@@ -44,7 +44,9 @@ pub(crate) enum Notice {
 /// What the peer said of a block, in our terms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Info {
+    /// As it counts.
     size: u64,
+    is_empty: bool,
     /// On the peer's clock.
     begin: u64,
     deadline: Option<Duration>,
@@ -168,7 +170,8 @@ impl Receiver {
     ) -> Result<bool, ProtocolError> {
         let id = frame.id;
         let info = Info {
-            size: frame.size,
+            size: weight(frame.size),
+            is_empty: frame.size == 0,
             begin,
             deadline: frame.deadline.map(Duration::from_micros),
             priority: frame.priority,
@@ -195,7 +198,13 @@ impl Receiver {
         if let Some(place) = info.channel {
             self.channels.place(place, id, limits.channels, max_places)?;
         }
-        Ok(self.check_complete(id, now, clocks))
+        if !info.is_empty {
+            return Ok(self.check_complete(id, now, clocks));
+        }
+        // It comes with the byte that it counts as.
+        let taken = self.on_fragment(id, 0, Bytes::from_static(&[0]), now, clocks)?;
+        self.tally.received_bytes -= taken.new;
+        Ok(taken.completes || taken.new == 0 && self.check_complete(id, now, clocks))
     }
 
     /// A fragment arrived.
@@ -353,7 +362,7 @@ impl Receiver {
     pub(crate) fn recv(&mut self) -> Option<ReceivedBlock> {
         let block = self.ready.pop_front()?;
         self.ready_bytes -= block.meta.size;
-        self.consume(block.meta.size);
+        self.consume(weight(block.meta.size));
         Some(block)
     }
 
@@ -516,10 +525,11 @@ impl Receiver {
         let good_bytes = Some(block.good_bytes).filter(|&good| good < info.size);
         self.notices.push_back(Notice::Completed { id, at: now, good_bytes });
         self.end(id);
-        let meta = BlockMeta { size: info.size, deadline, priority, channel: info.channel.map(|(channel, _)| channel) };
+        let (size, data) = if info.is_empty { (0, Bytes::new()) } else { (info.size, block.bytes.into_bytes()) };
+        let meta = BlockMeta { size, deadline, priority, channel: info.channel.map(|(channel, _)| channel) };
         let completion = clocks.to_ours(info.begin).map(|begin| Duration::from_micros(now.saturating_sub(begin)));
         let completed_at = self.epoch + Duration::from_micros(now);
-        self.hand_over(ReceivedBlock { id, data: block.bytes.into_bytes(), meta, completed_at, completion });
+        self.hand_over(ReceivedBlock { id, data, meta, completed_at, completion });
     }
 
     fn hand_over(&mut self, block: ReceivedBlock) {

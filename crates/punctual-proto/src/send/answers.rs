@@ -21,7 +21,8 @@ impl Store {
     ) -> Result<(), ProtocolError> {
         let Some(block) = self.known(id)? else { return Ok(()) };
         let delta = block.deadline.map(|deadline| Delta::between(deadline, completion));
-        let good_bytes = if delta.is_some_and(Delta::is_late) { good_bytes.min(block.size()) } else { block.size() };
+        let good_bytes =
+            if delta.is_some_and(Delta::is_late) { good_bytes.min(block.told_size()) } else { block.told_size() };
         self.end(id, Outcome::Delivered(Delivery { completion, delta, good_bytes }));
         Ok(())
     }
@@ -30,7 +31,7 @@ impl Store {
     pub(crate) fn on_freed(&mut self, id: BlockId, good_bytes: u64) -> Result<(), ProtocolError> {
         let Some(block) = self.known(id)? else { return Ok(()) };
         let Some(reason) = block.dying else { return Err(ProtocolError::UnknownBlock) };
-        let good_bytes = good_bytes.min(block.size());
+        let good_bytes = good_bytes.min(block.told_size());
         self.bury(id, reason, good_bytes);
         Ok(())
     }
@@ -88,10 +89,13 @@ impl Store {
         self.grant(bytes, blocks);
     }
 
-    /// The peer is a plain QUIC endpoint: no credit to wait for, no answers to drops.
+    /// The peer is a plain QUIC endpoint: no credit to wait for, no answers to drops, and no blocks without bytes.
     pub(crate) fn on_fallback(&mut self) {
         self.peer_confirms = false;
         self.early_drops.clear();
+        let mut empty: Vec<_> = self.blocks.values().filter(|block| block.is_empty()).map(|block| block.id).collect();
+        empty.sort_unstable();
+        empty.into_iter().for_each(|id| self.drop_block(id, DropReason::Refused));
         self.grant(u64::MAX, u64::MAX);
     }
 
@@ -135,5 +139,22 @@ mod tests {
         assert!(store.get(kept).is_some());
         let more = store.insert(Instant::now(), Block::new(vec![0; 10]).channel(Channel(2)));
         assert_eq!(more, Err(SendError::TooManyChannels));
+    }
+
+    #[test]
+    fn a_plain_peer_is_sent_no_empty_blocks() {
+        let mut store = Store::new(
+            Limits::default(),
+            schedule::default_factory()(),
+            Redundancy::Auto,
+            redundancy::default_factory()(),
+        );
+        let mut send = |size| store.insert(Instant::now(), Block::new(vec![0; size]));
+        let (early, kept) = (send(0).unwrap(), send(1).unwrap());
+        store.on_fallback();
+        assert!(store.get(early).is_none() && store.get(kept).is_some());
+        let ended = |notice| matches!(notice, Notice::Ended(id, Outcome::Dropped { reason: DropReason::Refused, .. }, _) if id == early);
+        assert!(std::iter::from_fn(|| store.poll()).any(ended));
+        assert_eq!(store.insert(Instant::now(), Block::new(vec![])), Err(SendError::Empty));
     }
 }

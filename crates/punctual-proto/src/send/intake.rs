@@ -90,7 +90,7 @@ impl Store {
     fn check(&self, block: &Block) -> Result<(), SendError> {
         let size = block.data.len() as u64;
         let limit = self.limits.max_block_size.min(self.peer_max_block.unwrap_or(u64::MAX));
-        if size == 0 {
+        if size == 0 && !self.peer_confirms {
             return Err(SendError::Empty);
         }
         if size > limit {

@@ -12,7 +12,7 @@ use super::{channels::Place, filling::Filling, late::Use};
 use crate::{
     base::PathId,
     base::Remains,
-    block::{BlockId, DropReason, Redundancy},
+    block::{BlockId, DropReason, Redundancy, weight},
 };
 
 /// Whether the peer knows the block's size, deadline and begin time.
@@ -32,7 +32,9 @@ pub(crate) struct LiveBlock {
     pub(crate) id: BlockId,
     /// Its bytes; none once it is dying.
     pub(crate) data: Bytes,
+    /// As it [counts](weight).
     size: u64,
+    is_empty: bool,
     pub(crate) begin: Instant,
     pub(crate) deadline: Option<Duration>,
     pub(crate) priority: u8,
@@ -82,7 +84,8 @@ impl LiveBlock {
     ) -> Self {
         Self {
             id,
-            size: data.len() as u64,
+            size: weight(data.len() as u64),
+            is_empty: data.is_empty(),
             data,
             begin,
             deadline,
@@ -107,8 +110,19 @@ impl LiveBlock {
         }
     }
 
+    /// Its size as it counts for credit, room and progress.
     pub(crate) fn size(&self) -> u64 {
         self.size
+    }
+
+    /// Its size as the application and the peer are told.
+    pub(crate) fn told_size(&self) -> u64 {
+        if self.is_empty { 0 } else { self.size }
+    }
+
+    /// Whether it has no bytes, so that it arrives with its info.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.is_empty
     }
 
     /// The moment after which the block is worthless.
@@ -196,7 +210,7 @@ impl LiveBlock {
             return 0;
         }
         let news = self.acked.gaps(range.clone()).map(|gap| len(&gap)).sum::<u64>();
-        if self.due().is_none_or(|due| now <= due) {
+        if !self.is_empty && self.due().is_none_or(|due| now <= due) {
             self.good_bytes += news;
         }
         // It may have been given up before; there is no need to send it again.

@@ -200,7 +200,8 @@ fn add(
     contents: &mut Contents,
 ) -> bool {
     let Some(block) = store.get(id) else { return false };
-    let with_info = block.info == InfoState::Due;
+    // All there is of an empty block is its info.
+    let with_info = block.info == InfoState::Due || block.is_empty();
     if with_info && add_whole(writer, block, (stamp, sent)) {
         let range = 0..block.size();
         store.on_sent(id, range.clone(), with_info);
@@ -211,8 +212,11 @@ fn add(
         return false;
     }
     let Some((range, again)) = block.next_range() else { return false };
-    let bytes = &block.data[range.start as usize..range.end as usize];
-    let written = writer.fragment(id, range.start, bytes) as u64;
+    let written = if block.is_empty() {
+        block.size()
+    } else {
+        writer.fragment(id, range.start, &block.data[range.start as usize..range.end as usize]) as u64
+    };
     if written == 0 && !with_info {
         return false;
     }
@@ -233,7 +237,7 @@ fn info(block: &LiveBlock, stamp: Stamp, sent: Micros) -> BlockInfo {
     let (deadline, priority) = block.announced();
     BlockInfo {
         id: block.id,
-        size: block.size(),
+        size: block.told_size(),
         age: sent.saturating_sub(stamp.micros(block.begin)),
         deadline: deadline.map(wire_duration),
         priority,

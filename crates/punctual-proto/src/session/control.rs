@@ -18,6 +18,7 @@ use crate::{
         control, lists,
     },
     noq::MOST_PIECES,
+    token::Token,
 };
 
 /// More answers than this, in bytes, that the peer has not read, and it has stopped listening while it goes on talking.
@@ -146,10 +147,13 @@ impl Control {
         }
     }
 
-    /// Says what we accept, ahead of all that waits; the stream is opened as soon as the peer allows it.
-    pub(super) fn begin(&mut self, limits: &Limits) {
+    /// Shows the token, if there is one, and says what we accept, ahead of all that waits; the stream is opened as soon as the peer allows it.
+    pub(super) fn begin(&mut self, token: Option<&Token>, limits: &Limits) {
         let waiting = std::mem::take(&mut self.words);
         control::open_stream(&mut self.words);
+        if let Some(token) = token {
+            ControlFrame::Token(token.clone()).encode(&mut self.words);
+        }
         let settings = Settings {
             max_block_size: limits.max_block_size,
             receive_bytes: limits.receive_bytes,

@@ -82,7 +82,7 @@ impl Session {
     /// Says that the application knows of the session: from here on the peer may send blocks. Only sessions of a server
     /// [that waits for it](crate::ServerConfig::wait_for_acceptance) need it; for others it does nothing.
     pub fn accept(&mut self, now: Instant) {
-        if std::mem::take(&mut self.is_held) && self.phase == Phase::Open {
+        if std::mem::take(&mut self.is_held) && self.phase == Phase::Open && !self.door.is_shut() {
             self.begin_to_speak();
         }
         self.settle(now);
@@ -92,12 +92,13 @@ impl Session {
     pub(super) fn begin_to_speak(&mut self) {
         if self.punctual == Some(true) {
             self.receiver.begin();
-            self.control.begin(self.receiver.limits());
+            self.control.begin(self.door.shows(), self.receiver.limits());
         }
         self.conn.set_receive_window(VarInt::from_u32(RECEIVE_WINDOW));
     }
 
-    /// Hands over no more: once every block has ended and the peer's application has dealt with what it was given, [`Event::Taken`] follows. Nothing is closed.
+    /// Hands over no more: once every block has ended and the peer's application has dealt with what it was given, [`Event::Taken`] follows. Nothing is closed: the
+    /// peer may go on, until it [has finished](Self::peer_has_finished), too.
     ///
     /// A peer that does not speak Punctual says nothing of its application; then the event follows when every block has ended.
     pub fn finish(&mut self, now: Instant) {
@@ -139,9 +140,15 @@ impl Session {
         self.ending.finishing
     }
 
-    /// The peer hands over no more. Where the application is to say that it has everything, it is to look again.
+    /// Whether the peer hands over no more and the application has been given everything. It is told to look by an [`Event::Readable`]. A peer that does not speak
+    /// Punctual does not say so.
+    pub fn peer_has_finished(&self) -> bool {
+        self.ending.peer_finished && !self.receiver.has_ready()
+    }
+
+    /// The peer hands over no more: the application is to look again.
     pub(super) fn on_finished(&mut self) {
-        if !std::mem::replace(&mut self.ending.peer_finished, true) && self.ending.by_word {
+        if !std::mem::replace(&mut self.ending.peer_finished, true) {
             self.events.push_back(Event::Readable);
         }
         self.on_given();
@@ -160,9 +167,11 @@ impl Session {
             return;
         }
         self.ending.finished = true;
-        if self.punctual == Some(true) && self.store.tally().accepted > 0 {
+        if self.punctual == Some(true) {
             self.control.write(&ControlFrame::Finished);
-        } else {
+        }
+        // Nothing can be taken of nothing, nor will a peer say so that does not speak Punctual.
+        if self.punctual != Some(true) || self.store.tally().accepted == 0 {
             self.on_taken();
         }
     }

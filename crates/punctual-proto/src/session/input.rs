@@ -115,11 +115,11 @@ impl Session {
             self.steering.hands_off();
             self.store.on_fallback();
         }
-        if !self.is_held {
-            self.begin_to_speak();
+        if self.door.is_shut() {
+            self.wait_at_the_door(now);
+        } else {
+            self.let_in();
         }
-        tracing::debug!(punctual, "connected");
-        self.events.push_back(Event::Connected { punctual });
     }
 
     fn take_path_event(&mut self, now: Instant, event: QuicPathEvent) {
@@ -208,7 +208,11 @@ impl Session {
         self.heard_word = true;
         let micros = self.micros(now);
         match frame {
+            ControlFrame::Token(token) => self.on_token(&token)?,
             ControlFrame::Settings(settings) => {
+                if self.door.is_shut() {
+                    return Err(ProtocolError::Token);
+                }
                 if settings.receive_bytes < settings.max_block_size || settings.receive_blocks == 0 {
                     return Err(ProtocolError::Settings);
                 }

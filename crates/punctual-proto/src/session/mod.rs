@@ -6,9 +6,11 @@
 //! - [`control`] is the control stream.
 //! - [`paths`] opens and closes paths, and looks after them.
 //! - [`fallback`] carries blocks to a peer that does not speak Punctual.
+//! - [`door`] is who is let in.
 //! - [`ending`] is how a session is accepted, and how it ends.
 
 mod control;
+mod door;
 mod ending;
 mod fallback;
 mod given_up;
@@ -30,6 +32,7 @@ use noq_proto::{ConnectionHandle, VarInt};
 
 use self::{
     control::{Control, Hearing, Patience},
+    door::Door,
     ending::{Ending, Farewell},
     fallback::Fallback,
     output::Output,
@@ -100,6 +103,7 @@ pub struct Session {
     unsettled: Option<Instant>,
     /// The application has not accepted the session yet: the peer is not told that it may send anything.
     is_held: bool,
+    door: Door,
     ending: Ending,
     farewell: Farewell,
     /// Since when the control stream has gone unread because there were too many events.
@@ -150,6 +154,7 @@ impl Session {
             events: VecDeque::new(),
             unsettled: None,
             is_held: false,
+            door: Door::default(),
             ending: Ending::default(),
             farewell: Farewell::default(),
             stalled: None,
@@ -356,6 +361,9 @@ impl Session {
 
     pub(crate) fn poll_event(&mut self) -> Option<Event> {
         self.catch_up();
+        if self.door.is_shut() && !matches!(self.phase, Phase::Closed(_)) {
+            return None;
+        }
         self.events.pop_front()
     }
 
@@ -380,7 +388,8 @@ impl Session {
         let groups = self.groups.next_timeout().and_then(|at| self.epoch.checked_add(Duration::from_micros(at)));
         // By the contract the events have been taken once this is asked: reading can go on.
         let answers = self.answers_due.filter(|_| self.is_owed_answers());
-        [quic, self.store.next_timeout(), paths, next, groups, words, self.retry_at, self.stalled, answers]
+        let door = self.door.due();
+        [quic, self.store.next_timeout(), paths, next, groups, words, self.retry_at, self.stalled, answers, door]
             .into_iter()
             .flatten()
             .min()
@@ -397,6 +406,7 @@ impl Session {
             self.groups.on_timeout(self.micros(now));
             self.look_after_paths(now);
             self.look_for_answers(now);
+            self.look_at_the_door(now);
         }
         self.settle(now);
     }
@@ -420,6 +430,11 @@ impl Session {
         }
         self.silences = 0;
         unanswered.into_iter().for_each(|id| self.store.end_unanswered(id));
+    }
+
+    /// Whether the peer is to know of us yet.
+    fn may_speak(&self) -> bool {
+        !self.is_held && !self.door.is_shut()
     }
 
     /// How long the peer may take to say what it has to say, twice.
@@ -454,7 +469,7 @@ impl Session {
         }
         self.pass_on_notices(now);
         self.look_for_the_end();
-        if self.phase == Phase::Open && self.punctual == Some(true) && !self.is_held {
+        if self.phase == Phase::Open && self.punctual == Some(true) && self.may_speak() {
             if self.paths.have_words_stuck() && self.control.say_again(now, self.shortest_rtt(), &mut self.conn) {
                 tracing::debug!("the control stream goes on, on another");
                 self.paths.words_are_said_again();
@@ -480,6 +495,10 @@ impl Session {
         self.fallback = Fallback::default();
         for opening in std::mem::take(&mut self.opening) {
             self.events.push_back(Event::Path { id: opening.id, event: PathEvent::Closed });
+        }
+        if self.door.is_shut() {
+            // Nobody was told that it had begun.
+            self.events.clear();
         }
         self.events.push_back(Event::Closed(reason));
     }

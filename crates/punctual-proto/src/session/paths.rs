@@ -309,7 +309,11 @@ impl Session {
         for id in moved {
             let driver = self.new_driver();
             let Some(path) = self.paths.get_mut(id) else { continue };
-            if let Some(panel) = self.conn.congestion_state(path.quic).and_then(Panel::of) {
+            let controller = self.conn.congestion_state(path.quic);
+            if let Some(controller) = controller {
+                noq::nothing_in_flight(controller, now);
+            }
+            if let Some(panel) = controller.and_then(Panel::of) {
                 tracing::debug!(path = %path.id, to = %path.network.remote, "moved");
                 observe::forget(&mut self.observer, now, path.id, path.in_flight.iter());
                 let event = path.on_moved(now, panel, driver, &mut self.store);

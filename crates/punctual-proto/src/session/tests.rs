@@ -35,7 +35,10 @@ fn plain_configs() -> (ClientConfig, ServerConfig) {
     client.alpn_protocols = vec![b"other".to_vec()];
     server.alpn_protocols = vec![b"other".to_vec()];
     let crypto = Arc::new(server.try_into().unwrap());
-    (ClientConfig::new(client).unwrap(), ServerConfig { crypto, holds: false, session: SessionConfig::default() })
+    (
+        ClientConfig::new(client).unwrap(),
+        ServerConfig { crypto, holds: false, tokens: Arc::default(), session: SessionConfig::default() },
+    )
 }
 
 fn tls() -> (rustls::ClientConfig, rustls::ServerConfig) {

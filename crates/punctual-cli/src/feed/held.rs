@@ -12,13 +12,13 @@ use crate::stats::Tally;
 
 /// A block that has not ended.
 #[derive(Debug, Clone)]
-pub(super) struct Held {
+pub(crate) struct Held {
     /// As it is sent, but for its dependencies.
-    pub(super) block: Block,
+    pub(crate) block: Block,
     /// After what time it was to be seen.
-    pub(super) playout: Option<Duration>,
+    pub(crate) playout: Option<Duration>,
     /// Positions of the blocks that it needs.
-    pub(super) needs: Vec<u64>,
+    pub(crate) needs: Vec<u64>,
 }
 
 impl Held {
@@ -42,7 +42,7 @@ enum Fate {
 
 /// The blocks so far, by their position in the input. Clones are the same.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Blocks(Arc<Mutex<Books>>);
+pub(crate) struct Blocks(Arc<Mutex<Books>>);
 
 #[derive(Debug, Default)]
 struct Books {
@@ -61,7 +61,7 @@ impl Blocks {
     }
 
     /// Holds the next block; its position.
-    pub(super) fn hold(&self, held: Held) -> u64 {
+    pub(crate) fn hold(&self, held: Held) -> u64 {
         let mut books = self.lock();
         let position = books.next;
         books.next += 1;
@@ -74,7 +74,7 @@ impl Blocks {
     }
 
     /// A block that is held, with its dependencies by the names that the session has for them; `None` if it cannot be sent any more: it, or one that it needs, was given up.
-    pub(super) fn block(&self, position: u64) -> Option<Block> {
+    pub(crate) fn block(&self, position: u64) -> Option<Block> {
         let books = self.lock();
         let Held { block, needs, .. } = books.held.get(&position)?;
         let mut block = block.clone();
@@ -90,12 +90,12 @@ impl Blocks {
     }
 
     /// The session has taken a block.
-    pub(super) fn named(&self, position: u64, id: BlockId) {
+    pub(crate) fn named(&self, position: u64, id: BlockId) {
         self.lock().settle(position, Fate::Live(Some(id)));
     }
 
     /// A block is given up here.
-    pub(super) fn give_up(&self, position: u64, tally: &Tally) {
+    pub(crate) fn give_up(&self, position: u64, tally: &Tally) {
         let mut books = self.lock();
         if books.release(position).is_some() {
             books.settle(position, Fate::Lost);
@@ -104,7 +104,7 @@ impl Blocks {
     }
 
     /// A session says how a block ended. If it ended with the session, it stays: there may be another.
-    pub(super) fn ended(&self, position: u64, outcome: &Outcome, tally: &Tally) {
+    pub(crate) fn ended(&self, position: u64, outcome: &Outcome, tally: &Tally) {
         if matches!(outcome, Outcome::Dropped { reason: DropReason::SessionClosed, .. }) {
             return;
         }
@@ -116,7 +116,7 @@ impl Blocks {
     }
 
     /// The session is lost, and with it its names for blocks. What is too late by now is given up; the others, in order.
-    pub(super) fn begin_again(&self, tally: &Tally) -> Vec<u64> {
+    pub(crate) fn begin_again(&self, tally: &Tally) -> Vec<u64> {
         self.drop_stale(tally);
         let mut books = self.lock();
         let live: Vec<u64> = books.held.keys().copied().collect();
@@ -125,7 +125,7 @@ impl Blocks {
     }
 
     /// Gives up what is too late.
-    pub(super) fn drop_stale(&self, tally: &Tally) {
+    pub(crate) fn drop_stale(&self, tally: &Tally) {
         let now = Instant::now();
         let books = self.lock();
         let stale: Vec<u64> = books.held.iter().filter(|(_, held)| held.is_stale(now)).map(|(at, _)| *at).collect();
@@ -134,17 +134,17 @@ impl Blocks {
     }
 
     /// Nothing more will come of what is held.
-    pub(super) fn give_up_all(&self, tally: &Tally) {
+    pub(crate) fn give_up_all(&self, tally: &Tally) {
         let held: Vec<u64> = self.lock().held.keys().copied().collect();
         held.into_iter().for_each(|position| self.give_up(position, tally));
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.lock().held.is_empty()
     }
 
     /// Bytes of all blocks that are held.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.lock().bytes
     }
 }
