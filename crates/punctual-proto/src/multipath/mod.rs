@@ -1,7 +1,8 @@
 //! Which path, or paths, a fragment takes.
 //!
 //! A path scheduler is shown the fragment to send and every open path, and answers with the paths to send it on now, or
-//! that it would rather wait. A new one is one new file here and one line in [`REGISTRY`].
+//! that it would rather wait. It is also asked for copies of what is on its way elsewhere, and for the path of repair fragments: all that
+//! decides where bytes go is here. A new one is one new file and one line in [`REGISTRY`].
 
 use std::{sync::Arc, time::Instant};
 
@@ -77,6 +78,29 @@ pub enum PathChoice {
     Send(PathSet),
     /// Do not send this block's bytes now, though some path may be ready; ask again when something changes.
     Wait,
+    /// The same, because the room that there is must be left for what is expected; ask again at this time at the latest.
+    ///
+    /// A path that is ready meanwhile is not one for which there was too little to send: its congestion window may grow.
+    Reserve(Instant),
+}
+
+/// A packet that is on its way on one path, and that another might carry, too.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct Outstanding {
+    /// The first block it carries bytes of, as it is now: it may have nothing left to send.
+    pub block: BlockView,
+    /// When it left.
+    pub sent: Instant,
+    /// On which path.
+    pub path: PathId,
+}
+
+impl Outstanding {
+    /// A packet with bytes of a block. For tests of path schedulers.
+    pub fn new(block: BlockView, sent: Instant, path: PathId) -> Self {
+        Self { block, sent, path }
+    }
 }
 
 /// Chooses the paths for each fragment.
@@ -84,13 +108,33 @@ pub trait PathScheduler: Send {
     /// The name it is chosen by.
     fn name(&self) -> &'static str;
 
-    /// Whether it uses all paths there are. If not, repair fragments keep to the path of what they are there for.
-    fn uses_all(&self) -> bool {
-        true
+    /// Where to send `fragment` now, be it for the first time or again. At least one path of `paths` is [`ready`](PathView::ready).
+    fn choose(&mut self, fragment: &FragmentView, paths: &[PathView], now: Instant) -> PathChoice;
+
+    /// Whether it is to be asked for [`copies`](Self::copy).
+    fn makes_copies(&self) -> bool {
+        false
     }
 
-    /// Where to send `fragment` now. At least one path of `paths` is [`ready`](PathView::ready).
-    fn choose(&mut self, fragment: &FragmentView, paths: &[PathView], now: Instant) -> PathChoice;
+    /// Whether `path`, which is ready, is to carry what `packet` does, too. Asked before anything new is sent, of the packets that are on their
+    /// way on other paths and have not been copied to this one, the oldest first. `next` is what would be sent now, if anything would.
+    fn copy(
+        &mut self,
+        packet: &Outstanding,
+        path: &PathView,
+        next: Option<&FragmentView>,
+        paths: &[PathView],
+        now: Instant,
+    ) -> bool {
+        let _ = (packet, path, next, paths, now);
+        false
+    }
+
+    /// The path for the repair fragments of a group that is due then, most of whose sources took `majority`. By default another that
+    /// gets them there in time, the soonest of these; there the same burst of losses would hit both.
+    fn protect(&mut self, majority: PathId, due: Option<Instant>, paths: &[PathView], now: Instant) -> PathId {
+        repairs::another(majority, due, paths, now)
+    }
 }
 
 /// Makes a path scheduler for each new session.
@@ -114,6 +158,24 @@ pub const REGISTRY: &[Entry<PathSchedulerFactory>] = &[
         make: |_| Arc::new(|| Box::new(lowest_rtt::LowestRtt)),
     },
     Entry {
+        name: "nine-tails",
+        about: "lowest round-trip time first; near the end of a block everything on every path (MAppLE, as its program has it)",
+        parameters: &[],
+        make: |_| of(|| nine_tails::NineTails::new(nine_tails::Variant::Code)),
+    },
+    Entry {
+        name: "nine-tails-paper",
+        about: "the same as its paper has it: near the end of a block the path with the highest rate leads",
+        parameters: &[],
+        make: |_| of(|| nine_tails::NineTails::new(nine_tails::Variant::Paper)),
+    },
+    Entry {
+        name: "redundant",
+        about: "everything on every path: a path with room first catches up with the others (MAppLE)",
+        parameters: &[],
+        make: |_| of(|| redundant::Redundant),
+    },
+    Entry {
         name: "round-robin",
         about: "the paths with room in turn, fragment by fragment",
         parameters: &[],
@@ -134,7 +196,7 @@ pub const REGISTRY: &[Entry<PathSchedulerFactory>] = &[
 /// assert_eq!(multipath::by_name("lowest-rtt")?().name(), "lowest-rtt");
 /// assert_eq!(multipath::lowest_rtt()().name(), "lowest-rtt");
 /// let error = multipath::by_name("fastest").err().expect("there is none");
-/// assert_eq!(error.to_string(), "no path scheduler is called `fastest`; choose one of: earliest, lowest-rtt, round-robin, single");
+/// assert_eq!(error.to_string(), "no path scheduler is called `fastest`; choose one of: earliest, lowest-rtt, nine-tails, nine-tails-paper, redundant, round-robin, single");
 /// # Ok::<(), punctual_proto::LookupError>(())
 /// ```
 pub fn by_name(spec: &str) -> Result<PathSchedulerFactory, LookupError> {
@@ -166,6 +228,10 @@ pub fn single() -> PathSchedulerFactory {
     Arc::new(|| Box::<single::Single>::default())
 }
 
+fn of<S: PathScheduler + 'static>(make: impl Fn() -> S + Send + Sync + 'static) -> PathSchedulerFactory {
+    Arc::new(move || Box::new(make()))
+}
+
 /// The default path scheduler.
 pub fn default_factory() -> PathSchedulerFactory {
     REGISTRY[0].with_defaults()
@@ -173,6 +239,9 @@ pub fn default_factory() -> PathSchedulerFactory {
 
 mod earliest;
 mod lowest_rtt;
+mod nine_tails;
+mod redundant;
+pub(crate) mod repairs;
 mod round_robin;
 mod single;
 

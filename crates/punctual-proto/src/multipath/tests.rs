@@ -53,7 +53,7 @@ pub(super) fn fragment() -> FragmentView {
 pub(super) fn choose(scheduler: &mut dyn PathScheduler, paths: &[PathView]) -> Option<u32> {
     match scheduler.choose(&fragment(), paths, Instant::now()) {
         PathChoice::Send(paths) => Some(paths.iter().next()?.0),
-        PathChoice::Wait => None,
+        PathChoice::Wait | PathChoice::Reserve(_) => None,
     }
 }
 
@@ -90,6 +90,6 @@ fn names_lead_to_their_schedulers() {
     let error = by_name("fastest").err().unwrap().to_string();
     assert_eq!(
         error,
-        "no path scheduler is called `fastest`; choose one of: earliest, lowest-rtt, round-robin, single"
+        "no path scheduler is called `fastest`; choose one of: earliest, lowest-rtt, nine-tails, nine-tails-paper, redundant, round-robin, single"
     );
 }

@@ -2,13 +2,14 @@
 //!
 //! - [`input`] takes in what QUIC has to say: events, datagrams, the fate of packets.
 //! - [`output`] asks the stations for the next packet, as the session's pipeline.
-//! - [`protect`] is the part of that which concerns redundancy.
+//! - [`copies`] and [`protect`] are the parts of that which concern copies and redundancy.
 //! - [`control`] is the control stream.
 //! - [`paths`] opens and closes paths, and looks after them.
 //! - [`fallback`] carries blocks to a peer that does not speak Punctual.
 //! - [`ending`] is how a session is accepted, and how it ends.
 
 mod control;
+mod copies;
 mod ending;
 mod fallback;
 mod given_up;
@@ -372,7 +373,7 @@ impl Session {
         }
         let paths = self.paths.iter().filter_map(|path| path.next_timeout(self.config.max_ack_delay)).min();
         // A datagram that QUIC holds back has an alarm of QUIC's own; the next one has to wait for it.
-        let wake = self.output.wake_at().into_iter().chain(self.output.repair_at);
+        let wake = self.output.wake_at().into_iter().chain(self.output.repair_at).chain(self.output.copy_at);
         let reports = self.paths.iter().filter_map(Path::report_due);
         let words = self.control.waits().then(|| self.control.due(self.patience())).flatten();
         let next = reports.chain(wake).min();
