@@ -120,8 +120,13 @@ fn all_it_can(rival: &RivalFlow, stage: &Stage) -> Plan {
         stop: stage.duration,
         total: None,
     };
-    let source =
-        SourcePlan { name: rival.name.clone(), hand_over: HandOver::default(), redundancy: None, bulk: Some(bulk) };
+    let source = SourcePlan {
+        name: rival.name.clone(),
+        hand_over: HandOver::default(),
+        period: None,
+        redundancy: None,
+        bulk: Some(bulk),
+    };
     Plan { blocks: Vec::new(), sources: vec![source] }
 }
 

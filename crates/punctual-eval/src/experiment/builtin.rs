@@ -12,6 +12,8 @@ pub const BUILTIN: &[(&str, &str)] = &[
     ("alpha", include_str!("../../../../experiments/alpha.toml")),
     ("bulk-loss", include_str!("../../../../experiments/bulk-loss.toml")),
     ("bulk-corrupt", include_str!("../../../../experiments/bulk-corrupt.toml")),
+    ("ninetails", include_str!("../../../../experiments/ninetails.toml")),
+    ("cwr", include_str!("../../../../experiments/cwr.toml")),
     ("dmtp", include_str!("../../../../experiments/dmtp.toml")),
     ("dmtp-hard", include_str!("../../../../experiments/dmtp-hard.toml")),
     ("aitrans", include_str!("../../../../experiments/aitrans.toml")),

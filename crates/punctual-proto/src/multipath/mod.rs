@@ -4,7 +4,10 @@
 //! that it would rather wait. It is also asked for copies of what is on its way elsewhere, and for the path of repair fragments: all that
 //! decides where bytes go is here. A new one is one new file and one line in [`REGISTRY`].
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 pub use crate::{
     base::{PathHealth, PathId, PathView},
@@ -27,12 +30,14 @@ pub struct FragmentView {
     pub lost_on: Option<PathId>,
     /// Bytes of more urgent blocks that the path scheduler made wait for a path.
     pub ahead: u64,
+    /// Bytes of all other blocks that are no less important, and wait; counted only for who [makes copies](PathScheduler::makes_copies).
+    pub behind: u64,
 }
 
 impl FragmentView {
     /// The next `len` bytes of a block, for the first time and with nothing before them. For tests of path schedulers.
     pub fn new(block: BlockView, len: usize) -> Self {
-        Self { block, len, lost_on: None, ahead: 0 }
+        Self { block, len, lost_on: None, ahead: 0, behind: 0 }
     }
 }
 
@@ -103,6 +108,43 @@ impl Outstanding {
     }
 }
 
+/// The next message of a periodic source.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct Turn {
+    /// When it is expected to be handed over; now, if it is overdue.
+    pub at: Instant,
+    /// How long after it the one after is.
+    pub every: Duration,
+    /// Bytes.
+    pub size: u64,
+    /// Counted from `at`.
+    pub deadline: Option<Duration>,
+    /// 0 is the highest.
+    pub priority: u8,
+}
+
+/// What is to be expected.
+#[derive(Clone, Copy)]
+#[non_exhaustive]
+pub struct Outlook<'a> {
+    /// The next turn of each periodic source, the soonest first.
+    pub turns: &'a [Turn],
+    in_flight: &'a dyn Fn(PathId, Instant) -> u64,
+}
+
+impl<'a> Outlook<'a> {
+    /// These turns, and on each path so many bytes in flight at each time. For tests of path schedulers.
+    pub fn new(turns: &'a [Turn], in_flight: &'a dyn Fn(PathId, Instant) -> u64) -> Self {
+        Self { turns, in_flight }
+    }
+
+    /// How many of the bytes in flight on a path will still be at `at`, if their answers take a round trip.
+    pub fn in_flight_at(&self, path: PathId, at: Instant) -> u64 {
+        (self.in_flight)(path, at)
+    }
+}
+
 /// Chooses the paths for each fragment.
 pub trait PathScheduler: Send {
     /// The name it is chosen by.
@@ -110,6 +152,16 @@ pub trait PathScheduler: Send {
 
     /// Where to send `fragment` now, be it for the first time or again. At least one path of `paths` is [`ready`](PathView::ready).
     fn choose(&mut self, fragment: &FragmentView, paths: &[PathView], now: Instant) -> PathChoice;
+
+    /// Whether it wants to be shown what is [ahead](Self::look_ahead).
+    fn looks_ahead(&self) -> bool {
+        false
+    }
+
+    /// What is to be expected, shown before each call of [`choose`](Self::choose).
+    fn look_ahead(&mut self, outlook: &Outlook<'_>, paths: &[PathView], now: Instant) {
+        let _ = (outlook, paths, now);
+    }
 
     /// Whether it is to be asked for [`copies`](Self::copy).
     fn makes_copies(&self) -> bool {
@@ -150,6 +202,18 @@ pub const REGISTRY: &[Entry<PathSchedulerFactory>] = &[
         about: "the path on which the fragment should arrive first, or any that does not hold its block up",
         parameters: &[],
         make: |_| Arc::new(|| Box::new(earliest::Earliest)),
+    },
+    Entry {
+        name: "cwr",
+        about: "lowest round-trip time first, but room is kept there for messages of periodic sources (CWR)",
+        parameters: &[],
+        make: |_| of(|| reservation::Reservation::new(false)),
+    },
+    Entry {
+        name: "cwr-red",
+        about: "the same with room on all paths, and a copy of each such message on each (CWR+RED)",
+        parameters: &[],
+        make: |_| of(|| reservation::Reservation::new(true)),
     },
     Entry {
         name: "lowest-rtt",
@@ -196,7 +260,7 @@ pub const REGISTRY: &[Entry<PathSchedulerFactory>] = &[
 /// assert_eq!(multipath::by_name("lowest-rtt")?().name(), "lowest-rtt");
 /// assert_eq!(multipath::lowest_rtt()().name(), "lowest-rtt");
 /// let error = multipath::by_name("fastest").err().expect("there is none");
-/// assert_eq!(error.to_string(), "no path scheduler is called `fastest`; choose one of: earliest, lowest-rtt, nine-tails, nine-tails-paper, redundant, round-robin, single");
+/// assert_eq!(error.to_string(), "no path scheduler is called `fastest`; choose one of: earliest, cwr, cwr-red, lowest-rtt, nine-tails, nine-tails-paper, redundant, round-robin, single");
 /// # Ok::<(), punctual_proto::LookupError>(())
 /// ```
 pub fn by_name(spec: &str) -> Result<PathSchedulerFactory, LookupError> {
@@ -242,6 +306,7 @@ mod lowest_rtt;
 mod nine_tails;
 mod redundant;
 pub(crate) mod repairs;
+mod reservation;
 mod round_robin;
 mod single;
 

@@ -11,7 +11,7 @@ use super::{FragmentView, Outstanding, PathChoice, PathHealth, PathId, PathSched
 /// From there on, this is its *tail*, everything is sent on every path.
 ///
 /// The paper and its authors' program differ. With `hi` the path of the highest rate, `rate` and `rtt` its own, `left` what has yet to be sent
-/// of the block and of those before it:
+/// of the block, of those before it and of those behind:
 ///
 /// | | paper (eq. 1, algorithm 1) | program |
 /// | --- | --- | --- |
@@ -19,8 +19,9 @@ use super::{FragmentView, Outstanding, PathChoice, PathHealth, PathId, PathSched
 /// | leads in the tail | `hi` | the lowest round-trip time with room |
 /// | only another than `hi` has room | it takes the lead | waits for `hi`, if that has room within half of the least rtt |
 ///
-/// Equation 1 prints the rate where it means the round-trip time: else it compares seconds with bytes per second. Blocks are what the paper calls messages, and
-/// `left` is each block's own, so that it is defined for several at once; the program takes any stream's.
+/// Equation 1 prints the rate where it means the round-trip time: else it compares seconds with bytes per second. Messages are blocks here, and `left`
+/// is what waits of all that are no less important, as what waits in the paper's one stream is. So where throughput falls and messages queue up, copies cease (V-B). With several
+/// streams the paper's program takes any one's.
 pub(super) struct NineTails {
     variant: Variant,
 }
@@ -97,7 +98,7 @@ impl PathScheduler for NineTails {
 }
 
 fn left(fragment: &FragmentView) -> u64 {
-    fragment.ahead + fragment.block.unsent
+    fragment.ahead + fragment.block.unsent + fragment.behind
 }
 
 fn highest_rate<'a>(paths: impl Iterator<Item = &'a PathView>) -> Option<&'a PathView> {
@@ -168,14 +169,20 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_in_front_counts() {
+    fn what_waits_in_front_and_behind_counts() {
         let mut code = NineTails::new(Variant::Code);
         let now = Instant::now();
         let packet = Outstanding::new(BlockView { unsent: 0, ..fragment().block }, now, PathId(0));
         let behind = FragmentView { ahead: 700_000, ..of(20_000) };
-        for (next, copies) in
-            [(Some(of(20_000)), true), (Some(behind), false), (Some(of(700_000)), false), (None, true)]
-        {
+        let before = FragmentView { behind: 700_000, ..of(20_000) };
+        let cases = [
+            (Some(of(20_000)), true),
+            (Some(behind), false),
+            (Some(before), false),
+            (Some(of(700_000)), false),
+            (None, true),
+        ];
+        for (next, copies) in cases {
             assert_eq!(code.copy(&packet, &pair()[1], next.as_ref(), &pair(), now), copies, "{next:?}");
         }
         let head = Outstanding::new(BlockView { unsent: 700_000, ..fragment().block }, now, PathId(0));

@@ -218,6 +218,12 @@ impl InFlight {
         open.filter(|(_, packet)| packet.contents.is_original()).map(|(pn, packet)| (pn, packet.sent, &packet.contents))
     }
 
+    /// Bytes of the packets sent after `since` whose fate is not known yet.
+    pub(crate) fn sent_after(&self, since: Instant) -> u64 {
+        let open = self.packets.iter().rev().filter_map(|(_, place)| place.packet());
+        open.take_while(|packet| packet.sent > since).map(|packet| u64::from(packet.bytes)).sum()
+    }
+
     /// What a packet carries whose fate is not known yet.
     pub(crate) fn contents(&self, pn: u64) -> Option<&Contents> {
         self.get(pn).map(|packet| &packet.contents)

@@ -123,6 +123,9 @@ impl Session {
         observer: Option<Box<dyn Observer>>,
     ) -> Self {
         let limits = config.limits;
+        let path_scheduler = (config.path_scheduler)();
+        let mut store = Store::new(limits, (config.scheduler)(), config.redundancy, (config.redundancy_policy)());
+        store.minds_sources = path_scheduler.looks_ahead();
         Self {
             conn,
             handle,
@@ -139,13 +142,13 @@ impl Session {
             retry_at: None,
             clocks: Clocks::new(),
             peer_time: Unwrapper::default(),
-            store: Store::new(limits, (config.scheduler)(), config.redundancy, (config.redundancy_policy)()),
+            store,
             receiver: Receiver::new(limits, epoch),
             groups: Groups::new(limits.repair_window),
             control: Control::new(),
             hearing: Hearing::default(),
             fallback: Fallback::default(),
-            output: Output::new((config.path_scheduler)()),
+            output: Output::new(path_scheduler),
             log: Vec::new(),
             observer,
             events: VecDeque::new(),
@@ -206,6 +209,20 @@ impl Session {
     /// [`SendError::TooManyChannels`] if that has been said of as many channels as [`Limits`](crate::Limits) allow.
     pub fn set_channel_redundancy(&mut self, channel: Channel, mode: Redundancy) -> Result<(), SendError> {
         self.store.set_channel_redundancy(channel, mode)
+    }
+
+    /// Says that a block of about `size` bytes will be handed over on a channel `every` so often, from the next one on, with this deadline and priority; an
+    /// interval of zero takes that back. Path schedulers that look ahead keep room for it ([`multipath::Turn`](crate::multipath::Turn)). Without a word, they
+    /// recognise channels whose blocks come regularly.
+    pub fn expect_source(
+        &mut self,
+        channel: Channel,
+        every: Duration,
+        size: u64,
+        deadline: Option<Duration>,
+        priority: u8,
+    ) {
+        self.store.sources.declare(channel, every, size, deadline, priority);
     }
 
     /// The next complete block.

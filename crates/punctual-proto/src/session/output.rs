@@ -23,7 +23,7 @@ use crate::{
     congestion::steering::Gate,
     endpoint::{BASE_PACKET, DATAGRAM_QUEUE, EcnCodepoint, LocalId, NetworkPath, Transmit},
     frame::DatagramWriter,
-    multipath::{FragmentView, Outstanding, PathChoice, PathScheduler, PathSet},
+    multipath::{FragmentView, Outlook, Outstanding, PathChoice, PathScheduler, PathSet, Turn},
     noq,
     observe::FragmentSent,
     path::{Path, sent::SentBytes},
@@ -81,6 +81,8 @@ pub(super) struct Output {
     /// What they have to send.
     held_bytes: u64,
     views: Vec<PathView>,
+    /// What is expected of periodic sources.
+    turns: Vec<Turn>,
     /// QUIC may have something of its own to send.
     stirred: bool,
     /// The largest datagram, once asked for; only what comes in can change it.
@@ -110,6 +112,7 @@ impl Output {
             held: Vec::new(),
             held_bytes: 0,
             views: Vec::new(),
+            turns: Vec::new(),
             stirred: true,
             capacity: None,
             wake_at: None,
@@ -457,6 +460,9 @@ impl Session {
                 self.store.withdraw(id);
                 continue;
             };
+            if self.output.path_scheduler.looks_ahead() {
+                self.look_ahead(now);
+            }
             let choice = self.output.choose(&fragment, now);
             if let Some(observer) = &mut self.observer {
                 observer.path_chosen(now, &fragment, &self.output.views, &choice);
@@ -504,7 +510,17 @@ impl Session {
             len: usize::try_from(range.end - range.start).unwrap_or(usize::MAX),
             lost_on: block.lost_on.filter(|_| again),
             ahead: self.output.held_bytes,
+            behind: if self.output.makes_copies() { self.store.waiting_beside(id, &self.output.held) } else { 0 },
         })
+    }
+
+    /// Shows the path scheduler what is to be expected.
+    fn look_ahead(&mut self, now: Instant) {
+        self.store.sources.turns(now, &mut self.output.turns);
+        let paths = &self.paths;
+        let in_flight = |path: PathId, at: Instant| paths.get(path).map_or(0, |path| path.in_flight_at(at));
+        let outlook = Outlook::new(&self.output.turns, &in_flight);
+        self.output.path_scheduler.look_ahead(&outlook, &self.output.views, now);
     }
 
     /// Takes a block out of the competition for this round.
