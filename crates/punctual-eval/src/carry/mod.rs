@@ -1,6 +1,7 @@
 //! One run: a plan carried by a contender over the simulator, and what came of it.
 
 mod attempt;
+pub(crate) mod cubic_pair;
 mod flow;
 pub(crate) mod informed;
 mod ledger;

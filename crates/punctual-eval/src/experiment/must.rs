@@ -71,7 +71,7 @@ pub(super) fn check_measure(name: &str) -> Result<(), String> {
         Ok(())
     } else {
         Err(format!(
-            "there is no measure `{name}`; there are: {}; with a priority, as in `on_time:0`: {by_priority}; and `on_time` with a source's name; and percentiles over all seeds, as in `p99_ms:all`, `p99_ms:0`, `p99_ms:NAME`",
+            "there is no measure `{name}`; there are: {}; with a priority, as in `on_time:0`: {by_priority}; and `on_time` with a source's name; and percentiles over all seeds, as in `p99_ms:all`, `p99_ms:settled`, `p99_ms:0`, `p99_ms:NAME`",
             all()
         ))
     }

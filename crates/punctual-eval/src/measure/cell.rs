@@ -68,7 +68,7 @@ impl CellBuilder {
             all.extend(value);
         }
         self.latencies.extend_from_slice(&run.latencies);
-        self.pool.add(record);
+        self.pool.add(record, &self.config);
         self.cell.seeds += 1;
         let seed = self.cell.seeds;
         self.cell.ended.extend(record.ended.as_ref().map(|ended| EndedRun { seed, ended: ended.to_string() }));

@@ -14,6 +14,8 @@ pub struct MeasureConfig {
     pub step: Option<Time>,
     /// From when to when, since the run's beginning, for the measures of a window; without it they have no value.
     pub window: Option<(Time, Time)>,
+    /// From when, since the run's beginning, windows are taken to have grown, for percentiles of `settled`; without it they have no value.
+    pub settled: Option<Time>,
     /// What a block on time is worth, for `score`.
     pub weights: Weights,
 }

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::latency::{in_ms, latency, nearest_rank};
+use super::{
+    MeasureConfig,
+    latency::{in_ms, latency, nearest_rank},
+};
 use crate::{record::RunRecord, results::Stat};
 
 /// The percentiles there are, in thousandths, by the measures whose definition they share.
@@ -12,12 +15,19 @@ pub(crate) const PERCENTILES: [(&str, u64); 6] =
 /// All blocks, in the name of a percentile.
 pub(super) const ALL: &str = "all";
 
-/// Gathers the latencies of a cell's runs by whom they are of: `all`, a priority's number, a source's name.
+/// Those that were handed over once the experiment's windows had grown, likewise.
+pub(super) const SETTLED: &str = "settled";
+
+/// Gathers the latencies of a cell's runs by whom they are of: `all`, `settled`, a priority's number, a source's name.
 #[derive(Debug, Default)]
 pub(super) struct Pool(BTreeMap<String, Vec<u64>>);
 
 impl Pool {
-    pub(super) fn add(&mut self, record: &RunRecord) {
+    pub(super) fn add(&mut self, record: &RunRecord, config: &MeasureConfig) {
+        if let Some(from) = &config.settled {
+            let settled = record.blocks.iter().filter(|block| u128::from(block.handed_over) >= from.0.as_nanos());
+            self.0.entry(SETTLED.to_owned()).or_default().extend(settled.map(latency));
+        }
         let mut by_key: BTreeMap<(u8, u16), Vec<u64>> = BTreeMap::new();
         for block in &record.blocks {
             by_key.entry((block.priority, block.source)).or_default().push(latency(block));
@@ -49,7 +59,7 @@ impl Pool {
 #[cfg(test)]
 mod tests {
     use super::{super::testing::*, *};
-    use crate::record::BlockRow;
+    use crate::{record::BlockRow, units::Time};
 
     #[test]
     fn runs_are_pooled_by_priority_and_source() {
@@ -59,7 +69,8 @@ mod tests {
             ..of_blocks(vec![of(0, 0, block(0, latency)), of(3, 1, block(0, 10 * latency)), of(3, 1, lost(0))])
         };
         let mut pool = Pool::default();
-        [1, 2].map(|latency| pool.add(&run(latency)));
+        let config = MeasureConfig { settled: Some(Time(std::time::Duration::from_millis(1))), ..MeasureConfig::default() };
+        [1, 2].map(|latency| pool.add(&run(latency), &config));
         let stats = pool.finish(2);
         let mean = |key: &str| stats.get(key).map(|stat| stat.mean);
         assert_eq!(
@@ -69,5 +80,6 @@ mod tests {
         assert_eq!([mean("p50_ms:3"), mean("max_ms:3")], [Some(20.0), Some(f64::INFINITY)]);
         assert_eq!(mean("p50_ms:7"), None, "a number is a priority");
         assert_eq!(stats["p99_ms:0"].n, 2);
+        assert_eq!(mean("max_ms:settled"), None, "all were handed over at once");
     }
 }

@@ -46,6 +46,15 @@ pub(super) fn measure(key: &str) -> Measure<'_> {
             known.short.into(),
             format!("{}; over the blocks of all seeds together", known.about).into(),
         ),
+        Some("settled") => (
+            format!("{}, settled", known.title).into(),
+            format!("{}, settled", known.short).into(),
+            format!(
+                "{}; over the blocks of all seeds together that were handed over once windows had grown",
+                known.about
+            )
+            .into(),
+        ),
         Some(source) if source.parse::<u8>().is_err() => (
             format!("{}, {source}", known.title).into(),
             format!("{}, {source}", known.short).into(),
