@@ -342,7 +342,8 @@ fn copies_are_told_from_what_they_copy() {
 fn redundant_and_nine_tails_copy_what_is_on_its_way() {
     for name in ["redundant", "nine-tails", "nine-tails-paper"] {
         let path_scheduler = multipath::by_name(name).expect("it exists");
-        let mut pair = Pair::new(SessionConfig { path_scheduler, initial_window_packets: 32, ..SessionConfig::default() });
+        let mut pair =
+            Pair::new(SessionConfig { path_scheduler, initial_window_packets: 32, ..SessionConfig::default() });
         pair.open_second_path();
         pair.world.send(pair.from, block(20_000));
         pair.run(300);

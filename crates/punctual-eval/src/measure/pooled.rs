@@ -69,7 +69,8 @@ mod tests {
             ..of_blocks(vec![of(0, 0, block(0, latency)), of(3, 1, block(0, 10 * latency)), of(3, 1, lost(0))])
         };
         let mut pool = Pool::default();
-        let config = MeasureConfig { settled: Some(Time(std::time::Duration::from_millis(1))), ..MeasureConfig::default() };
+        let config =
+            MeasureConfig { settled: Some(Time(std::time::Duration::from_millis(1))), ..MeasureConfig::default() };
         [1, 2].map(|latency| pool.add(&run(latency), &config));
         let stats = pool.finish(2);
         let mean = |key: &str| stats.get(key).map(|stat| stat.mean);

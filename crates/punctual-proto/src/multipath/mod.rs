@@ -169,7 +169,8 @@ pub trait PathScheduler: Send {
     }
 
     /// Whether `path`, which is ready, is to carry what `packet` does, too. Asked before anything new is sent, of the packets that are on their
-    /// way on other paths and have not been copied to this one, the oldest first. `next` is what would be sent now, if anything would.
+    /// way on other paths and have not been copied to this one, the oldest first; of a block of which
+    /// it wants no copy, not again for the next packet. `next` is what would be sent now, if anything would.
     fn copy(
         &mut self,
         packet: &Outstanding,
@@ -234,6 +235,15 @@ pub const REGISTRY: &[Entry<PathSchedulerFactory>] = &[
         make: |_| of(|| nine_tails::NineTails::new(nine_tails::Variant::Paper)),
     },
     Entry {
+        name: "optimizer",
+        about: "the cheapest paths by which enough is in time, first tries and second ones (DMTP, Chuat et al.)",
+        parameters: &[optimizer::QUALITY],
+        make: |values| {
+            let quality = values[0];
+            of(move || optimizer::Optimizer::new(quality))
+        },
+    },
+    Entry {
         name: "redundant",
         about: "everything on every path: a path with room first catches up with the others (MAppLE)",
         parameters: &[],
@@ -260,7 +270,7 @@ pub const REGISTRY: &[Entry<PathSchedulerFactory>] = &[
 /// assert_eq!(multipath::by_name("lowest-rtt")?().name(), "lowest-rtt");
 /// assert_eq!(multipath::lowest_rtt()().name(), "lowest-rtt");
 /// let error = multipath::by_name("fastest").err().expect("there is none");
-/// assert_eq!(error.to_string(), "no path scheduler is called `fastest`; choose one of: earliest, cwr, cwr-red, lowest-rtt, nine-tails, nine-tails-paper, redundant, round-robin, single");
+/// assert_eq!(error.to_string(), "no path scheduler is called `fastest`; choose one of: earliest, cwr, cwr-red, lowest-rtt, nine-tails, nine-tails-paper, optimizer, redundant, round-robin, single");
 /// # Ok::<(), punctual_proto::LookupError>(())
 /// ```
 pub fn by_name(spec: &str) -> Result<PathSchedulerFactory, LookupError> {
@@ -304,6 +314,8 @@ pub fn default_factory() -> PathSchedulerFactory {
 mod earliest;
 mod lowest_rtt;
 mod nine_tails;
+mod optimizer;
+mod plan;
 mod redundant;
 pub(crate) mod repairs;
 mod reservation;

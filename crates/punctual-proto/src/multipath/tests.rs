@@ -91,6 +91,6 @@ fn names_lead_to_their_schedulers() {
     let error = by_name("fastest").err().unwrap().to_string();
     assert_eq!(
         error,
-        "no path scheduler is called `fastest`; choose one of: earliest, cwr, cwr-red, lowest-rtt, nine-tails, nine-tails-paper, redundant, round-robin, single"
+        "no path scheduler is called `fastest`; choose one of: earliest, cwr, cwr-red, lowest-rtt, nine-tails, nine-tails-paper, optimizer, redundant, round-robin, single"
     );
 }

@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     base::PathId,
+    block::BlockId,
     clock::wire,
     multipath::{FragmentView, Outstanding},
     send::{packetize, recovery},
@@ -55,10 +56,14 @@ impl Session {
                 continue;
             }
             for path in self.paths.iter().filter(|path| path.id != view.id) {
+                let mut refused = None;
                 for (number, sent, contents) in path.in_flight.uncopied(view.id) {
-                    let lacking = contents
-                        .iter()
-                        .find(|piece| self.store.get(piece.id).is_some_and(|block| block.lacks(&piece.range)));
+                    let first = contents.iter().next().map(|piece| piece.id);
+                    if first == refused {
+                        continue;
+                    }
+                    let lacks = |id: BlockId, range| self.store.get(id).is_some_and(|block| block.lacks(range));
+                    let lacking = contents.iter().find(|piece| lacks(piece.id, &piece.range));
                     let Some(block) = lacking.and_then(|piece| self.store.view(piece.id)) else { continue };
                     let packet = Outstanding { block, sent, path: path.id };
                     let wanted = Wanted { packet, number, on: view.id, ready_at };
@@ -70,6 +75,7 @@ impl Session {
                         soonest = Some(wanted);
                         break;
                     }
+                    refused = first;
                 }
             }
         }
