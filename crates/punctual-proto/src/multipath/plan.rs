@@ -106,10 +106,10 @@ fn exchange(ways: &mut [Way], room: &mut [f64], links: &[Link], quality: f64) ->
                 _ => continue,
             };
             let mut most = a.share;
-            for k in 0..links.len() {
+            for (k, room) in room.iter().enumerate() {
                 let more = b.load(k, links) - a.load(k, links);
                 if more > EPSILON {
-                    most = most.min(room[k] / more);
+                    most = most.min(room / more);
                 }
             }
             if spare < -EPSILON || gain < -EPSILON {
