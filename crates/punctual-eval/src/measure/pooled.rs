@@ -71,7 +71,7 @@ mod tests {
         let mut pool = Pool::default();
         let config =
             MeasureConfig { settled: Some(Time(std::time::Duration::from_millis(1))), ..MeasureConfig::default() };
-        [1, 2].map(|latency| pool.add(&run(latency), &config));
+        [1, 2].into_iter().for_each(|latency| pool.add(&run(latency), &config));
         let stats = pool.finish(2);
         let mean = |key: &str| stats.get(key).map(|stat| stat.mean);
         assert_eq!(
