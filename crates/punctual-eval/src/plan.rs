@@ -30,6 +30,8 @@ pub struct SourcePlan {
     pub name: String,
     /// How blocks reach the transport.
     pub hand_over: HandOver,
+    /// How often and how large, if the transport is told.
+    pub period: Option<(Duration, u64)>,
     /// How its blocks are protected against loss; `None`: as the session has it.
     pub redundancy: Option<Redundancy>,
     /// Data that is sent as fast as it goes, beside the planned blocks.

@@ -35,7 +35,7 @@ use punctual_proto::{
 };
 
 use crate::{
-    carry::{informed, oracle},
+    carry::{cubic_pair, informed, oracle},
     experiment::{Experiment, ExperimentError, builtin::BUILTIN},
     workload::{self, Asked, Make, OwnBlock},
 };
@@ -223,6 +223,9 @@ impl Registry {
         if [oracle::NAME, informed::NAME].contains(&name) {
             // Another takes its place once the link is known.
             return Ok(congestion::default_congestion());
+        }
+        if name == cubic_pair::NAME {
+            return Ok(cubic_pair::congestion());
         }
         let (own, built_in) = (&self.0.controllers, congestion::names().collect::<Vec<_>>());
         find(own, name)

@@ -114,15 +114,19 @@ pub struct Cell {
     /// Latencies of all seeds' blocks, milliseconds, with the share of blocks that took longer; never delivered is infinitely
     /// long. Thinned to at most a few hundred points, all of the tail kept.
     pub ccdf: Vec<(f64, f64)>,
+    /// Percentiles of the latencies of all seeds' blocks together, by name: `p99_ms:all`, and of a priority (`p99_ms:0`) or a source (`p99_ms:audio`).
+    #[serde(default)]
+    pub pooled: BTreeMap<String, Stat>,
     /// The course of the run.
     pub timeline: Timeline,
 }
 
 impl Cell {
-    /// A measure, or with `:K` after it priority K's (`on_time:K`; `bound:K` and `share_of_bound:K` are of all blocks up to that
+    /// A measure, or a percentile [over all seeds](Self::pooled), or with `:K` after it priority K's (`on_time:K`; `bound:K` and `share_of_bound:K` are of all blocks up to that
     /// priority), or that of a source (`on_time:NAME`); `None` if no run had a value.
     pub fn stat(&self, measure: &str) -> Option<Stat> {
         let stat = match measure.split_once(':') {
+            Some(_) if self.pooled.contains_key(measure) => self.pooled[measure],
             Some(("on_time", source)) if source.parse::<u8>().is_err() => {
                 *self.sources.iter().zip(&self.on_time_by_source).find(|(name, _)| *name == source)?.1
             }

@@ -12,7 +12,7 @@ use common::{End, OTHER_ALPN, World, address, address_at, client_config, ms, raw
 use punctual_proto::{
     Block, BlockId, Channel, Event, FragmentArrived, FragmentKind, FragmentSent, LocalId, NetworkPath, Observer,
     PathEvent, PathId, SentPacket, SessionConfig, SessionId,
-    multipath::{FragmentView, PathChoice, PathScheduler, PathSchedulerFactory, PathSet, PathView},
+    multipath::{self, FragmentView, PathChoice, PathScheduler, PathSchedulerFactory, PathSet, PathView},
     schedule,
 };
 
@@ -336,6 +336,59 @@ fn copies_are_told_from_what_they_copy() {
         server.arrived.iter().partition(|(_, fragment)| fragment.path == Some(PathId(0)));
     assert!(first.iter().all(|(_, fragment)| fragment.duplicate == 0));
     assert!(copies.iter().all(|(_, fragment)| fragment.new == 0 && fragment.path == Some(second)));
+}
+
+#[test]
+fn redundant_and_nine_tails_copy_what_is_on_its_way() {
+    for name in ["redundant", "nine-tails", "nine-tails-paper"] {
+        let path_scheduler = multipath::by_name(name).expect("it exists");
+        let mut pair =
+            Pair::new(SessionConfig { path_scheduler, initial_window_packets: 32, ..SessionConfig::default() });
+        pair.open_second_path();
+        pair.world.send(pair.from, block(20_000));
+        pair.run(300);
+        pair.books_balance();
+        let client = pair.client();
+        client.every_byte_is_sent_once();
+        let copies = client.sent_bytes(FragmentKind::Copy);
+        assert!((10_000..=20_000).contains(&copies), "{name}: {copies} bytes");
+        assert_eq!(client.sent_bytes(FragmentKind::Resent), 0, "{name}");
+        assert_eq!(pair.server().delivered.len(), 1, "{name}");
+    }
+}
+
+#[test]
+fn a_copy_makes_good_for_a_path_that_dies() {
+    let path_scheduler = multipath::by_name("redundant").expect("it exists");
+    let mut pair = Pair::new(SessionConfig { path_scheduler, initial_window_packets: 32, ..SessionConfig::default() });
+    pair.open_second_path();
+    let sent = pair.world.now;
+    pair.world.send(pair.from, block(10_000));
+    pair.world.cut = Some(address_at(pair.from.host, 1));
+    pair.run(300);
+    pair.books_balance();
+    // One way and a little: nothing had to be found lost.
+    let took = pair.server().delivered[0].0 - sent;
+    assert!(took < ms(15), "{took:?}");
+}
+
+#[test]
+fn room_is_kept_for_an_expected_message_and_no_longer() {
+    let path_scheduler = multipath::by_name("cwr").expect("it exists");
+    let scheduler = schedule::by_name("priority-fifo").expect("it exists");
+    let mut pair = Pair::new(SessionConfig { path_scheduler, scheduler, ..SessionConfig::default() });
+    let (from, message) = (pair.from, || block(2_000).priority(0).channel(Channel(1)));
+    let session = pair.world.session(from.host, from.session);
+    // More than all that the window will ever hold: while it is expected, nothing else may go.
+    session.expect_source(Channel(1), ms(100), 1 << 40, None, 0);
+    let first = pair.world.send(from, message());
+    pair.run(90);
+    let background = pair.world.send(from, block(2_000));
+    pair.run(60);
+    assert_eq!(pair.server().delivered.iter().map(|(_, id)| *id).collect::<Vec<_>>(), [first]);
+    // Two turns have passed without it.
+    pair.run(100);
+    assert_eq!(pair.server().delivered.iter().map(|(_, id)| *id).collect::<Vec<_>>(), [first, background]);
 }
 
 #[test]

@@ -170,6 +170,20 @@ impl Session {
         link.drive(|session, _, _| session.set_channel_redundancy(channel, mode)).unwrap_or(Err(SendError::Closed))
     }
 
+    /// Says that a block of about `size` bytes will be handed over on a channel `every` so often, with this deadline and priority; an interval of zero takes that back. Path
+    /// schedulers that look ahead (`cwr`, `cwr-red`) keep room for it; without a word, they recognise channels whose blocks come regularly.
+    pub fn expect_source(
+        &self,
+        channel: Channel,
+        every: Duration,
+        size: u64,
+        deadline: Option<Duration>,
+        priority: u8,
+    ) {
+        let link = self.link();
+        let _ = link.drive(|session, _, _| session.expect_source(channel, every, size, deadline, priority));
+    }
+
     /// The next complete block from the peer.
     ///
     /// Blocks that were complete when the session ended can still be received.

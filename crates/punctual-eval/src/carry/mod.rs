@@ -1,6 +1,7 @@
 //! One run: a plan carried by a contender over the simulator, and what came of it.
 
 mod attempt;
+pub(crate) mod cubic_pair;
 mod flow;
 pub(crate) mod informed;
 mod ledger;
@@ -120,8 +121,13 @@ fn all_it_can(rival: &RivalFlow, stage: &Stage) -> Plan {
         stop: stage.duration,
         total: None,
     };
-    let source =
-        SourcePlan { name: rival.name.clone(), hand_over: HandOver::default(), redundancy: None, bulk: Some(bulk) };
+    let source = SourcePlan {
+        name: rival.name.clone(),
+        hand_over: HandOver::default(),
+        period: None,
+        redundancy: None,
+        bulk: Some(bulk),
+    };
     Plan { blocks: Vec::new(), sources: vec![source] }
 }
 

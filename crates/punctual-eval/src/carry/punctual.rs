@@ -185,6 +185,15 @@ impl Sender {
         Self { ids: vec![None; plan.blocks.len()], plan, ledger, origin, start: None, sources }
     }
 
+    /// Tells the session of a source whose period is no secret.
+    fn declare(&self, cx: &mut AppContext<'_>, session: SessionId, source: usize) {
+        let Some((every, size)) = self.plan.sources[source].period else { return };
+        let Some(block) = self.plan.blocks.iter().find(|block| usize::from(block.source) == source) else { return };
+        if let Some(session) = cx.session(session) {
+            session.expect_source(Channel(source as u32), every, size, block.deadline, block.priority);
+        }
+    }
+
     /// Sets the timer for a source's next block, unless it is set.
     fn arm(&mut self, cx: &mut AppContext<'_>, source: usize) {
         let Some((_, start)) = self.start else { return };
@@ -339,6 +348,7 @@ impl App for Sender {
                 self.start = Some((session, cx.now()));
                 *self.origin.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.instant());
                 for source in 0..self.sources.len() {
+                    self.declare(cx, session, source);
                     self.arm(cx, source);
                     if let Some(bulk) = self.sources[source].bulk {
                         cx.set_timer(cx.now() + bulk.start, source as u64);

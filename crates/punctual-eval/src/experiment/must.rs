@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::{ExperimentError, condition::Condition};
 use crate::{
-    measure::{MEASURES, Measure},
+    measure::{MEASURES, Measure, pooled::PERCENTILES},
     results::{Cell, Results, Verdict},
 };
 
@@ -61,6 +61,7 @@ pub enum Over {
 pub(super) fn check_measure(name: &str) -> Result<(), String> {
     let known = match name.split_once(':') {
         Some(("on_time", source)) if source.parse::<u64>().is_err() => !source.is_empty(),
+        Some((measure, who)) if PERCENTILES.iter().any(|(key, _)| *key == measure) => !who.is_empty(),
         Some((measure, priority)) => BY_PRIORITY.contains(&measure) && priority.parse::<u8>().is_ok(),
         None => Measure::find(name).is_some(),
     };
@@ -70,7 +71,7 @@ pub(super) fn check_measure(name: &str) -> Result<(), String> {
         Ok(())
     } else {
         Err(format!(
-            "there is no measure `{name}`; there are: {}; with a priority, as in `on_time:0`: {by_priority}; and `on_time` with a source's name",
+            "there is no measure `{name}`; there are: {}; with a priority, as in `on_time:0`: {by_priority}; and `on_time` with a source's name; and percentiles over all seeds, as in `p99_ms:all`, `p99_ms:settled`, `p99_ms:0`, `p99_ms:NAME`",
             all()
         ))
     }
@@ -252,10 +253,10 @@ mod tests {
 
     #[test]
     fn a_measure_may_be_of_a_priority_or_a_source() {
-        for known in ["p99_ms", "on_time:7", "bound:0", "on_time:audio"] {
+        for known in ["p99_ms", "on_time:7", "bound:0", "on_time:audio", "p999_ms:all", "p99_ms:0", "p99_ms:audio"] {
             assert_eq!(check_measure(known), Ok(()), "{known}");
         }
-        for unknown in ["p98_ms", "on_time:", "on_time:256", "p99_ms:0", "bound:audio"] {
+        for unknown in ["p98_ms", "on_time:", "on_time:256", "p99_ms:", "mean_ms:0", "bound:audio"] {
             assert!(check_measure(unknown).is_err(), "{unknown}");
         }
     }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{BoundFigures, MEASURES, MeasureConfig, Run, latency, of_bound, ratio, stat, timeline::TimelineBuilder};
+use super::{
+    BoundFigures, MEASURES, MeasureConfig, Run, latency, of_bound, pooled::Pool, ratio, stat, timeline::TimelineBuilder,
+};
 use crate::{
     record::{BlockRow, RunRecord, SentBytes},
     results::{Cell, EndedRun, PriorityCell, Stat},
@@ -22,7 +24,7 @@ struct PriorityValues {
     share_of_bound_up_to: Vec<f64>,
 }
 
-/// Gathers a cell's runs. It keeps every latency, 8 bytes a block, and otherwise only sums: records can go as soon as they were
+/// Gathers a cell's runs. It keeps every latency, 8 bytes a block and four times that, and otherwise only sums: records can go as soon as they were
 /// added.
 #[derive(Debug)]
 pub struct CellBuilder {
@@ -33,6 +35,7 @@ pub struct CellBuilder {
     by_source: Vec<Vec<f64>>,
     path_bytes: Vec<SentBytes>,
     latencies: Vec<u64>,
+    pool: Pool,
     timeline: TimelineBuilder,
 }
 
@@ -52,6 +55,7 @@ impl CellBuilder {
             by_source: Vec::new(),
             path_bytes: Vec::new(),
             latencies: Vec::new(),
+            pool: Pool::default(),
             timeline: TimelineBuilder::default(),
         }
     }
@@ -64,6 +68,7 @@ impl CellBuilder {
             all.extend(value);
         }
         self.latencies.extend_from_slice(&run.latencies);
+        self.pool.add(record, &self.config);
         self.cell.seeds += 1;
         let seed = self.cell.seeds;
         self.cell.ended.extend(record.ended.as_ref().map(|ended| EndedRun { seed, ended: ended.to_string() }));
@@ -124,6 +129,7 @@ impl CellBuilder {
                 .collect(),
             path_bytes: self.path_bytes,
             ccdf: ccdf(&latencies),
+            pooled: self.pool.finish(self.cell.seeds),
             timeline: self.timeline.finish(&priorities),
             priorities,
             ..self.cell

@@ -14,6 +14,8 @@ pub struct MeasureConfig {
     pub step: Option<Time>,
     /// From when to when, since the run's beginning, for the measures of a window; without it they have no value.
     pub window: Option<(Time, Time)>,
+    /// From when, since the run's beginning, windows are taken to have grown, for percentiles of `settled`; without it they have no value.
+    pub settled: Option<Time>,
     /// What a block on time is worth, for `score`.
     pub weights: Weights,
 }
@@ -86,12 +88,13 @@ mod tests {
 
     #[test]
     fn all_of_it_can_be_given() {
-        let text = "step = '5s'\nwindow = ['6s', '9s']\nweights = [4, 1]\nplayout = { source = 'video', block = '200ms', buffer = '400 ms' }";
+        let text = "step = '5s'\nsettled = '2s'\nwindow = ['6s', '9s']\nweights = [4, 1]\nplayout = { source = 'video', block = '200ms', buffer = '400 ms' }";
         let (block, buffer) = (Time(Duration::from_millis(200)), Time(Duration::from_millis(400)));
         let expected = MeasureConfig {
             playout: Some(Playout { source: "video".to_owned(), block, buffer }),
             step: Some(Time(Duration::from_secs(5))),
             window: Some((Time(Duration::from_secs(6)), Time(Duration::from_secs(9)))),
+            settled: Some(Time(Duration::from_secs(2))),
             weights: Weights(vec![4.0, 1.0]),
         };
         assert_eq!(read(text), Ok(expected));

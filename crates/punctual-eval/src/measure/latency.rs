@@ -11,10 +11,14 @@ pub(super) const MISSED: i64 = i64::MAX;
 
 const MS: f64 = 1e6;
 
+/// Of a block, nanoseconds.
+pub(super) fn latency(block: &BlockRow) -> u64 {
+    block.usable.map_or(NEVER, |at| at.saturating_sub(block.handed_over))
+}
+
 /// Of all blocks, nanoseconds, least first.
 pub(super) fn latencies(record: &RunRecord) -> Vec<u64> {
-    let of = |block: &BlockRow| block.usable.map_or(NEVER, |at| at.saturating_sub(block.handed_over));
-    let mut latencies: Vec<u64> = record.blocks.iter().map(of).collect();
+    let mut latencies: Vec<u64> = record.blocks.iter().map(latency).collect();
     latencies.sort_unstable();
     latencies
 }

@@ -23,6 +23,7 @@ mod config;
 mod course;
 mod latency;
 mod playout;
+pub(crate) mod pooled;
 mod share;
 mod stat;
 #[cfg(test)]

@@ -39,6 +39,7 @@ fn cell(contender: &str, best: f64, x: f64) -> Cell {
         lost: LostBytes::default(),
         wasted_bytes: 0,
         ccdf: vec![(5.0, 0.9), (20.0, never.max(0.1)), (90.0, never), (f64::INFINITY, 0.0)],
+        pooled: [("p99_ms:all".to_owned(), stat(tail))].into(),
         timeline: Timeline {
             on_time: vec![vec![share, f64::NAN, 1.0], vec![share, share, 0.5]],
             on_time_min: vec![vec![0.0, f64::NAN, 1.0], vec![0.0, share, 0.4]],

@@ -41,6 +41,20 @@ pub(super) fn measure(key: &str) -> Measure<'_> {
     };
     let (title, short, meaning) = match priority {
         None => (known.title.into(), known.short.into(), known.about.into()),
+        Some("all") => (
+            format!("{}, all seeds", known.title).into(),
+            known.short.into(),
+            format!("{}; over the blocks of all seeds together", known.about).into(),
+        ),
+        Some("settled") => (
+            format!("{}, settled", known.title).into(),
+            format!("{}, settled", known.short).into(),
+            format!(
+                "{}; over the blocks of all seeds together that were handed over once windows had grown",
+                known.about
+            )
+            .into(),
+        ),
         Some(source) if source.parse::<u8>().is_err() => (
             format!("{}, {source}", known.title).into(),
             format!("{}, {source}", known.short).into(),

@@ -111,6 +111,7 @@ impl Run<'_> {
             self.sources.push(SourcePlan {
                 name: format!("{name}{part}{copy}"),
                 hand_over: source.hand_over,
+                period: source.period(),
                 redundancy: source.redundancy,
                 bulk: source.bulk(start.min(stop), stop)?,
             });

@@ -37,6 +37,7 @@ pub(super) struct Raw {
     size: Option<Distribution<Size>>,
     every: Option<Distribution<Time>>,
     count: Option<u64>,
+    declared: Option<bool>,
     fps: Option<f64>,
     bit_rate: Option<BitRate>,
     gop: Option<Gop>,
@@ -104,7 +105,7 @@ impl Kind {
     /// The keys that mean something for this kind but not for every other.
     const fn keys(self) -> &'static [&'static str] {
         match self {
-            Self::Messages => &["size", "every", "count", "deadline", "ordered", "depends", "on-off"],
+            Self::Messages => &["size", "every", "count", "declared", "deadline", "ordered", "depends", "on-off"],
             Self::Video => {
                 &["fps", "bit-rate", "gop", "ratio", "variation", "segment", "deadline", "ordered", "depends", "on-off"]
             }
@@ -127,6 +128,7 @@ impl Raw {
             ("size", self.size.is_some()),
             ("every", self.every.is_some()),
             ("count", self.count.is_some()),
+            ("declared", self.declared.is_some()),
             ("fps", self.fps.is_some()),
             ("bit-rate", self.bit_rate.is_some()),
             ("gop", self.gop.is_some()),
@@ -151,6 +153,7 @@ impl Raw {
                 size: self.size.take().ok_or(missing("size"))?,
                 every: self.every.take().ok_or(missing("every"))?,
                 count: self.count,
+                declared: self.declared.unwrap_or(false),
             }),
             Kind::Video => {
                 let bit_rate = self.bit_rate.ok_or(missing("bit-rate"))?;

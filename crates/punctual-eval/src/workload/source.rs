@@ -1,6 +1,6 @@
 //! What an experiment says about a source of blocks.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use punctual_proto::Redundancy;
 use serde::{Deserialize, Deserializer, de};
@@ -72,6 +72,8 @@ pub struct Messages {
     pub every: Distribution<Time>,
     /// Ends after so many. A list of priorities makes one of each priority, and counts as one here.
     pub count: Option<u64>,
+    /// Whether the transport is told of it beforehand.
+    pub declared: bool,
 }
 
 /// `kind = "video"`: a coded video, one block for each frame.
@@ -185,6 +187,19 @@ pub struct OnOff {
 }
 
 impl Source {
+    /// Interval and size of messages that are all alike, if the transport is told of them.
+    pub(super) fn period(&self) -> Option<(Duration, u64)> {
+        match &self.traffic {
+            Traffic::Messages(Messages {
+                size: Distribution::Constant(size),
+                every: Distribution::Constant(every),
+                declared: true,
+                ..
+            }) => Some((every.0, size.0)),
+            _ => None,
+        }
+    }
+
     /// Whether all values are ones that can be planned with. Files are not looked at.
     ///
     /// # Errors
@@ -206,6 +221,9 @@ impl Source {
             off.check("on-off")?;
         }
         match &self.traffic {
+            Traffic::Messages(Messages { declared: true, .. }) if !self.ordered || self.period().is_none() => {
+                Err(Problem::value("declared", "is for messages of one size at one interval, and `ordered`"))
+            }
             Traffic::Messages(Messages { size, every, .. }) => {
                 if let Distribution::Constant(size) = size {
                     check_block("size", *size)?;

@@ -1,9 +1,13 @@
 //! Which path, or paths, a fragment takes.
 //!
 //! A path scheduler is shown the fragment to send and every open path, and answers with the paths to send it on now, or
-//! that it would rather wait. A new one is one new file here and one line in [`REGISTRY`].
+//! that it would rather wait. It is also asked for copies of what is on its way elsewhere, and for the path of repair fragments: all that
+//! decides where bytes go is here. A new one is one new file and one line in [`REGISTRY`].
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 pub use crate::{
     base::{PathHealth, PathId, PathView},
@@ -26,12 +30,14 @@ pub struct FragmentView {
     pub lost_on: Option<PathId>,
     /// Bytes of more urgent blocks that the path scheduler made wait for a path.
     pub ahead: u64,
+    /// Bytes of all other blocks that are no less important, and wait; counted only for who [makes copies](PathScheduler::makes_copies).
+    pub behind: u64,
 }
 
 impl FragmentView {
     /// The next `len` bytes of a block, for the first time and with nothing before them. For tests of path schedulers.
     pub fn new(block: BlockView, len: usize) -> Self {
-        Self { block, len, lost_on: None, ahead: 0 }
+        Self { block, len, lost_on: None, ahead: 0, behind: 0 }
     }
 }
 
@@ -77,6 +83,66 @@ pub enum PathChoice {
     Send(PathSet),
     /// Do not send this block's bytes now, though some path may be ready; ask again when something changes.
     Wait,
+    /// The same, because the room that there is must be left for what is expected; ask again at this time at the latest.
+    ///
+    /// A path that is ready meanwhile is not one for which there was too little to send: its congestion window may grow.
+    Reserve(Instant),
+}
+
+/// A packet that is on its way on one path, and that another might carry, too.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct Outstanding {
+    /// The first block it carries bytes of, as it is now: it may have nothing left to send.
+    pub block: BlockView,
+    /// When it left.
+    pub sent: Instant,
+    /// On which path.
+    pub path: PathId,
+}
+
+impl Outstanding {
+    /// A packet with bytes of a block. For tests of path schedulers.
+    pub fn new(block: BlockView, sent: Instant, path: PathId) -> Self {
+        Self { block, sent, path }
+    }
+}
+
+/// The next message of a periodic source.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct Turn {
+    /// When it is expected to be handed over; now, if it is overdue.
+    pub at: Instant,
+    /// How long after it the one after is.
+    pub every: Duration,
+    /// Bytes.
+    pub size: u64,
+    /// Counted from `at`.
+    pub deadline: Option<Duration>,
+    /// 0 is the highest.
+    pub priority: u8,
+}
+
+/// What is to be expected.
+#[derive(Clone, Copy)]
+#[non_exhaustive]
+pub struct Outlook<'a> {
+    /// The next turn of each periodic source, the soonest first.
+    pub turns: &'a [Turn],
+    in_flight: &'a dyn Fn(PathId, Instant) -> u64,
+}
+
+impl<'a> Outlook<'a> {
+    /// These turns, and on each path so many bytes in flight at each time. For tests of path schedulers.
+    pub fn new(turns: &'a [Turn], in_flight: &'a dyn Fn(PathId, Instant) -> u64) -> Self {
+        Self { turns, in_flight }
+    }
+
+    /// How many of the bytes in flight on a path will still be at `at`, if their answers take a round trip.
+    pub fn in_flight_at(&self, path: PathId, at: Instant) -> u64 {
+        (self.in_flight)(path, at)
+    }
 }
 
 /// Chooses the paths for each fragment.
@@ -84,13 +150,44 @@ pub trait PathScheduler: Send {
     /// The name it is chosen by.
     fn name(&self) -> &'static str;
 
-    /// Whether it uses all paths there are. If not, repair fragments keep to the path of what they are there for.
-    fn uses_all(&self) -> bool {
-        true
+    /// Where to send `fragment` now, be it for the first time or again. At least one path of `paths` is [`ready`](PathView::ready).
+    fn choose(&mut self, fragment: &FragmentView, paths: &[PathView], now: Instant) -> PathChoice;
+
+    /// Whether it wants to be shown what is [ahead](Self::look_ahead).
+    fn looks_ahead(&self) -> bool {
+        false
     }
 
-    /// Where to send `fragment` now. At least one path of `paths` is [`ready`](PathView::ready).
-    fn choose(&mut self, fragment: &FragmentView, paths: &[PathView], now: Instant) -> PathChoice;
+    /// What is to be expected, shown before each call of [`choose`](Self::choose).
+    fn look_ahead(&mut self, outlook: &Outlook<'_>, paths: &[PathView], now: Instant) {
+        let _ = (outlook, paths, now);
+    }
+
+    /// Whether it is to be asked for [`copies`](Self::copy).
+    fn makes_copies(&self) -> bool {
+        false
+    }
+
+    /// Whether `path`, which is ready, is to carry what `packet` does, too. Asked before anything new is sent, of the packets that are on their
+    /// way on other paths and have not been copied to this one, the oldest first; of a block of which
+    /// it wants no copy, not again for the next packet. `next` is what would be sent now, if anything would.
+    fn copy(
+        &mut self,
+        packet: &Outstanding,
+        path: &PathView,
+        next: Option<&FragmentView>,
+        paths: &[PathView],
+        now: Instant,
+    ) -> bool {
+        let _ = (packet, path, next, paths, now);
+        false
+    }
+
+    /// The path for the repair fragments of a group that is due then, most of whose sources took `majority`. By default another that
+    /// gets them there in time, the soonest of these; there the same burst of losses would hit both.
+    fn protect(&mut self, majority: PathId, due: Option<Instant>, paths: &[PathView], now: Instant) -> PathId {
+        repairs::another(majority, due, paths, now)
+    }
 }
 
 /// Makes a path scheduler for each new session.
@@ -108,10 +205,49 @@ pub const REGISTRY: &[Entry<PathSchedulerFactory>] = &[
         make: |_| Arc::new(|| Box::new(earliest::Earliest)),
     },
     Entry {
+        name: "cwr",
+        about: "lowest round-trip time first, but room is kept there for messages of periodic sources (CWR)",
+        parameters: &[],
+        make: |_| of(|| reservation::Reservation::new(false)),
+    },
+    Entry {
+        name: "cwr-red",
+        about: "the same with room on all paths, and a copy of each such message on each (CWR+RED)",
+        parameters: &[],
+        make: |_| of(|| reservation::Reservation::new(true)),
+    },
+    Entry {
         name: "lowest-rtt",
         about: "of the paths with room the one with the lowest round-trip time",
         parameters: &[],
         make: |_| Arc::new(|| Box::new(lowest_rtt::LowestRtt)),
+    },
+    Entry {
+        name: "nine-tails",
+        about: "lowest round-trip time first; near the end of a block everything on every path (MAppLE, as its program has it)",
+        parameters: &[],
+        make: |_| of(|| nine_tails::NineTails::new(nine_tails::Variant::Code)),
+    },
+    Entry {
+        name: "nine-tails-paper",
+        about: "the same as its paper has it: near the end of a block the path with the highest rate leads",
+        parameters: &[],
+        make: |_| of(|| nine_tails::NineTails::new(nine_tails::Variant::Paper)),
+    },
+    Entry {
+        name: "optimizer",
+        about: "the cheapest paths by which enough is in time, first tries and second ones (DMTP, Chuat et al.)",
+        parameters: &[optimizer::QUALITY],
+        make: |values| {
+            let quality = values[0];
+            of(move || optimizer::Optimizer::new(quality))
+        },
+    },
+    Entry {
+        name: "redundant",
+        about: "everything on every path: a path with room first catches up with the others (MAppLE)",
+        parameters: &[],
+        make: |_| of(|| redundant::Redundant),
     },
     Entry {
         name: "round-robin",
@@ -134,7 +270,7 @@ pub const REGISTRY: &[Entry<PathSchedulerFactory>] = &[
 /// assert_eq!(multipath::by_name("lowest-rtt")?().name(), "lowest-rtt");
 /// assert_eq!(multipath::lowest_rtt()().name(), "lowest-rtt");
 /// let error = multipath::by_name("fastest").err().expect("there is none");
-/// assert_eq!(error.to_string(), "no path scheduler is called `fastest`; choose one of: earliest, lowest-rtt, round-robin, single");
+/// assert_eq!(error.to_string(), "no path scheduler is called `fastest`; choose one of: earliest, cwr, cwr-red, lowest-rtt, nine-tails, nine-tails-paper, optimizer, redundant, round-robin, single");
 /// # Ok::<(), punctual_proto::LookupError>(())
 /// ```
 pub fn by_name(spec: &str) -> Result<PathSchedulerFactory, LookupError> {
@@ -166,6 +302,10 @@ pub fn single() -> PathSchedulerFactory {
     Arc::new(|| Box::<single::Single>::default())
 }
 
+fn of<S: PathScheduler + 'static>(make: impl Fn() -> S + Send + Sync + 'static) -> PathSchedulerFactory {
+    Arc::new(move || Box::new(make()))
+}
+
 /// The default path scheduler.
 pub fn default_factory() -> PathSchedulerFactory {
     REGISTRY[0].with_defaults()
@@ -173,6 +313,12 @@ pub fn default_factory() -> PathSchedulerFactory {
 
 mod earliest;
 mod lowest_rtt;
+mod nine_tails;
+mod optimizer;
+mod plan;
+mod redundant;
+pub(crate) mod repairs;
+mod reservation;
 mod round_robin;
 mod single;
 

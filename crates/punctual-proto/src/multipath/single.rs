@@ -18,10 +18,6 @@ impl PathScheduler for Single {
         "single"
     }
 
-    fn uses_all(&self) -> bool {
-        false
-    }
-
     fn choose(&mut self, _: &FragmentView, paths: &[PathView], _: Instant) -> PathChoice {
         let active = || paths.iter().filter(|path| path.health == PathHealth::Active);
         let current =
@@ -34,6 +30,11 @@ impl PathScheduler for Single {
             None => paths.iter().filter(|path| path.ready).min_by_key(|path| path.id),
         };
         path.map_or(PathChoice::Wait, |path| PathChoice::Send(PathSet::one(path.id)))
+    }
+
+    /// Repair fragments keep to the path of what they are there for.
+    fn protect(&mut self, majority: PathId, _: Option<Instant>, _: &[PathView], _: Instant) -> PathId {
+        majority
     }
 }
 

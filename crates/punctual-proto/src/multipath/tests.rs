@@ -46,15 +46,16 @@ pub(super) fn fragment() -> FragmentView {
         priority: 0,
         followers: 0,
         beyond_means: false,
+        again: false,
     };
-    FragmentView { block, len: 1000, lost_on: None, ahead: 0 }
+    FragmentView { block, len: 1000, lost_on: None, ahead: 0, behind: 0 }
 }
 
 /// The path a fragment takes.
 pub(super) fn choose(scheduler: &mut dyn PathScheduler, paths: &[PathView]) -> Option<u32> {
     match scheduler.choose(&fragment(), paths, Instant::now()) {
         PathChoice::Send(paths) => Some(paths.iter().next()?.0),
-        PathChoice::Wait => None,
+        PathChoice::Wait | PathChoice::Reserve(_) => None,
     }
 }
 
@@ -91,6 +92,6 @@ fn names_lead_to_their_schedulers() {
     let error = by_name("fastest").err().unwrap().to_string();
     assert_eq!(
         error,
-        "no path scheduler is called `fastest`; choose one of: earliest, lowest-rtt, round-robin, single"
+        "no path scheduler is called `fastest`; choose one of: earliest, cwr, cwr-red, lowest-rtt, nine-tails, nine-tails-paper, optimizer, redundant, round-robin, single"
     );
 }

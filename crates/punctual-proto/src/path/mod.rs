@@ -300,6 +300,12 @@ impl Path {
         known.unwrap_or_else(|| self.model.backlog(now))
     }
 
+    /// How many of the bytes in flight will still be at `at`, if their answers take a round trip.
+    pub(crate) fn in_flight_at(&self, at: Instant) -> u64 {
+        let since = at.checked_sub(self.model.rtt());
+        since.map_or(self.reading().in_flight, |since| self.in_flight.sent_after(since))
+    }
+
     /// Until when pacing holds the next packet back, if it does.
     pub(crate) fn paced_until(&self, now: Instant) -> Option<Instant> {
         let driven = self.driver.as_ref().and_then(|driver| driver.ready_at(now));

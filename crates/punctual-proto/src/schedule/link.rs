@@ -70,6 +70,7 @@ pub(super) fn drive(
                 priority: offer.priority,
                 followers: 0,
                 beyond_means: false,
+                again: false,
             };
             live.insert(view.id, view);
             if let Some(due) = view.due() {

@@ -41,12 +41,24 @@ pub struct BlockView {
     /// More is handed over than can be carried for long, and of what depends on each other this is among what is best left out: it costs the most bytes for
     /// each block that is of use with it.
     pub beyond_means: bool,
+    /// What it has to send next was lost.
+    pub again: bool,
 }
 
 impl BlockView {
     /// A block of `size` bytes of which nothing has left yet, without a deadline, of middling priority (128), on which none depends. For tests of schedulers.
     pub fn new(id: BlockId, size: u64, begin: Instant) -> Self {
-        Self { id, size, unsent: size, begin, deadline: None, priority: 128, followers: 0, beyond_means: false }
+        Self {
+            id,
+            size,
+            unsent: size,
+            begin,
+            deadline: None,
+            priority: 128,
+            followers: 0,
+            beyond_means: false,
+            again: false,
+        }
     }
 
     /// The moment after which the block is worthless.
@@ -193,6 +205,12 @@ pub const REGISTRY: &[Entry<SchedulerFactory>] = &[
         make: |_| of(|| fcfs::Fcfs::new(true)),
     },
     Entry {
+        name: "priority-fifo",
+        about: "what was lost, then what is more important than usual, then first come, first served (CWR)",
+        parameters: &[],
+        make: |_| of(priority_fifo::new),
+    },
+    Entry {
         name: "strict",
         about: "priority, then first come, first served; drops what is past its deadline",
         parameters: &[],
@@ -267,6 +285,7 @@ mod fcfs;
 mod heap;
 mod lanes;
 mod pipes;
+mod priority_fifo;
 mod slack;
 mod sorted;
 mod strict;

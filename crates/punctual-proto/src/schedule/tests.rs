@@ -28,6 +28,7 @@ pub(super) fn block(id: u64) -> BlockView {
         priority: 128,
         followers: 0,
         beyond_means: false,
+        again: false,
     }
 }
 
@@ -107,6 +108,7 @@ pub(super) fn steps(deadlines: &'static [u64], rates: impl Strategy<Value = f64>
                 priority: block.2,
                 followers: 0,
                 beyond_means: false,
+                again: false,
             }),
             4..6 => Step::Progress(which.index(150), share),
             6 => Step::Remove(which.index(150)),

@@ -31,6 +31,9 @@ impl Store {
         let place = channel.map(|channel| self.channels.next(channel));
         let live = LiveBlock::new(id, data, begin, deadline, priority, redundancy, place);
         let size = live.size();
+        if let Some(channel) = channel.filter(|_| self.minds_sources) {
+            self.sources.on_block(channel, begin, size, deadline, priority);
+        }
         self.bytes += size;
         self.watch(id, live.due());
         if let Some(place) = place {

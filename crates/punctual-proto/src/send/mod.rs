@@ -19,6 +19,7 @@ mod opening;
 pub(crate) mod packetize;
 mod protection;
 pub(crate) mod recovery;
+pub(crate) mod sources;
 pub(crate) mod store;
 pub(crate) mod tally;
 mod unanswered;

@@ -106,6 +106,11 @@ impl Contents {
     pub(crate) fn is_empty(&self) -> bool {
         self.first.is_none()
     }
+
+    /// Whether it carries bytes of a block, and not as a copy.
+    pub(crate) fn is_original(&self) -> bool {
+        self.first.as_ref().is_some_and(|piece| piece.kind != FragmentKind::Copy && !piece.range.is_empty())
+    }
 }
 
 /// How much of a datagram that has room for `capacity` bytes also has room in one that is in that group.
@@ -182,6 +187,39 @@ pub(crate) fn fill(
             .filter(|id| store.get(*id).is_some_and(|block| company(block, &store.groups)));
     }
     Filled { payload: writer.finish(), contents, symbol_at }
+}
+
+/// Fills a datagram with what another, that is on its way, carries of blocks, as far as the peer is not known to have it.
+pub(crate) fn fill_copy(
+    store: &Store,
+    original: &Contents,
+    capacity: usize,
+    stamp: Stamp,
+    sent: Micros,
+) -> Option<Filled> {
+    let mut writer = DatagramWriter::new(capacity);
+    writer.timestamp(wire(sent));
+    let mut contents = Contents::default();
+    for piece in original.iter() {
+        let Some(block) = store.get(piece.id).filter(|block| block.dying.is_none() && block.lacks(&piece.range)) else {
+            continue;
+        };
+        let with_info = piece.with_info && block.info != InfoState::Known;
+        let info = info(block, stamp, sent);
+        let bytes = &block.data[piece.range.start as usize..piece.range.end as usize];
+        let whole = with_info && bytes.len() as u64 == block.size();
+        let written = match whole && writer.block(&info, bytes) {
+            true => bytes.len() as u64,
+            false if with_info && !writer.block_info(&info) => 0,
+            false => writer.fragment(piece.id, piece.range.start, bytes) as u64,
+        };
+        if written == 0 {
+            break;
+        }
+        let range = piece.range.start..piece.range.start + written;
+        contents.push(Piece { id: piece.id, range, with_info, kind: FragmentKind::Copy });
+    }
+    (!contents.is_empty()).then(|| Filled { payload: writer.finish(), contents, symbol_at: 0 })
 }
 
 /// Reports what there is of a path, as far as `most` bytes have room for it.

@@ -15,7 +15,7 @@ use super::{
     store::Store,
 };
 use crate::{
-    base::{PathId, PathView},
+    base::{FragmentKind, PathId, PathView},
     block::BlockId,
 };
 
@@ -134,7 +134,8 @@ impl Store {
     }
 
     fn lose_pieces(&mut self, now: Instant, contents: &Contents, path: PathId) {
-        for piece in contents.iter() {
+        // What becomes of a copy says nothing of the original, which has a fate of its own.
+        for piece in contents.iter().filter(|piece| piece.kind != FragmentKind::Copy) {
             self.on_lost(now, piece.id, piece.range.clone(), piece.with_info, path);
         }
     }

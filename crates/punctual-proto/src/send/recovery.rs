@@ -27,6 +27,13 @@ pub(crate) struct Packet {
     contents: Contents,
     /// Its fragments have been sent for again already; only an acknowledgement still counts.
     given_up: bool,
+    /// The paths that were given a copy of it, a bit each, as [`mark`] has it.
+    copied: u64,
+}
+
+/// The bit of a path among those that were given a copy. Paths so far apart that they share one are hardly ever open together.
+fn mark(path: PathId) -> u64 {
+    1 << (path.0 % u64::BITS)
 }
 
 /// Where a packet lies in the queue, or what became of it.
@@ -81,7 +88,8 @@ pub(crate) struct InFlight {
 
 impl InFlight {
     pub(crate) fn on_sent(&mut self, pn: u64, sent: Instant, bytes: u16, wait: Duration) {
-        let packet = Place::Open(Packet { sent, bytes, wait, contents: Contents::default(), given_up: false });
+        let packet =
+            Place::Open(Packet { sent, bytes, wait, contents: Contents::default(), given_up: false, copied: 0 });
         if self.packets.back().is_none_or(|&(last, _)| last < pn) {
             self.packets.push_back((pn, packet));
             return;
@@ -201,6 +209,33 @@ impl InFlight {
     /// The packets whose fate is not known yet, with their numbers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Packet)> {
         self.packets.iter().filter_map(|(pn, place)| Some((*pn, place.packet()?)))
+    }
+
+    /// The packets that carry bytes of blocks, have no word of their own fate yet, and have not been copied to `path`, the oldest first.
+    pub(crate) fn uncopied(&self, path: PathId) -> impl Iterator<Item = (u64, Instant, &Contents)> {
+        let fresh = move |packet: &&Packet| !packet.given_up && packet.copied & mark(path) == 0;
+        let open = self.packets.iter().filter_map(move |(pn, place)| Some((*pn, place.packet().filter(fresh)?)));
+        open.filter(|(_, packet)| packet.contents.is_original()).map(|(pn, packet)| (pn, packet.sent, &packet.contents))
+    }
+
+    /// Bytes of the packets sent after `since` whose fate is not known yet.
+    pub(crate) fn sent_after(&self, since: Instant) -> u64 {
+        let open = self.packets.iter().rev().filter_map(|(_, place)| place.packet());
+        open.take_while(|packet| packet.sent > since).map(|packet| u64::from(packet.bytes)).sum()
+    }
+
+    /// What a packet carries whose fate is not known yet.
+    pub(crate) fn contents(&self, pn: u64) -> Option<&Contents> {
+        self.get(pn).map(|packet| &packet.contents)
+    }
+
+    /// A copy of the packet goes on `path`.
+    pub(crate) fn on_copied(&mut self, pn: u64, path: PathId) {
+        if let Ok(at) = self.place(pn)
+            && let Some(packet) = self.packets[at].1.packet_mut()
+        {
+            packet.copied |= mark(path);
+        }
     }
 
     /// The oldest packet of the tail.

@@ -21,6 +21,7 @@ use super::{
     load::Load,
     opening::{Opening, is_sendable},
     packetize::Piece,
+    sources::Sources,
     tally::Tally,
 };
 use crate::{
@@ -74,6 +75,9 @@ pub(crate) struct Store {
     pub(super) next_id: u64,
     pub(super) bytes: u64,
     pub(super) channels: Channels,
+    /// Those that are periodic, for path schedulers that look ahead.
+    pub(crate) sources: Sources,
+    pub(crate) minds_sources: bool,
     /// Blocks of channels that were dropped before the peer said how many channels it takes.
     pub(super) early_drops: Vec<(BlockId, DropReason, Place)>,
     /// There is more to say to the peer than it takes.
@@ -119,6 +123,8 @@ impl Store {
             next_id: 0,
             bytes: 0,
             channels: Channels::new(&limits),
+            sources: Sources::default(),
+            minds_sources: false,
             early_drops: Vec::new(),
             hushed: false,
             opening: Opening::default(),
@@ -213,6 +219,7 @@ impl Store {
             priority: self.serving_priority(block),
             followers: self.kin.followers(block.id),
             beyond_means: self.is_beyond_means(block),
+            again: block.next_range().is_some_and(|(_, again)| again),
         };
         let mut view = view_of(self.blocks.get(&id)?);
         if self.graph.is_clustered(id) {
@@ -228,6 +235,13 @@ impl Store {
             }
         }
         Some(view)
+    }
+
+    /// What the other blocks have to send that are no less important than this one, but for those that are `held`.
+    pub(crate) fn waiting_beside(&self, id: BlockId, held: &[BlockId]) -> u64 {
+        let Some(priority) = self.blocks.get(&id).map(|block| block.priority) else { return 0 };
+        let others = self.blocks.values().filter(|block| block.id != id && block.priority <= priority);
+        others.filter(|block| !held.contains(&block.id)).map(LiveBlock::unsent).sum()
     }
 
     /// Whether it is one of a family that is best left out, as more is handed over than can be carried.

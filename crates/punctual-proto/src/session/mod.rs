@@ -2,7 +2,7 @@
 //!
 //! - [`input`] takes in what QUIC has to say: events, datagrams, the fate of packets.
 //! - [`output`] asks the stations for the next packet, as the session's pipeline.
-//! - [`protect`] is the part of that which concerns redundancy.
+//! - [`copies`] and [`protect`] are the parts of that which concern copies and redundancy.
 //! - [`control`] is the control stream.
 //! - [`paths`] opens and closes paths, and looks after them.
 //! - [`fallback`] carries blocks to a peer that does not speak Punctual.
@@ -10,6 +10,7 @@
 //! - [`ending`] is how a session is accepted, and how it ends.
 
 mod control;
+mod copies;
 mod door;
 mod ending;
 mod fallback;
@@ -126,6 +127,9 @@ impl Session {
         observer: Option<Box<dyn Observer>>,
     ) -> Self {
         let limits = config.limits;
+        let path_scheduler = (config.path_scheduler)();
+        let mut store = Store::new(limits, (config.scheduler)(), config.redundancy, (config.redundancy_policy)());
+        store.minds_sources = path_scheduler.looks_ahead();
         Self {
             conn,
             handle,
@@ -142,13 +146,13 @@ impl Session {
             retry_at: None,
             clocks: Clocks::new(),
             peer_time: Unwrapper::default(),
-            store: Store::new(limits, (config.scheduler)(), config.redundancy, (config.redundancy_policy)()),
+            store,
             receiver: Receiver::new(limits, epoch),
             groups: Groups::new(limits.repair_window),
             control: Control::new(),
             hearing: Hearing::default(),
             fallback: Fallback::default(),
-            output: Output::new((config.path_scheduler)()),
+            output: Output::new(path_scheduler),
             log: Vec::new(),
             observer,
             events: VecDeque::new(),
@@ -210,6 +214,20 @@ impl Session {
     /// [`SendError::TooManyChannels`] if that has been said of as many channels as [`Limits`](crate::Limits) allow.
     pub fn set_channel_redundancy(&mut self, channel: Channel, mode: Redundancy) -> Result<(), SendError> {
         self.store.set_channel_redundancy(channel, mode)
+    }
+
+    /// Says that a block of about `size` bytes will be handed over on a channel `every` so often, from the next one on, with this deadline and priority; an
+    /// interval of zero takes that back. Path schedulers that look ahead keep room for it ([`multipath::Turn`](crate::multipath::Turn)). Without a word, they
+    /// recognise channels whose blocks come regularly.
+    pub fn expect_source(
+        &mut self,
+        channel: Channel,
+        every: Duration,
+        size: u64,
+        deadline: Option<Duration>,
+        priority: u8,
+    ) {
+        self.store.sources.declare(channel, every, size, deadline, priority);
     }
 
     /// The next complete block.
@@ -380,7 +398,7 @@ impl Session {
         }
         let paths = self.paths.iter().filter_map(|path| path.next_timeout(self.config.max_ack_delay)).min();
         // A datagram that QUIC holds back has an alarm of QUIC's own; the next one has to wait for it.
-        let wake = self.output.wake_at().into_iter().chain(self.output.repair_at);
+        let wake = self.output.wake_at().into_iter().chain(self.output.repair_at).chain(self.output.copy_at);
         let reports = self.paths.iter().filter_map(Path::report_due);
         let words = self.control.waits().then(|| self.control.due(self.patience())).flatten();
         let next = reports.chain(wake).min();

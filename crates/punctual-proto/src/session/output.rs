@@ -23,7 +23,7 @@ use crate::{
     congestion::steering::Gate,
     endpoint::{BASE_PACKET, DATAGRAM_QUEUE, EcnCodepoint, LocalId, NetworkPath, Transmit},
     frame::DatagramWriter,
-    multipath::{FragmentView, PathChoice, PathScheduler, PathSet},
+    multipath::{FragmentView, Outlook, Outstanding, PathChoice, PathScheduler, PathSet, Turn},
     noq,
     observe::FragmentSent,
     path::{Path, sent::SentBytes},
@@ -57,7 +57,7 @@ pub(super) struct Datagram {
 }
 
 impl Datagram {
-    fn new(path: PathId, stamp: u32, contents: Contents) -> Self {
+    pub(super) fn new(path: PathId, stamp: u32, contents: Contents) -> Self {
         Self { path, stamp, contents, repair: None }
     }
 
@@ -81,6 +81,8 @@ pub(super) struct Output {
     /// What they have to send.
     held_bytes: u64,
     views: Vec<PathView>,
+    /// What is expected of periodic sources.
+    turns: Vec<Turn>,
     /// QUIC may have something of its own to send.
     stirred: bool,
     /// The largest datagram, once asked for; only what comes in can change it.
@@ -89,6 +91,10 @@ pub(super) struct Output {
     wake_at: Option<Instant>,
     /// When pacing or the spreading of repair fragments lets the next of these go.
     pub(super) repair_at: Option<Instant>,
+    /// When pacing lets the next copy go.
+    pub(super) copy_at: Option<Instant>,
+    /// Some block waits so that room is left for others, until then at the latest.
+    reserved_until: Option<Instant>,
     /// When block data left last.
     last_data: Option<Instant>,
     /// The packet that left last, in the latest poll of QUIC.
@@ -106,10 +112,13 @@ impl Output {
             held: Vec::new(),
             held_bytes: 0,
             views: Vec::new(),
+            turns: Vec::new(),
             stirred: true,
             capacity: None,
             wake_at: None,
             repair_at: None,
+            copy_at: None,
+            reserved_until: None,
             last_data: None,
             last_sent: None,
             sent: SentBytes::default(),
@@ -140,13 +149,35 @@ impl Output {
         self.last_data = Some(now);
     }
 
-    /// Whether the path scheduler would rather use all paths than one.
-    pub(super) fn uses_all_paths(&self) -> bool {
-        self.path_scheduler.uses_all()
+    /// The path for a group's repair fragments.
+    pub(super) fn protect(&mut self, majority: PathId, due: Option<Instant>, now: Instant) -> PathId {
+        self.path_scheduler.protect(majority, due, &self.views, now)
     }
 
     pub(super) fn choose(&mut self, fragment: &FragmentView, now: Instant) -> PathChoice {
-        self.path_scheduler.choose(fragment, &self.views, now)
+        let choice = self.path_scheduler.choose(fragment, &self.views, now);
+        if let PathChoice::Reserve(until) = choice
+            && until > now
+        {
+            self.reserved_until = self.reserved_until.into_iter().chain([until]).min();
+        }
+        choice
+    }
+
+    /// Whether the path scheduler makes copies of what is on its way.
+    pub(super) fn makes_copies(&self) -> bool {
+        self.path_scheduler.makes_copies()
+    }
+
+    /// Whether it wants one of `packet` on `path`.
+    pub(super) fn wants_copy(
+        &mut self,
+        packet: &Outstanding,
+        path: &PathView,
+        next: Option<&FragmentView>,
+        now: Instant,
+    ) -> bool {
+        self.path_scheduler.copy(packet, path, next, &self.views, now)
     }
 
     /// Whether all paths together have a round trip's worth to do before a block that is not held would be due to wait, too.
@@ -159,7 +190,8 @@ impl Output {
 
     /// Nothing can go now; `for_room`: though there is something.
     pub(super) fn wait(&mut self, for_room: bool) {
-        self.wake_at = self.views.iter().filter(|_| for_room).filter_map(|view| view.ready_at).min();
+        let ready_at = self.views.iter().filter(|_| for_room).filter_map(|view| view.ready_at);
+        self.wake_at = ready_at.chain(self.reserved_until).min();
     }
 
     pub(super) fn on_sent(&mut self, path: &Path, pn: u64) {
@@ -301,6 +333,7 @@ impl Session {
             .next_report(now)
             .or_else(|| self.next_copy(now))
             .or_else(|| self.next_repair(now))
+            .or_else(|| self.next_wanted_copy(now))
             .or_else(|| self.next_fill(now))
         {
             if self.conn.datagrams().send(payload, false).is_ok() {
@@ -427,6 +460,9 @@ impl Session {
                 self.store.withdraw(id);
                 continue;
             };
+            if self.output.path_scheduler.looks_ahead() {
+                self.look_ahead(now);
+            }
             let choice = self.output.choose(&fragment, now);
             if let Some(observer) = &mut self.observer {
                 observer.path_chosen(now, &fragment, &self.output.views, &choice);
@@ -474,7 +510,17 @@ impl Session {
             len: usize::try_from(range.end - range.start).unwrap_or(usize::MAX),
             lost_on: block.lost_on.filter(|_| again),
             ahead: self.output.held_bytes,
+            behind: if self.output.makes_copies() { self.store.waiting_beside(id, &self.output.held) } else { 0 },
         })
+    }
+
+    /// Shows the path scheduler what is to be expected.
+    fn look_ahead(&mut self, now: Instant) {
+        self.store.sources.turns(now, &mut self.output.turns);
+        let paths = &self.paths;
+        let in_flight = |path: PathId, at: Instant| paths.get(path).map_or(0, |path| path.in_flight_at(at));
+        let outlook = Outlook::new(&self.output.turns, &in_flight);
+        self.output.path_scheduler.look_ahead(&outlook, &self.output.views, now);
     }
 
     /// Takes a block out of the competition for this round.
@@ -487,6 +533,7 @@ impl Session {
     /// Lets the blocks that had to wait compete again.
     pub(super) fn release_held(&mut self) {
         self.output.held_bytes = 0;
+        self.output.reserved_until = None;
         for id in std::mem::take(&mut self.output.held) {
             self.store.unhold(id);
         }
@@ -499,11 +546,13 @@ impl Session {
         }
     }
 
-    /// Tells the controllers whether their path could have carried more than there was.
+    /// Tells the controllers whether their path could have carried more than there was. Room that is left for what is to come is as good as used.
     fn note_limits(&mut self, ran_dry: bool) {
+        let reserved = !ran_dry && self.output.reserved_until.is_some();
         for (path, view) in self.paths.iter_mut().zip(&self.output.views) {
             let window_full = !ran_dry && !view.ready && view.ready_at.is_none();
-            path.set_limited(ran_dry || view.ready, window_full);
+            let left = view.ready && reserved;
+            path.set_limited(ran_dry || view.ready && !reserved, window_full || left);
         }
     }
 

@@ -6,16 +6,17 @@ use bytes::Bytes;
 
 use super::{Session, output::Datagram};
 use crate::{
-    base::{PathHealth, PathId, PathView},
+    base::{PathId, PathView},
     block::{BlockId, Redundancy},
     clock::wire,
     fec::most_repairs,
     frame::DatagramWriter,
+    multipath::repairs::{self, Choice},
     path::health::GRANULARITY,
     redundancy::{GroupView, Losses, MAX_REPAIRS},
     send::{
         group::Symbol,
-        groups::{Joining, Membership, Ready, RepairFragment, Rest},
+        groups::{Joining, Membership, RepairFragment, Rest},
         last_chance::{Chance, Kind, trusted},
         live::LiveBlock,
         packetize::{Contents, Filled},
@@ -91,9 +92,9 @@ impl Session {
         let Some((group, shard)) = self.store.groups.open() else { return };
         let (sources, due, priority) = (group.paths(), group.due, group.priority);
         let majority = sources.iter().max_by_key(|(_, count)| *count).map_or(PathId(0), |(path, _)| *path);
-        let views = self.output.views();
         let first_due = due.map(|(first, _)| first);
-        let path = self.repair_path(majority, first_due, now);
+        let path = self.output.protect(majority, first_due, now);
+        let views = self.output.views();
         let Some(view) = views.iter().find(|view| view.id == path).copied() else {
             // No path is left that it could take.
             self.store.close_group(now, 0, majority, Duration::ZERO);
@@ -154,7 +155,7 @@ impl Session {
         for ready in self.store.groups.ready(now) {
             let fits = ready.datagram <= capacity;
             let choice = match fits && self.store.group_matters(&ready) {
-                true => choose(self.output.views(), &ready, now),
+                true => repairs::choose(self.output.views(), ready.path, ready.due, now),
                 false => Choice::Forget,
             };
             match choice {
@@ -177,15 +178,6 @@ impl Session {
         let next = self.store.groups.next_repair(now);
         self.output.repair_at = next.into_iter().chain(self.output.repair_at).min();
         None
-    }
-
-    /// The path for a group's repair fragments: not that of most of its sources, if the path scheduler uses others and one of them gets
-    /// them there in time; there the same burst would hit both.
-    fn repair_path(&self, majority: PathId, due: Option<Instant>, now: Instant) -> PathId {
-        let arrival = |view: &PathView| now + view.delay();
-        let others = trusted(self.output.views()).filter(|view| view.id != majority && self.output.uses_all_paths());
-        let in_time = others.filter(|view| due.is_none_or(|due| arrival(view) < due));
-        in_time.min_by_key(|view| (arrival(view), view.id)).map_or(majority, |view| view.id)
     }
 }
 
@@ -226,31 +218,6 @@ fn spread(path: &PathView, shard: usize, repairs: usize, due: Option<Instant>, n
     let burst = Duration::from_secs_f64(path.loss_burst * shard as f64 / path.rate.max(1.0));
     let left = due.map_or(path.rtt, |due| due.saturating_duration_since(now + path.one_way_delay + GRANULARITY));
     burst.min(left / (repairs as u32 + 1))
-}
-
-/// What to do with a repair fragment.
-enum Choice {
-    Send(PathId),
-    /// No path that would do has room.
-    Wait,
-    /// It would come too late, or is not needed any more.
-    Forget,
-}
-
-fn choose(paths: &[PathView], repair: &Ready, now: Instant) -> Choice {
-    let in_time = |view: &&PathView| repair.due.is_none_or(|due| now + view.delay() < due);
-    let useful = || paths.iter().filter(in_time);
-    if useful().next().is_none() {
-        return Choice::Forget;
-    }
-    let preferred = useful().find(|view| Some(view.id) == repair.path && view.health == PathHealth::Active);
-    match preferred {
-        Some(view) if view.ready => return Choice::Send(view.id),
-        Some(view) if view.ready_at.is_some() => return Choice::Wait,
-        _ => {}
-    }
-    let ready = useful().filter(|view| view.ready).min_by_key(|view| (view.delay(), view.id));
-    ready.map_or(Choice::Wait, |view| Choice::Send(view.id))
 }
 
 fn write(repair: &RepairFragment, symbol: Symbol, path: PathId, capacity: usize, stamp: u32) -> (Datagram, Bytes) {

@@ -99,7 +99,7 @@ impl Observer for Watch {
             };
             let chosen: Vec<u32> = match choice {
                 PathChoice::Send(set) => set.iter().map(|path| path.0).collect(),
-                PathChoice::Wait => Vec::new(),
+                PathChoice::Wait | PathChoice::Reserve(_) => Vec::new(),
             };
             let data = json!({
                 "block_id": fragment.block.id.0,
