@@ -15,7 +15,6 @@ pub(crate) fn path(id: u32) -> PathView {
         ready: true,
         ready_at: None,
         rate: 1e6,
-        growing: false,
         rtt: Duration::from_millis(50),
         min_rtt: Duration::from_millis(50),
         rtt_var: Duration::from_millis(5),
