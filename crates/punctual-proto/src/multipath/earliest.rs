@@ -34,48 +34,60 @@ impl PathScheduler for Earliest {
     }
 
     fn choose(&mut self, fragment: &FragmentView, paths: &[PathView], now: Instant) -> PathChoice {
-        let len = fragment.len.min(FULL_PACKET) as u64;
-        let left = fragment.block.due().map(|due| due.saturating_duration_since(now));
-        let again = paths.iter().filter_map(|path| arrival(path, len, now)).min().unwrap_or_default();
-        let bands = if fragment.lost_on.is_some() { &FINE_BANDS[..] } else { &BANDS[..] };
-        let in_vain = bands.len();
-        let promise = |path: &PathView, bytes: u64| -> Option<Promise> {
-            let arrival = arrival(path, bytes, now)?;
-            Some((left.map_or(0, |left| band(risk(path, arrival, again, left), bands)), arrival))
-        };
-        let best = |ready: bool| {
-            let promises =
-                paths.iter().filter(|path| path.ready || !ready).filter_map(|path| Some((promise(path, len)?, path)));
-            let ((risk, first), _) = promises.clone().min_by_key(|&(promise, _)| promise)?;
-            // Of those that nobody could tell apart the cheapest.
-            let alike = promises.filter(|&((other, arrival), _)| other == risk && arrival <= first + GRAIN);
-            alike.min_by(|(a, one), (b, other)| one.cost.total_cmp(&other.cost).then((a, one.id).cmp(&(b, other.id))))
-        };
-        match best(false) {
-            Some((_, path)) if path.ready => PathChoice::Send(PathSet::one(path.id)),
-            Some(((risk, first), path)) => {
-                match (best(true), promise(path, fragment.ahead + fragment.block.unsent)) {
-                    // To wait for a moment costs less.
-                    (Some(((other, arrival), stopgap)), _)
-                        if other == risk
-                            && path.ready_at.is_some()
-                            && first <= arrival + GRAIN
-                            && path.cost < stopgap.cost =>
-                    {
-                        PathChoice::Wait
-                    }
-                    // In vain, while it need not be.
-                    (Some(((other, _), _)), _) if other == in_vain && risk < in_vain => PathChoice::Wait,
-                    (Some((other, stopgap)), Some(whole))
-                        if other <= whole || left.is_some() && doubted(stopgap, other) <= doubted(path, whole) =>
-                    {
-                        PathChoice::Send(PathSet::one(stopgap.id))
-                    }
-                    _ => PathChoice::Wait,
+        among(fragment, fragment.ahead + fragment.block.unsent, paths, now, |_| true)
+    }
+}
+
+/// What [`Earliest`] answers if only the paths that are meant may be taken, and `whole` bytes are to go before the fragment's block is across. What
+/// is lost may be sent again on any.
+pub(super) fn among(
+    fragment: &FragmentView,
+    whole: u64,
+    paths: &[PathView],
+    now: Instant,
+    is_meant: impl Fn(&PathView) -> bool,
+) -> PathChoice {
+    let meant = || paths.iter().filter(|path| is_meant(path));
+    let len = fragment.len.min(FULL_PACKET) as u64;
+    let left = fragment.block.due().map(|due| due.saturating_duration_since(now));
+    let again = paths.iter().filter_map(|path| arrival(path, len, now)).min().unwrap_or_default();
+    let bands = if fragment.lost_on.is_some() { &FINE_BANDS[..] } else { &BANDS[..] };
+    let in_vain = bands.len();
+    let promise = |path: &PathView, bytes: u64| -> Option<Promise> {
+        let arrival = arrival(path, bytes, now)?;
+        Some((left.map_or(0, |left| band(risk(path, arrival, again, left), bands)), arrival))
+    };
+    let best = |ready: bool| {
+        let promises = meant().filter(|path| path.ready || !ready).filter_map(|path| Some((promise(path, len)?, path)));
+        let ((risk, first), _) = promises.clone().min_by_key(|&(promise, _)| promise)?;
+        // Of those that nobody could tell apart the cheapest.
+        let alike = promises.filter(|&((other, arrival), _)| other == risk && arrival <= first + GRAIN);
+        alike.min_by(|(a, one), (b, other)| one.cost.total_cmp(&other.cost).then((a, one.id).cmp(&(b, other.id))))
+    };
+    match best(false) {
+        Some((_, path)) if path.ready => PathChoice::Send(PathSet::one(path.id)),
+        Some(((risk, first), path)) => {
+            match (best(true), promise(path, whole)) {
+                // To wait for a moment costs less.
+                (Some(((other, arrival), stopgap)), _)
+                    if other == risk
+                        && path.ready_at.is_some()
+                        && first <= arrival + GRAIN
+                        && path.cost < stopgap.cost =>
+                {
+                    PathChoice::Wait
                 }
+                // In vain, while it need not be.
+                (Some(((other, _), _)), _) if other == in_vain && risk < in_vain => PathChoice::Wait,
+                (Some((other, stopgap)), Some(whole))
+                    if other <= whole || left.is_some() && doubted(stopgap, other) <= doubted(path, whole) =>
+                {
+                    PathChoice::Send(PathSet::one(stopgap.id))
+                }
+                _ => PathChoice::Wait,
             }
-            None => PathChoice::Wait,
         }
+        None => PathChoice::Wait,
     }
 }
 
@@ -84,14 +96,18 @@ impl PathScheduler for Earliest {
 /// Half of all packets are later than expected, one in twenty by more than the spread; between and beyond, the chance is taken to fall
 /// by the same factor with each bit.
 fn risk(path: &PathView, arrival: Duration, again: Duration, left: Duration) -> f64 {
+    let found = arrival.saturating_sub(path.min_one_way_delay) + path.answer;
+    let lost = if found + again <= left { path.loss * path.loss } else { path.loss };
+    1.0 - (1.0 - late(path, arrival, left)) * (1.0 - lost)
+}
+
+/// The chance that it comes later than that, though it is not lost.
+pub(super) fn late(path: &PathView, arrival: Duration, left: Duration) -> f64 {
     let to_spare = left.as_secs_f64() - arrival.as_secs_f64();
     let queue = arrival.saturating_sub(path.min_one_way_delay);
     let spread = (path.spread.max(GRAIN) + queue / RATE_DOUBT).as_secs_f64();
     let tail = 0.5 * (2.0 * LATE).powf(to_spare.abs() / spread);
-    let in_time = if to_spare < 0.0 { tail } else { 1.0 - tail };
-    let found = queue + path.answer;
-    let lost = if found + again <= left { path.loss * path.loss } else { path.loss };
-    1.0 - in_time * (1.0 - lost)
+    if to_spare < 0.0 { 1.0 - tail } else { tail }
 }
 
 /// How many of the bands are below it.
@@ -105,7 +121,7 @@ fn doubted(path: &PathView, (risk, arrival): Promise) -> Promise {
 }
 
 /// How long from now until `bytes` would be across, if pacing is all that can hold them back, or a window that opens at the path's rate.
-fn arrival(path: &PathView, bytes: u64, now: Instant) -> Option<Duration> {
+pub(super) fn arrival(path: &PathView, bytes: u64, now: Instant) -> Option<Duration> {
     let wait = match path.ready_at {
         _ if path.ready => Duration::ZERO,
         Some(at) => at.saturating_duration_since(now),
@@ -120,7 +136,7 @@ fn arrival(path: &PathView, bytes: u64, now: Instant) -> Option<Duration> {
 }
 
 /// No more of a block than this goes in one packet, near enough.
-const FULL_PACKET: usize = 1_400;
+pub(super) const FULL_PACKET: usize = 1_400;
 /// The share of packets that are later than forecast by more than a path's spread.
 const LATE: f64 = 0.05;
 /// Risks that are about the same.

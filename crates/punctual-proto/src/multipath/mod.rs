@@ -30,14 +30,16 @@ pub struct FragmentView {
     pub lost_on: Option<PathId>,
     /// Bytes of more urgent blocks that the path scheduler made wait for a path.
     pub ahead: u64,
-    /// Bytes of all other blocks that are no less important, and wait; counted only for who [makes copies](PathScheduler::makes_copies).
+    /// Bytes of all other blocks that are no less important, and wait; counted only for who [wants to know](PathScheduler::counts_behind).
     pub behind: u64,
+    /// Whether repair fragments or a copy can make up for its loss, if its block wants them.
+    pub is_protected: bool,
 }
 
 impl FragmentView {
     /// The next `len` bytes of a block, for the first time and with nothing before them. For tests of path schedulers.
     pub fn new(block: BlockView, len: usize) -> Self {
-        Self { block, len, lost_on: None, ahead: 0, behind: 0 }
+        Self { block, len, lost_on: None, ahead: 0, behind: 0, is_protected: true }
     }
 }
 
@@ -168,6 +170,11 @@ pub trait PathScheduler: Send {
         false
     }
 
+    /// Whether it wants to know what is [behind](FragmentView::behind) a fragment.
+    fn counts_behind(&self) -> bool {
+        self.makes_copies()
+    }
+
     /// Whether `path`, which is ready, is to carry what `packet` does, too. Asked before anything new is sent, of the packets that are on their
     /// way on other paths and have not been copied to this one, the oldest first; of a block of which
     /// it wants no copy, not again for the next packet. `next` is what would be sent now, if anything would.
@@ -215,6 +222,12 @@ pub const REGISTRY: &[Entry<PathSchedulerFactory>] = &[
         about: "the same with room on all paths, and a copy of each such message on each (CWR+RED)",
         parameters: &[],
         make: |_| of(|| reservation::Reservation::new(true)),
+    },
+    Entry {
+        name: "expected",
+        about: "the cheapest paths by which the block is in time surely enough, and of these the earliest",
+        parameters: &[],
+        make: |_| of(|| expected::Expected),
     },
     Entry {
         name: "lowest-rtt",
@@ -270,7 +283,7 @@ pub const REGISTRY: &[Entry<PathSchedulerFactory>] = &[
 /// assert_eq!(multipath::by_name("lowest-rtt")?().name(), "lowest-rtt");
 /// assert_eq!(multipath::lowest_rtt()().name(), "lowest-rtt");
 /// let error = multipath::by_name("fastest").err().expect("there is none");
-/// assert_eq!(error.to_string(), "no path scheduler is called `fastest`; choose one of: earliest, cwr, cwr-red, lowest-rtt, nine-tails, nine-tails-paper, optimizer, redundant, round-robin, single");
+/// assert_eq!(error.to_string(), "no path scheduler is called `fastest`; choose one of: earliest, cwr, cwr-red, expected, lowest-rtt, nine-tails, nine-tails-paper, optimizer, redundant, round-robin, single");
 /// # Ok::<(), punctual_proto::LookupError>(())
 /// ```
 pub fn by_name(spec: &str) -> Result<PathSchedulerFactory, LookupError> {
@@ -312,6 +325,7 @@ pub fn default_factory() -> PathSchedulerFactory {
 }
 
 mod earliest;
+mod expected;
 mod lowest_rtt;
 mod nine_tails;
 mod optimizer;

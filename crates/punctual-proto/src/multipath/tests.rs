@@ -47,7 +47,7 @@ pub(super) fn fragment() -> FragmentView {
         beyond_means: false,
         again: false,
     };
-    FragmentView { block, len: 1000, lost_on: None, ahead: 0, behind: 0 }
+    FragmentView { block, len: 1000, lost_on: None, ahead: 0, behind: 0, is_protected: true }
 }
 
 /// The path a fragment takes.

@@ -18,7 +18,7 @@ use super::{Phase, Session};
 use crate::{
     base::FragmentKind,
     base::{PathHealth, PathId, PathView},
-    block::BlockId,
+    block::{BlockId, Redundancy},
     clock::wire,
     congestion::steering::Gate,
     endpoint::{BASE_PACKET, DATAGRAM_QUEUE, EcnCodepoint, LocalId, NetworkPath, Transmit},
@@ -510,7 +510,11 @@ impl Session {
             len: usize::try_from(range.end - range.start).unwrap_or(usize::MAX),
             lost_on: block.lost_on.filter(|_| again),
             ahead: self.output.held_bytes,
-            behind: if self.output.makes_copies() { self.store.waiting_beside(id, &self.output.held) } else { 0 },
+            behind: match self.output.path_scheduler.counts_behind() {
+                true => self.store.waiting_beside(id, &self.output.held),
+                false => 0,
+            },
+            is_protected: !matches!(block.redundancy, Redundancy::None | Redundancy::Retransmit),
         })
     }
 
