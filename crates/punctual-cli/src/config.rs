@@ -34,9 +34,10 @@ pub(crate) struct Settings {
     /// every interface with a route to the receiver, as they come and go. May be repeated: all are tried at once, the session begins on the
     /// first that answers and uses all; what is down, or falls silent, is tried again for as long as it lives. Without it, the system chooses one.
     ///
-    /// Behind a comma it may have a role: `wwan0,backup` carries no data, either way, while another path lives; `preferred` and `normal` (the default)
-    /// are told to path schedulers, of which those that are built in do not go by them yet. And a cost per byte in any unit, `wwan0,cost=2`: of paths that do alike, the cheapest is taken.
-    #[arg(long, value_name = "LOCAL[=HOST:PORT][,ROLE][,cost=N]")]
+    /// Behind a comma it may have a role: `wwan0,backup` carries no data, either way, while another path lives; `wlan0,preferred` comes before all others
+    /// while it is surely enough. A cost per byte in any unit, `wwan0,cost=2`: dear paths carry what cheap ones would not carry in time. And a budget, `wwan0,budget=10MB/1min`: so much may be
+    /// sent there in such a time, half of it whenever it is asked for, the rest when others would be late.
+    #[arg(long, value_name = "LOCAL[=HOST:PORT][,ROLE][,cost=N][,budget=BYTES/TIME]")]
     pub(crate) path: Vec<String>,
     /// Which block goes next, with parameters if need be: `ads:alpha=0.3`.
     #[arg(long, value_name = "NAME", help = scheduler_help())]

@@ -40,7 +40,7 @@ impl Way {
         Self { from: From::System, to: to.to_owned(), terms: RouteTerms::new() }
     }
 
-    /// Reads `LOCAL` or `LOCAL=HOST:PORT`, and behind commas a role, a cost or both; without the address, the way leads `to`.
+    /// Reads `LOCAL` or `LOCAL=HOST:PORT`, and behind commas a role, a cost, a budget or several of them; without the address, the way leads `to`.
     pub(crate) fn parse(text: &str, to: &str) -> Result<Self, Failure> {
         let wrong = |error: &dyn Display| Failure::Usage(format!("--path {text}: {error}"));
         let mut parts = text.split(',');
@@ -54,7 +54,11 @@ impl Way {
         for part in parts {
             terms = match part.split_once('=') {
                 Some(("cost", cost)) => terms.cost(parse_cost(cost).map_err(|error| wrong(&error))?),
-                Some((key, _)) => return Err(wrong(&format_args!("`{key}` is not known; there is `cost=NUMBER`"))),
+                Some(("budget", budget)) => terms.budget(budget.parse().map_err(|error| wrong(&error))?),
+                Some((key, _)) => {
+                    let known = "there are `cost=NUMBER` and `budget=BYTES/TIME`";
+                    return Err(wrong(&format_args!("`{key}` is not known; {known}")));
+                }
                 None => terms.role(part.parse().map_err(|error| wrong(&error))?),
             };
         }
@@ -135,6 +139,7 @@ mod tests {
             ("wwan0,backup", backup),
             ("wwan0=h:2,cost=0.5,backup", backup.cost(0.5)),
             ("auto,cost=2", RouteTerms::new().cost(2.0)),
+            ("wwan0,budget=10MB/1min", RouteTerms::new().budget("10MB/1min".parse().unwrap())),
         ] {
             assert_eq!(Way::parse(text, "host:1").unwrap().terms, terms, "{text}");
         }
@@ -143,6 +148,7 @@ mod tests {
             ("w0,cost=-1", "not less than nothing"),
             ("w0,cost=NaN", "a number"),
             ("w0,price=1", "cost=NUMBER"),
+            ("w0,budget=10MB", "10MB/1min"),
             ("w0,", "backup"),
             (",backup", "interface"),
         ] {

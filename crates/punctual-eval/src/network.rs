@@ -27,7 +27,7 @@
 
 use std::time::Duration;
 
-use punctual_proto::multipath::PathRole;
+use punctual_proto::multipath::{PathBudget, PathRole};
 use punctual_sim::{
     Corruption, CorruptionSite, GilbertElliott, Jitter, LinkSpec, Loss, Policer, Queue, Rate, Reordering, Schedule,
     trace::{Opportunities, aitrans_link},
@@ -60,8 +60,14 @@ struct PathOwn {
     cost: f64,
     #[serde(default, deserialize_with = "role")]
     role: PathRole,
+    #[serde(default, deserialize_with = "budget")]
+    budget: Option<PathBudget>,
     #[serde(default)]
     dies: Vec<(Time, Time)>,
+}
+
+fn budget<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBudget>, D::Error> {
+    String::deserialize(deserializer)?.parse().map(Some).map_err(de::Error::custom)
 }
 
 fn role<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathRole, D::Error> {
@@ -105,7 +111,7 @@ fn set_apart<'de, D: Deserializer<'de>, T: DeserializeOwned>(
 
 impl<'de> Deserialize<'de> for PathSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let (there, own) = set_apart(deserializer, &["name", "through", "back", "cost", "role", "dies"])?;
+        let (there, own) = set_apart(deserializer, &["name", "through", "back", "cost", "role", "budget", "dies"])?;
         Ok(Self { there, own })
     }
 }
@@ -252,6 +258,8 @@ pub struct Path {
     pub cost: f64,
     /// What it is for.
     pub role: PathRole,
+    /// How much may be sent on it over time.
+    pub budget: Option<PathBudget>,
     /// When it dies, and lives again.
     pub dies: Vec<(Duration, Duration)>,
 }
@@ -341,6 +349,7 @@ impl PathSpec {
             back,
             cost: self.own.cost,
             role: self.own.role,
+            budget: self.own.budget,
             dies: self.own.dies.iter().map(|(from, to)| (from.0, to.0)).collect(),
         })
     }

@@ -65,6 +65,8 @@ pub struct PathView {
     pub cost: f64,
     /// What it is for; see [`Session::set_path_role`](crate::Session::set_path_role).
     pub role: PathRole,
+    /// The share of its [budget](crate::multipath::PathBudget) that is left, from 0 to 1; without one, 1.
+    pub budget_left: f64,
 }
 
 impl PathView {
@@ -91,6 +93,7 @@ impl PathView {
             in_flight: 0,
             cost: 0.0,
             role: PathRole::default(),
+            budget_left: 1.0,
         }
     }
 

@@ -7,7 +7,7 @@ use thiserror::Error;
 /// What a path is for, as its application says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum PathRole {
-    /// To be used before others. Path schedulers see it and may go by it; those that come with the protocol do not yet.
+    /// To be used before others, whatever these cost, while it is surely enough. Path schedulers see it and may go by it; `expected`, the default, does.
     Preferred,
     /// To be used.
     #[default]

@@ -7,7 +7,8 @@ use std::{
 };
 
 use punctual_proto::{
-    LocalId, NetworkPath, PathError, PathId, PathStats, SessionId, SessionStats, multipath::PathRole,
+    LocalId, NetworkPath, PathError, PathId, PathStats, SessionId, SessionStats,
+    multipath::{PathBudget, PathRole},
 };
 use tokio::sync::oneshot;
 
@@ -108,6 +109,10 @@ impl Link {
 
     pub(crate) fn set_path_role(&self, id: PathId, role: PathRole) -> Result<(), PathError> {
         self.set_path_terms(id, RouteTerms::new().role(role))
+    }
+
+    pub(crate) fn set_path_budget(&self, id: PathId, budget: Option<PathBudget>) -> Result<(), PathError> {
+        self.drive(|session, _, now| session.set_path_budget(now, id, budget)).unwrap_or(Err(PathError::Closed))
     }
 
     pub(crate) fn set_path_terms(&self, id: PathId, terms: RouteTerms) -> Result<(), PathError> {

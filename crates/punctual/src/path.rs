@@ -2,7 +2,10 @@
 
 use std::net::SocketAddr;
 
-use punctual_proto::{LocalId, PathError, PathId, PathStats, multipath::PathRole};
+use punctual_proto::{
+    LocalId, PathError, PathId, PathStats,
+    multipath::{PathBudget, PathRole},
+};
 
 use crate::link::Link;
 
@@ -50,6 +53,14 @@ impl Path {
     /// As there.
     pub fn set_role(&self, role: PathRole) -> Result<(), PathError> {
         self.link.set_path_role(self.id, role)
+    }
+
+    /// Says how much may be sent on it over time; see [`Session::set_path_budget`](crate::Session::set_path_budget).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_budget(&self, budget: Option<PathBudget>) -> Result<(), PathError> {
+        self.link.set_path_budget(self.id, budget)
     }
 
     /// Closes it; what was in flight on it goes elsewhere.

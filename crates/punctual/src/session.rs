@@ -8,7 +8,8 @@ use std::{
 
 use punctual_proto::{
     Block, BlockError, BlockId, BlockUpdate, Channel, CloseReason, Delta, LocalId, PathError, PathId, PathStats,
-    ReceivedBlock, Redundancy, SendError, SessionId, SessionStats, multipath::PathRole,
+    ReceivedBlock, Redundancy, SendError, SessionId, SessionStats,
+    multipath::{PathBudget, PathRole},
 };
 use tokio::sync::{broadcast, oneshot};
 
@@ -287,6 +288,15 @@ impl Session {
     /// [`PathError::Unknown`] if there is no such path.
     pub fn set_path_role(&self, id: PathId, role: PathRole) -> Result<(), PathError> {
         self.link().set_path_role(id, role)
+    }
+
+    /// Says how much may be sent on a path over time, as a plan for mobile data allows; `None`, as at first, sets no bound. When half of it is spent, the path
+    /// carries what would be late without it, and when all is, nothing while another path lives. Paths are named as in [`set_path_cost`](Self::set_path_cost).
+    ///
+    /// # Errors
+    /// [`PathError::Unknown`] if there is no such path.
+    pub fn set_path_budget(&self, id: PathId, budget: Option<PathBudget>) -> Result<(), PathError> {
+        self.link().set_path_budget(id, budget)
     }
 
     /// Totals; once the session has ended, those at its end.

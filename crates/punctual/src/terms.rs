@@ -1,8 +1,11 @@
-//! What a path over a route is for, and what it costs.
+//! What a path over a route is for, what it costs, and how much it may carry.
 
 use std::time::Instant;
 
-use punctual_proto::{PathError, PathId, multipath::PathRole};
+use punctual_proto::{
+    PathError, PathId,
+    multipath::{PathBudget, PathRole},
+};
 
 /// What the path over a [`Route`](crate::Route) is for and what a byte costs on it. What is left open is normal and costs nothing, unless the peer's
 /// application has said otherwise.
@@ -21,6 +24,7 @@ use punctual_proto::{PathError, PathId, multipath::PathRole};
 pub struct RouteTerms {
     role: Option<PathRole>,
     cost: Option<f64>,
+    budget: Option<PathBudget>,
 }
 
 impl RouteTerms {
@@ -41,6 +45,12 @@ impl RouteTerms {
         self
     }
 
+    /// Says how much may be sent on it over time.
+    pub fn budget(mut self, budget: PathBudget) -> Self {
+        self.budget = Some(budget);
+        self
+    }
+
     /// Says so of a path.
     pub(crate) fn apply(
         self,
@@ -50,6 +60,9 @@ impl RouteTerms {
     ) -> Result<(), PathError> {
         if let Some(role) = self.role {
             session.set_path_role(now, path, role)?;
+        }
+        if self.budget.is_some() {
+            session.set_path_budget(now, path, self.budget)?;
         }
         self.cost.map_or(Ok(()), |cost| session.set_path_cost(now, path, cost))
     }

@@ -1,6 +1,6 @@
 //! A sender, a receiver and what they speak.
 
-use punctual_proto::multipath::PathRole;
+use punctual_proto::multipath::{PathBudget, PathRole};
 use punctual_sim::{HostId, PathHandle, World};
 
 use super::{CarryError, Stage, ledger::Ledger, punctual, quic};
@@ -78,7 +78,11 @@ impl Flow {
     }
 
     /// Tells the sender what paths are for and what they cost, if it wants to know.
-    pub(super) fn set_terms(&self, world: &mut World, terms: impl Iterator<Item = (PathRole, f64)>) {
+    pub(super) fn set_terms(
+        &self,
+        world: &mut World,
+        terms: impl Iterator<Item = (PathRole, f64, Option<PathBudget>)>,
+    ) {
         let (skipped, taken) = self.only.map_or((0, usize::MAX), |path| (path, 1));
         match &self.pair {
             Pair::Punctual(pair) => pair.set_terms(world, terms.skip(skipped).take(taken)),

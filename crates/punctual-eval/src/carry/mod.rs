@@ -52,7 +52,7 @@ pub fn run(stage: &Stage, contender: &Contender, seed: u64) -> Result<RunRecord,
     let rivals = rivals.collect::<Result<Vec<_>, _>>()?;
     let origin = world.handshake()?;
     stage.schedule_deaths(&mut world, &paths, origin);
-    flow.set_terms(&mut world, stage.paths.iter().map(|path| (path.role, path.cost)));
+    flow.set_terms(&mut world, stage.paths.iter().map(|path| (path.role, path.cost, path.budget)));
     watch_queue(&mut world, paths[contender.path.unwrap_or(0)], &ledger, origin);
     world.try_run_until(origin + stage.end).map_err(|stuck| CarryError::stuck(stuck, origin))?;
     flow.collect(&mut world, &ledger);

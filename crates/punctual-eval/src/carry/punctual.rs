@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 use punctual_proto::{
     Block, BlockId, Channel, ClientConfig, DropReason, Event, Outcome, PathId, SendError, SessionConfig, SessionId,
-    multipath::PathRole,
+    multipath::{PathBudget, PathRole},
 };
 use punctual_sim::{App, AppContext, ConnectionId, HostClock, HostConfig, HostId, PathHandle, World, tls};
 
@@ -84,17 +84,24 @@ impl Pair {
         }
     }
 
-    /// Tells the session what its paths are for and what they cost, where that is not as usual.
-    pub(super) fn set_terms(&self, world: &mut World, terms: impl Iterator<Item = (PathRole, f64)>) {
+    /// Tells the session what its paths are for, what they cost and may carry, where that is not as usual.
+    pub(super) fn set_terms(
+        &self,
+        world: &mut World,
+        terms: impl Iterator<Item = (PathRole, f64, Option<PathBudget>)>,
+    ) {
         let Some(connection) = self.connection else { return };
         let (host, session) = world.client(connection);
-        for (path, (role, cost)) in (0..).map(PathId).zip(terms) {
+        for (path, (role, cost, budget)) in (0..).map(PathId).zip(terms) {
             world.enter(host, |cx| {
                 let now = cx.instant();
                 let Some(session) = cx.session(session) else { return };
                 // A path that died since needs none.
                 if cost > 0.0 {
                     let _ = session.set_path_cost(now, path, cost);
+                }
+                if budget.is_some() {
+                    let _ = session.set_path_budget(now, path, budget);
                 }
                 if role != PathRole::Normal {
                     let _ = session.set_path_role(now, path, role);

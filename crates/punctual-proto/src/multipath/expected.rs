@@ -3,26 +3,34 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    FragmentView, MAX_PATHS, PathChoice, PathScheduler, PathView,
+    FragmentView, MAX_PATHS, PathChoice, PathRole, PathScheduler, PathView,
     earliest::{self, FULL_PACKET},
 };
 use crate::path::health::GRANULARITY;
 
-/// Cheap paths first, and dear ones where the cheap would not do.
+/// Cheap paths first, and dear ones where the cheap would not do. The default.
 ///
-/// Paths of the same cost are alike. Those that cost least are enough for a block if all that it has to send, behind what waits for them already,
-/// would be across by its deadline, but for a chance no greater than it may run:
+/// Paths of the same [`price`] are alike. Those that cost least are enough for a block if all that it has to send, behind what waits for them already,
+/// is across by its deadline, but for a chance no greater than it may run:
 ///
 /// ```text
-/// Σ rate_i · (T − wait_i − delay_i)⁺ = bytes before its end and its own      T: when the last of them arrives, over all paths of the tier at once
-/// late(T) + loss, if what is lost could not be made good ≤ ε                 ε: by its priority
+/// Σ rate_i · (T − start_i)⁺ = bytes before its end and its own       T: when the last of them arrives, over all these paths at once
+/// late(T, twice the time that is not mere distance) + lost ≤ ε       ε: by its priority
 /// ```
 ///
-/// If they are not, those that cost next to nothing more join them, and so on. Among the paths of the tier it is [`Earliest`](super::earliest::Earliest) that decides, be it to wait for
-/// one: so a dear path carries only what the cheap ones cannot, and what was lost on them when it is on its last chance.
-/// Where all cost the same, all are one tier.
+/// where rate_i is no more than the window lets go in a round trip, start_i when path i begins to deliver, and `lost` the chance that the fragment at hand is
+/// lost and nothing can be done about it:
 ///
-/// What has no deadline takes every path, whatever it costs; and as what is behind it waits for the paths, too, it does not wait for the best of them.
+/// ```text
+/// loss_i · least loss of another try        if there is time to find it lost, behind the queue, and to send it again where that is quickest
+/// 0                                         if repair fragments on a dearer path cost less than the rest of the block would there
+/// loss_i                                    otherwise
+/// ```
+///
+/// If they are not enough, the next dearer join them, and so on. Among the paths so found it is [`earliest`] that decides, be it to wait for
+/// one: a dear path carries what the cheap ones cannot, and what was lost there when it is on its last chance. (So a try on the cheap path
+/// and, for what it loses, one on the dear path: 1 + τ · cost instead of cost; the aim is that of DMTP's optimizer, V, but fragment by fragment, for what it knows of paths
+/// changes faster than plans.) Where all cost the same, all are taken together, and so they are by what has no deadline.
 pub(super) struct Expected;
 
 impl PathScheduler for Expected {
@@ -31,22 +39,25 @@ impl PathScheduler for Expected {
     }
 
     fn choose(&mut self, fragment: &FragmentView, paths: &[PathView], now: Instant) -> PathChoice {
-        let mut whole = fragment.ahead + fragment.block.unsent;
-        let Some(due) = fragment.block.due() else {
-            whole += fragment.behind;
-            return earliest::among(fragment, whole, paths, now, |_| true);
-        };
-        let left = due.saturating_duration_since(now);
-        match Bargain::new(fragment, whole, paths, left, now).and_then(|bargain| bargain.dearest()) {
-            Some(most) => earliest::among(fragment, whole, paths, now, |path| path.cost <= most),
-            None => earliest::among(fragment, whole, paths, now, |_| true),
-        }
-    }
-
-    fn counts_behind(&self) -> bool {
-        true
+        let whole = fragment.ahead + fragment.block.unsent;
+        let most = Bargain::new(fragment, whole, paths, now).and_then(|bargain| bargain.dearest());
+        earliest::among(fragment, whole, paths, now, |path| most.is_none_or(|most| price(path) <= most))
     }
 }
+
+/// What a byte costs on a path, for comparison alone: less than nothing if the path is [preferred](PathRole::Preferred), and more than on any that has no
+/// budget if half of its own is spent.
+fn price(path: &PathView) -> f64 {
+    match path.role {
+        _ if path.budget_left < SCARCE => path.cost + SCARCE_COST,
+        PathRole::Preferred => -1.0 / (1.0 + path.cost),
+        PathRole::Normal | PathRole::Backup => path.cost,
+    }
+}
+
+/// Of a budget half is kept for what would be late without.
+const SCARCE: f64 = 0.5;
+const SCARCE_COST: f64 = 1e9;
 
 /// A fragment that is due, and paths of different costs.
 struct Bargain<'a> {
@@ -62,37 +73,32 @@ struct Bargain<'a> {
 }
 
 impl<'a> Bargain<'a> {
-    /// `None` if all paths cost the same.
-    fn new(
-        fragment: &'a FragmentView,
-        whole: u64,
-        paths: &'a [PathView],
-        left: Duration,
-        now: Instant,
-    ) -> Option<Self> {
-        let first = paths.first()?.cost;
-        if paths.iter().all(|path| path.cost == first) {
+    /// `None` if all paths cost the same, or it does not matter.
+    fn new(fragment: &'a FragmentView, whole: u64, paths: &'a [PathView], now: Instant) -> Option<Self> {
+        let first = price(paths.first()?);
+        if paths.iter().all(|path| price(path) == first) {
             return None;
         }
+        let left = fragment.block.due()?.saturating_duration_since(now);
         let len = fragment.len.min(FULL_PACKET) as u64;
         let again = paths.iter().filter_map(|path| earliest::arrival(path, len, now)).min()?;
         Some(Self { fragment, whole, paths, left, now, allowed: allowance(fragment.block.priority), again })
     }
 
-    /// What the dearest of the paths costs that are enough; `None` if all of them are asked for.
+    /// The price of the dearest of the paths that are enough; `None` if all of them are asked for.
     fn dearest(&self) -> Option<f64> {
-        let mut costs = [0.0; MAX_PATHS];
-        let costs = &mut costs[..self.paths.len().min(MAX_PATHS)];
-        costs.iter_mut().zip(self.paths).for_each(|(cost, path)| *cost = path.cost);
-        costs.sort_by(f64::total_cmp);
-        let (&dearest, cheaper) = costs.split_last()?;
-        let mut tiers = cheaper.iter().copied().filter(|cost| *cost < dearest);
-        tiers.find(|&cost| self.is_enough(cost))
+        let mut prices = [0.0; MAX_PATHS];
+        let prices = &mut prices[..self.paths.len().min(MAX_PATHS)];
+        prices.iter_mut().zip(self.paths).for_each(|(of, path)| *of = price(path));
+        prices.sort_by(f64::total_cmp);
+        let (&dearest, cheaper) = prices.split_last()?;
+        let mut tiers = cheaper.iter().copied().filter(|price| *price < dearest);
+        tiers.find(|&price| self.is_enough(price))
     }
 
-    /// Whether the paths will do that cost no more than that.
-    fn is_enough(&self, cost: f64) -> bool {
-        let tier = || self.paths.iter().filter(|path| path.cost <= cost);
+    /// Whether the paths will do whose price is no more than that.
+    fn is_enough(&self, most: f64) -> bool {
+        let tier = || self.paths.iter().filter(|path| price(path) <= most);
         let Some(across) = across(tier(), self.whole, self.now) else { return false };
         let len = self.fragment.len.min(FULL_PACKET) as u64;
         tier().all(|path| {
@@ -104,35 +110,37 @@ impl<'a> Bargain<'a> {
         })
     }
 
-    /// The chance that it is lost on a path and nothing is to be done about it, or not at what another path costs.
+    /// The chance that it is lost on a path where it arrives at `arrival`, and that nothing is to be done about it.
     fn lost(&self, path: &PathView, arrival: Duration) -> f64 {
+        let is_first = self.fragment.lost_on.is_none();
+        // The answer waits behind the queue, too, and the alarm for what is later than that.
         let known = arrival.saturating_sub(path.min_one_way_delay) + path.answer + path.spread + GRANULARITY;
-        if known + self.again + GRANULARITY * 2 <= self.left && self.fragment.lost_on.is_none() {
-            return path.loss * self.again_loss();
+        if is_first && known + self.again + MARGIN <= self.left {
+            return path.loss * self.lost_again();
         }
-        if self.fragment.is_protected && self.fragment.lost_on.is_none() && self.repairs_cost(path) {
-            return 0.0;
-        }
-        path.loss
+        if is_first && self.fragment.is_protected && self.repairs_are_cheaper(path) { 0.0 } else { path.loss }
     }
 
-    /// What is lost of second tries, on the path that loses least of those in time for them.
-    fn again_loss(&self) -> f64 {
-        let in_time = self.paths.iter().filter(|path| path.delay() <= self.again * 2);
-        in_time.map(|path| path.loss).fold(1.0, f64::min)
+    /// What is lost of second tries, on the path that loses least of those that are about as quick as the quickest.
+    fn lost_again(&self) -> f64 {
+        let quick = self.paths.iter().filter(|path| path.delay() <= self.again + MARGIN);
+        quick.map(|path| path.loss).fold(1.0, f64::min)
     }
 
-    /// Whether repair fragments for what is left of the block cost less than to send it on the next dearer path.
-    fn repairs_cost(&self, path: &PathView) -> bool {
+    /// Whether repair fragments on the next dearer path, for what is left of the block, cost less there than that itself.
+    fn repairs_are_cheaper(&self, path: &PathView) -> bool {
         let sources = (self.fragment.block.unsent as f64 / FULL_PACKET as f64).ceil().max(1.0);
         let lost = path.loss * sources;
-        let repairs = lost + SIGMAS * (lost * path.loss_burst * (1.0 - path.loss)).sqrt() + 1.0;
-        let dearer =
-            self.paths.iter().map(|path| path.cost).filter(|cost| *cost > path.cost).fold(f64::INFINITY, f64::min);
+        let deviation = (lost * (1.0 - path.loss) * path.loss_burst).sqrt();
+        let repairs = lost + SIGMAS * deviation + 1.0;
+        let dearer = self.paths.iter().map(|path| path.cost).filter(|cost| *cost > path.cost);
+        let dearer = dearer.fold(f64::INFINITY, f64::min);
         repairs * dearer < sources * (dearer - path.cost)
     }
 }
 
+/// Second tries are counted on that are in time by this much: QUIC's timers are late by a millisecond, and hosts are.
+const MARGIN: Duration = Duration::from_millis(2);
 /// Repair fragments are for losses as many standard deviations above the mean.
 const SIGMAS: f64 = 3.0;
 
@@ -169,4 +177,105 @@ const ALLOWED: (f64, f64) = (1e-3, 10.0);
 
 fn allowance(priority: u8) -> f64 {
     ALLOWED.0 * ALLOWED.1.powf(f64::from(priority) / 255.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::tests::{fragment, path},
+        *,
+    };
+    use crate::{base::PathId, multipath::PathSet, schedule::BlockView};
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// So many bytes, all of them to be sent, due after so many milliseconds.
+    fn block(now: Instant, size: u64, millis: u32) -> FragmentView {
+        let block = BlockView { begin: now, deadline: Some(MS * millis), size, unsent: size, ..fragment().block };
+        FragmentView { block, ..fragment() }
+    }
+
+    fn on(id: u32) -> PathChoice {
+        PathChoice::Send(PathSet::one(PathId(id)))
+    }
+
+    /// 1 MB/s and 60 ms one way, its answers after 122; path 0 costs 1, and path 1 twice as much.
+    fn pair() -> [PathView; 2] {
+        let with = |id: u32| PathView {
+            min_one_way_delay: MS * 60,
+            one_way_delay: MS * 60,
+            rtt: MS * 120,
+            answer: MS * 122,
+            window: 240_000,
+            cost: f64::from(id + 1),
+            ..path(id)
+        };
+        [with(0), with(1)]
+    }
+
+    #[test]
+    fn the_cheap_path_while_it_is_enough() {
+        let now = Instant::now();
+        let [cheap, dear] = pair();
+        // 20 kB take 80 ms there, or 100 if it carries half; 50 kB take 110 or 160.
+        for (size, within, expected) in [(20_000, 130, 0), (50_000, 110, 1), (50_000, 200, 0)] {
+            let busy = PathView { one_way_delay: MS * 61, backlog: MS, ..cheap };
+            assert_eq!(Expected.choose(&block(now, size, within), &[busy, dear], now), on(expected), "{size} {within}");
+        }
+        // It is worth waiting for.
+        let paced = PathView { ready: false, ready_at: Some(now + MS * 5), ..cheap };
+        assert_eq!(Expected.choose(&block(now, 20_000, 150), &[paced, dear], now), PathChoice::Wait);
+        // But not if its window is all that there is for a round trip.
+        let narrow = PathView { window: 12_000, in_flight: 12_000, ready: false, ..cheap };
+        assert_eq!(Expected.choose(&block(now, 50_000, 200), &[narrow, dear], now), on(1));
+        let patient = FragmentView { block: BlockView { deadline: None, ..block(now, 1_000, 1).block }, ..fragment() };
+        let busy = PathView { backlog: MS * 5, ..cheap };
+        assert_eq!(Expected.choose(&patient, &[busy, dear], now), on(1), "without a deadline the earliest");
+    }
+
+    #[test]
+    fn a_first_try_on_the_cheap_path_and_the_last_on_the_sure_one() {
+        let now = Instant::now();
+        let [cheap, dear] = pair();
+        let lossy = PathView { loss: 0.1, loss_burst: 1.0, ..cheap };
+        // Found lost after 124 ms, and there after 61 more; half the time is not enough, and few fragments are not worth a group.
+        for (within, expected) in [(200, 0), (180, 1)] {
+            assert_eq!(Expected.choose(&block(now, 1_000, within), &[lossy, dear], now), on(expected), "{within} ms");
+        }
+        let again = FragmentView { lost_on: Some(lossy.id), ..block(now, 1_000, 200) };
+        assert_eq!(Expected.choose(&again, &[lossy, dear], now), on(1), "it would be the last try");
+        // 40 fragments with 11 repair fragments on the dear path cost less than 40 there; unprotected they would be lost.
+        let wide = |loss| PathView { rate: 1e7, window: 10_000_000, loss, loss_burst: 1.0, ..cheap };
+        let large = block(now, 56_000, 180);
+        assert_eq!(Expected.choose(&large, &[wide(0.1), dear], now), on(0));
+        let bare = FragmentView { is_protected: false, ..large };
+        assert_eq!(Expected.choose(&bare, &[wide(0.1), dear], now), on(1));
+    }
+
+    #[test]
+    fn a_preferred_path_comes_first_and_a_scarce_one_last() {
+        let now = Instant::now();
+        let [one, other] = pair().map(|path| PathView { cost: 0.0, ..path });
+        let slower = PathView { one_way_delay: MS * 70, min_one_way_delay: MS * 70, ..one };
+        let small = |within| block(now, 1_000, within);
+        assert_eq!(Expected.choose(&small(200), &[slower, other], now), on(1));
+        let preferred = PathView { role: PathRole::Preferred, ..slower };
+        assert_eq!(Expected.choose(&small(200), &[preferred, other], now), on(0));
+        assert_eq!(Expected.choose(&small(65), &[preferred, other], now), on(1), "there it would be late");
+        let scarce = PathView { budget_left: 0.4, ..other };
+        assert_eq!(Expected.choose(&small(200), &[slower, scarce], now), on(0));
+        assert_eq!(Expected.choose(&small(65), &[slower, scarce], now), on(1));
+    }
+
+    #[test]
+    fn bytes_are_across_when_all_paths_together_have_carried_them() {
+        let now = Instant::now();
+        let [one, other] = pair();
+        let later = PathView { min_one_way_delay: MS * 80, ..other };
+        let at = |bytes| across([one, later].iter(), bytes, now).unwrap().as_micros();
+        // Until 80 ms one path delivers a byte each microsecond, from then on both do.
+        assert_eq!([at(0), at(10_000), at(20_000), at(40_000)], [60_000, 70_000, 80_000, 90_000]);
+        let gone = PathView { ready: false, ready_at: None, health: crate::base::PathHealth::Suspect, ..one };
+        assert_eq!(across([gone].iter(), 1, now), None);
+    }
 }

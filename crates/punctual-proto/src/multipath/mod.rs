@@ -11,6 +11,7 @@ use std::{
 
 pub use crate::{
     base::{PathHealth, PathId, PathView},
+    path::budget::{ParseBudgetError, PathBudget},
     role::{PathRole, UnknownRole},
 };
 use crate::{
@@ -30,7 +31,7 @@ pub struct FragmentView {
     pub lost_on: Option<PathId>,
     /// Bytes of more urgent blocks that the path scheduler made wait for a path.
     pub ahead: u64,
-    /// Bytes of all other blocks that are no less important, and wait; counted only for who [wants to know](PathScheduler::counts_behind).
+    /// Bytes of all other blocks that are no less important, and wait; counted only for who [makes copies](PathScheduler::makes_copies).
     pub behind: u64,
     /// Whether repair fragments or a copy can make up for its loss, if its block wants them.
     pub is_protected: bool,
@@ -170,11 +171,6 @@ pub trait PathScheduler: Send {
         false
     }
 
-    /// Whether it wants to know what is [behind](FragmentView::behind) a fragment.
-    fn counts_behind(&self) -> bool {
-        self.makes_copies()
-    }
-
     /// Whether `path`, which is ready, is to carry what `packet` does, too. Asked before anything new is sent, of the packets that are on their
     /// way on other paths and have not been copied to this one, the oldest first; of a block of which
     /// it wants no copy, not again for the next packet. `next` is what would be sent now, if anything would.
@@ -206,10 +202,10 @@ const KIND: &str = "path scheduler";
 /// The path schedulers that can be chosen by name, the default first.
 pub const REGISTRY: &[Entry<PathSchedulerFactory>] = &[
     Entry {
-        name: "earliest",
-        about: "the path on which the fragment should arrive first, or any that does not hold its block up",
+        name: "expected",
+        about: "the cheapest paths by which the block is in time surely enough, and of these the earliest",
         parameters: &[],
-        make: |_| Arc::new(|| Box::new(earliest::Earliest)),
+        make: |_| of(|| expected::Expected),
     },
     Entry {
         name: "cwr",
@@ -224,10 +220,10 @@ pub const REGISTRY: &[Entry<PathSchedulerFactory>] = &[
         make: |_| of(|| reservation::Reservation::new(true)),
     },
     Entry {
-        name: "expected",
-        about: "the cheapest paths by which the block is in time surely enough, and of these the earliest",
+        name: "earliest",
+        about: "the path on which the fragment should arrive first, or any that does not hold its block up",
         parameters: &[],
-        make: |_| of(|| expected::Expected),
+        make: |_| Arc::new(|| Box::new(earliest::Earliest)),
     },
     Entry {
         name: "lowest-rtt",
@@ -283,7 +279,7 @@ pub const REGISTRY: &[Entry<PathSchedulerFactory>] = &[
 /// assert_eq!(multipath::by_name("lowest-rtt")?().name(), "lowest-rtt");
 /// assert_eq!(multipath::lowest_rtt()().name(), "lowest-rtt");
 /// let error = multipath::by_name("fastest").err().expect("there is none");
-/// assert_eq!(error.to_string(), "no path scheduler is called `fastest`; choose one of: earliest, cwr, cwr-red, expected, lowest-rtt, nine-tails, nine-tails-paper, optimizer, redundant, round-robin, single");
+/// assert_eq!(error.to_string(), "no path scheduler is called `fastest`; choose one of: expected, cwr, cwr-red, earliest, lowest-rtt, nine-tails, nine-tails-paper, optimizer, redundant, round-robin, single");
 /// # Ok::<(), punctual_proto::LookupError>(())
 /// ```
 pub fn by_name(spec: &str) -> Result<PathSchedulerFactory, LookupError> {
@@ -295,7 +291,12 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     REGISTRY.iter().map(|entry| entry.name)
 }
 
-/// `earliest`: the path on which the fragment should arrive first, or any that does not hold its block up. The default.
+/// `expected`: the cheapest paths by which the block is in time surely enough, and of these the earliest. The default.
+pub fn expected() -> PathSchedulerFactory {
+    Arc::new(|| Box::new(expected::Expected))
+}
+
+/// `earliest`: the path on which the fragment should arrive first, or any that does not hold its block up, whatever it costs.
 pub fn earliest() -> PathSchedulerFactory {
     Arc::new(|| Box::new(earliest::Earliest))
 }

@@ -30,6 +30,7 @@ pub(crate) fn path(id: u32) -> PathView {
         in_flight: 0,
         cost: 0.0,
         role: crate::multipath::PathRole::Normal,
+        budget_left: 1.0,
     }
 }
 
@@ -87,10 +88,10 @@ fn names_lead_to_their_schedulers() {
     for name in names() {
         assert_eq!(by_name(name).unwrap()().name(), name);
     }
-    assert_eq!(default_factory()().name(), "earliest");
+    assert_eq!(default_factory()().name(), "expected");
     let error = by_name("fastest").err().unwrap().to_string();
     assert_eq!(
         error,
-        "no path scheduler is called `fastest`; choose one of: earliest, cwr, cwr-red, lowest-rtt, nine-tails, nine-tails-paper, optimizer, redundant, round-robin, single"
+        "no path scheduler is called `fastest`; choose one of: expected, cwr, cwr-red, earliest, lowest-rtt, nine-tails, nine-tails-paper, optimizer, redundant, round-robin, single"
     );
 }

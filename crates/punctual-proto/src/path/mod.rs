@@ -18,6 +18,7 @@
 mod backlog;
 #[cfg(test)]
 mod bottleneck;
+pub(crate) mod budget;
 mod floor;
 pub(crate) mod health;
 mod law;
@@ -45,6 +46,7 @@ use noq_proto::PathStatus;
 pub(crate) use crate::noq::path_number;
 
 use self::{
+    budget::Purse,
     health::{Awaited, Trust},
     model::Model,
     proof::Proof,
@@ -111,6 +113,8 @@ pub(crate) struct Path {
     /// Payload bytes that left on it.
     pub(crate) sent: SentBytes,
     pub(crate) terms: PathTerms,
+    /// What is left of its budget.
+    purse: Purse,
     /// What QUIC and the peer were told of the path.
     status: PathStatus,
     /// Since when the peer would rather not have us use it.
@@ -167,6 +171,7 @@ impl Path {
             suspected: 0,
             sent: SentBytes::default(),
             terms: PathTerms::default(),
+            purse: Purse::default(),
             status: PathStatus::Available,
             distrusted: None,
             pieces_said: 0,
@@ -285,6 +290,7 @@ impl Path {
             in_flight: reading.in_flight,
             cost: self.terms.cost(),
             role: self.terms.role(),
+            budget_left: self.purse.share(),
         }
     }
 
@@ -331,8 +337,14 @@ impl Path {
         (self.trust.doubt().max(1), self.is_backup())
     }
 
+    /// Takes in that time has passed, and what our application says its budget is.
+    pub(crate) fn settle_budget(&mut self, now: Instant) {
+        self.purse.set(self.terms.own.budget, now);
+        self.purse.refill(now);
+    }
+
     fn is_backup(&self) -> bool {
-        self.terms.role() == PathRole::Backup
+        self.terms.role() == PathRole::Backup || self.purse.is_spent()
     }
 
     /// Smoothed round trip.
@@ -354,6 +366,7 @@ impl Path {
     /// A packet left on the path.
     pub(crate) fn on_sent(&mut self, pn: u64, bytes: u16, at: Instant, probe: bool) {
         self.pacer.on_sent(at, u64::from(bytes));
+        self.purse.on_sent(u64::from(bytes), at);
         if let Some(shaper) = &mut self.shaper {
             shaper.on_sent(at, u64::from(bytes));
         }

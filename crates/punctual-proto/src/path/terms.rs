@@ -1,5 +1,6 @@
 //! What a path is for and what it costs: by the word of our application, or else by the peer's.
 
+use super::budget::PathBudget;
 use crate::multipath::PathRole;
 
 /// What one side says of a path.
@@ -25,6 +26,8 @@ impl Terms {
 pub(crate) struct OwnTerms {
     pub(crate) role: Option<PathRole>,
     pub(crate) cost: Option<f64>,
+    /// Ours alone: the peer is not told.
+    pub(crate) budget: Option<PathBudget>,
 }
 
 /// The terms of a path. Where our application has said nothing, what the peer says holds: a server that knows nothing of a client's links goes by
@@ -53,7 +56,7 @@ impl PathTerms {
 
     /// What the peer is to be told, if it has not been. Only what our own application says: the peer knows the rest.
     pub(super) fn news(&mut self) -> Option<Terms> {
-        let OwnTerms { role, cost } = self.own;
+        let OwnTerms { role, cost, .. } = self.own;
         if (role, cost) == (None, None) {
             return None;
         }

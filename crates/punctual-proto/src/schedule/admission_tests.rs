@@ -38,6 +38,7 @@ fn path() -> PathView {
         in_flight: 0,
         cost: 0.0,
         role: crate::multipath::PathRole::Normal,
+        budget_left: 1.0,
     }
 }
 

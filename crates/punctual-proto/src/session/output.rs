@@ -510,10 +510,7 @@ impl Session {
             len: usize::try_from(range.end - range.start).unwrap_or(usize::MAX),
             lost_on: block.lost_on.filter(|_| again),
             ahead: self.output.held_bytes,
-            behind: match self.output.path_scheduler.counts_behind() {
-                true => self.store.waiting_beside(id, &self.output.held),
-                false => 0,
-            },
+            behind: if self.output.makes_copies() { self.store.waiting_beside(id, &self.output.held) } else { 0 },
             is_protected: !matches!(block.redundancy, Redundancy::None | Redundancy::Retransmit),
         })
     }
@@ -544,6 +541,7 @@ impl Session {
     }
 
     pub(super) fn refresh_views(&mut self, now: Instant) {
+        self.paths.iter_mut().for_each(|path| path.settle_budget(now));
         self.paths.views(now, self.clocks.offset(), &mut self.output.views);
         if self.store.groups.has_any() {
             self.store.groups.set_one_way_delay(context(now, &self.output.views).one_way_delay);

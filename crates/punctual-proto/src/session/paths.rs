@@ -14,7 +14,9 @@ use crate::{
     multipath::{PathHealth, PathId, PathRole, PathView},
     noq, observe,
     path::{
-        Alarm, Path, path_number,
+        Alarm, Path,
+        budget::PathBudget,
+        path_number,
         terms::{OwnTerms, Terms},
     },
     stats::PathStats,
@@ -100,6 +102,15 @@ impl Session {
     /// [`PathError::Unknown`] if there is no such path.
     pub fn set_path_role(&mut self, now: Instant, id: PathId, role: PathRole) -> Result<(), PathError> {
         self.set_terms(now, id, |terms| terms.role = Some(role))
+    }
+
+    /// Says how much a path may be given over time; see [`PathBudget`]. `None`, as at first, sets no bound. It is ours alone: the peer is not told,
+    /// and keeps to what its own application says.
+    ///
+    /// # Errors
+    /// [`PathError::Unknown`] if there is no such path.
+    pub fn set_path_budget(&mut self, now: Instant, id: PathId, budget: Option<PathBudget>) -> Result<(), PathError> {
+        self.set_terms(now, id, |terms| terms.budget = budget)
     }
 
     fn set_terms(&mut self, now: Instant, id: PathId, set: impl FnOnce(&mut OwnTerms)) -> Result<(), PathError> {

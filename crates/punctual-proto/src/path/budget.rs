@@ -1,0 +1,235 @@
+//! How much a path may be given over time.
+
+use std::{
+    fmt,
+    str::FromStr,
+    time::{Duration, Instant},
+};
+
+use thiserror::Error;
+
+use crate::duration;
+
+/// How many bytes a path may be given in a time, as a plan for mobile data allows.
+///
+/// It is a bucket that holds `bytes`, full at first, and fills up again within `per`: so at once no more than that may go, and in any `per` no more than
+/// twice as much. What counts is what is sent on the path: QUIC packets, without the headers of UDP and IP. What comes from the peer is not counted; it has
+/// a budget of its own to set.
+///
+/// A path that has spent half of it is used for blocks that others would not carry in time; one that has spent all of it is a
+/// [backup](crate::multipath::PathRole::Backup) until an eighth is there again: while another path lives it carries no data. Probes and what is said of
+/// the session are few bytes, and go nevertheless.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PathBudget {
+    bytes: u64,
+    per: Duration,
+}
+
+impl PathBudget {
+    /// So many bytes in such a time. `None` if either is nothing.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use punctual_proto::multipath::PathBudget;
+    ///
+    /// let budget = PathBudget::new(2_000_000_000, Duration::from_secs(30 * 86_400)).expect("something in some time");
+    /// assert_eq!(budget.bytes(), 2_000_000_000);
+    /// assert_eq!(PathBudget::new(0, Duration::from_secs(1)), None);
+    /// ```
+    pub fn new(bytes: u64, per: Duration) -> Option<Self> {
+        (bytes > 0 && !per.is_zero()).then_some(Self { bytes, per })
+    }
+
+    /// Bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The time in which they may be sent.
+    pub fn per(&self) -> Duration {
+        self.per
+    }
+}
+
+/// `10 MB/1 min`, in the largest unit that loses nothing.
+impl fmt::Display for PathBudget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (unit, size) = UNITS.into_iter().rev().find(|(_, size)| self.bytes % size == 0).unwrap_or(UNITS[0]);
+        write!(f, "{} {unit}/{}", self.bytes / size, duration::spoken(self.per))
+    }
+}
+
+/// The units of sizes, and how many bytes each has. As those who sell data count, not as memory is counted.
+const UNITS: [(&str, u64); 4] = [("B", 1), ("KB", 1_000), ("MB", 1_000_000), ("GB", 1_000_000_000)];
+
+/// Text that is no budget.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "`{0}` is no budget; give bytes and the time they are for, such as 10MB/1min or 2GB/720h (units: B, KB, MB, GB)"
+)]
+pub struct ParseBudgetError(String);
+
+/// Reads `10MB/1min`: bytes, and behind the stroke a time as [`duration`] has it. Spaces do not matter, nor does whether units are in capitals.
+///
+/// ```
+/// use punctual_proto::multipath::PathBudget;
+///
+/// let budget: PathBudget = "1.5 GB/720h".parse()?;
+/// assert_eq!(budget.bytes(), 1_500_000_000);
+/// assert_eq!(budget.to_string(), "1500 MB/720 h");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+impl FromStr for PathBudget {
+    type Err = ParseBudgetError;
+
+    fn from_str(text: &str) -> Result<Self, ParseBudgetError> {
+        let read = || {
+            let (size, per) = text.split_once('/')?;
+            let size = size.trim();
+            let digits = size.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+            let unit = size[digits.len()..].to_ascii_uppercase();
+            let (_, factor) = UNITS.into_iter().find(|(name, _)| *name == unit)?;
+            let bytes = digits.trim().parse::<f64>().ok().filter(|bytes| bytes.is_finite() && *bytes > 0.0)?;
+            Self::new((bytes * factor as f64).round() as u64, duration::parse(per).ok()?)
+        };
+        read().ok_or_else(|| ParseBudgetError(text.to_owned()))
+    }
+}
+
+/// A path that has spent its budget is used again when this share of it is there.
+const ENOUGH: f64 = 0.125;
+
+/// What is left of a budget.
+#[derive(Debug, Default)]
+pub(crate) struct Purse {
+    budget: Option<PathBudget>,
+    /// Bytes; less than nothing where words of the session's own went when all was spent.
+    left: f64,
+    at: Option<Instant>,
+    is_spent: bool,
+}
+
+impl Purse {
+    /// What is left is the same share of the new budget as it was of the old one.
+    pub(crate) fn set(&mut self, budget: Option<PathBudget>, now: Instant) {
+        if self.budget == budget {
+            return;
+        }
+        self.refill(now);
+        let share = self.share();
+        self.budget = budget;
+        self.left = budget.map_or(0.0, |budget| share * budget.bytes as f64);
+        self.at = Some(now);
+        self.is_spent &= budget.is_some();
+    }
+
+    pub(crate) fn on_sent(&mut self, bytes: u64, now: Instant) {
+        if self.budget.is_some() {
+            self.refill(now);
+            self.left -= bytes as f64;
+        }
+    }
+
+    /// Takes in that time has passed. Whether it is spent has one answer until the next call.
+    pub(crate) fn refill(&mut self, now: Instant) {
+        let Some(budget) = self.budget else { return };
+        let whole = budget.bytes as f64;
+        let past = self.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+        self.left = (self.left + whole * (past.as_secs_f64() / budget.per.as_secs_f64())).min(whole);
+        self.at = self.at.max(Some(now));
+        self.is_spent = self.left <= if self.is_spent { whole * ENOUGH } else { 0.0 };
+    }
+
+    pub(crate) fn is_spent(&self) -> bool {
+        self.is_spent
+    }
+
+    /// The share of the budget that is left, from 0 to 1; without one, 1.
+    pub(crate) fn share(&self) -> f64 {
+        self.budget.map_or(1.0, |budget| (self.left / budget.bytes as f64).clamp(0.0, 1.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn at(purse: &mut Purse, now: Instant) -> f64 {
+        purse.refill(now);
+        purse.share()
+    }
+
+    #[test]
+    fn what_is_spent_comes_back_in_its_time() {
+        let start = Instant::now();
+        let mut purse = Purse::default();
+        purse.on_sent(1_000_000, start);
+        assert_eq!((at(&mut purse, start), purse.is_spent()), (1.0, false), "there is no budget");
+        purse.set(PathBudget::new(1_000, SECOND * 10), start);
+        purse.on_sent(600, start);
+        assert!((at(&mut purse, start) - 0.4).abs() < 1e-9);
+        purse.on_sent(500, start);
+        assert_eq!((at(&mut purse, start), purse.is_spent()), (0.0, true));
+        // A tenth less than nothing, and back to an eighth.
+        for (after, spent) in [(1, true), (2, true), (3, false)] {
+            purse.refill(start + SECOND * after);
+            assert_eq!(purse.is_spent(), spent, "{after} s");
+        }
+        assert_eq!(at(&mut purse, start + SECOND * 100), 1.0);
+        purse.set(None, start);
+        assert!(!purse.is_spent());
+    }
+
+    #[test]
+    fn budgets_are_read_as_they_are_written() {
+        for (text, bytes, seconds) in
+            [("10MB/1min", 10_000_000, 60), ("1.5 gb / 2 h", 1_500_000_000, 7_200), ("100B/1s", 100, 1)]
+        {
+            let budget: PathBudget = text.parse().unwrap();
+            assert_eq!((budget.bytes(), budget.per()), (bytes, SECOND * seconds), "{text}");
+            assert_eq!(budget.to_string().parse(), Ok(budget));
+        }
+        for bad in [
+            "",
+            "/",
+            "10MB",
+            "10/1s",
+            "10MB/",
+            "10MB/0",
+            "0B/1s",
+            "-1B/1s",
+            "nan B/1s",
+            "1e400B/1s",
+            "10Mb it/1s",
+            "1MB/1",
+        ] {
+            let error = bad.parse::<PathBudget>().unwrap_err().to_string();
+            assert!(error.contains("10MB/1min"), "{bad}: {error}");
+        }
+    }
+
+    proptest! {
+        /// Who stops when it is spent never sends more than the bucket holds, and what came into it.
+        #[test]
+        fn no_more_goes_than_may(steps in proptest::collection::vec((0_u64..2_000, 1_u64..1_500), 1..300)) {
+            let (mut now, start) = (Instant::now(), Instant::now());
+            let mut purse = Purse::default();
+            purse.set(PathBudget::new(100_000, SECOND * 10), start);
+            let mut sent = 0;
+            for (millis, bytes) in steps {
+                now += Duration::from_millis(millis);
+                purse.refill(now);
+                if !purse.is_spent() {
+                    purse.on_sent(bytes, now);
+                    sent += bytes;
+                }
+                let may = 100_000.0 * (1.0 + (now - start).as_secs_f64() / 10.0) + 1_500.0;
+                prop_assert!(sent as f64 <= may, "{} of {}", sent, may);
+            }
+        }
+    }
+}
