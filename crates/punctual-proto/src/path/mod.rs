@@ -377,6 +377,9 @@ impl Path {
         // The loss of an MTU probe says nothing of the path, and QUIC does not report it.
         if !probe {
             self.in_flight.on_sent(pn, at, bytes, wait);
+            if self.trust.health() == PathHealth::Suspect {
+                self.in_flight.silence();
+            }
         }
     }
 
@@ -595,6 +598,7 @@ impl Path {
     fn suspect(&mut self, now: Instant, store: &mut Store) {
         self.trust.suspect(now);
         self.suspected += 1;
+        self.in_flight.silence();
         self.in_flight.give_up(false, self.id, now, store);
     }
 
