@@ -586,13 +586,15 @@ impl Path {
     }
 
     /// Gives up the packets that QUIC has forgotten, and returns them.
-    pub(crate) fn expire(&mut self, now: Instant, store: &mut Store) -> Vec<(u64, Packet)> {
+    pub(crate) fn expire(&mut self, now: Instant, max_ack_delay: Duration, store: &mut Store) -> Vec<(u64, Packet)> {
         // On a suspect path everything is given up much earlier, and late answers are welcome.
         let least = match self.trust.health() {
             PathHealth::Active | PathHealth::Standby => Duration::from_secs(1),
             PathHealth::Opening | PathHealth::Suspect => LATE_ANSWER,
         };
-        let age = (self.model.rtt() * FORGOTTEN_RTTS).max(least);
+        // Nor before their answers are missed: a path on which all is forgotten by then would never be silent.
+        let patience = self.trust.patience(&self.model, max_ack_delay);
+        let age = (self.model.rtt() * FORGOTTEN_RTTS).max(least).max(patience);
         self.in_flight.expire(age, self.id, now, store)
     }
 

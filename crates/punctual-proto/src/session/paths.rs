@@ -200,7 +200,7 @@ impl Session {
                     in_need |= path.has_words_stuck();
                 }
             }
-            let expired = path.expire(now, &mut self.store);
+            let expired = path.expire(now, self.config.max_ack_delay, &mut self.store);
             observe::forget(&mut self.observer, now, path.id, expired.iter().map(|(pn, packet)| (*pn, packet)));
         }
         // Words wait for a path that answers. Where all is quiet, none would be heard.
