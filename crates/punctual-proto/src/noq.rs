@@ -18,6 +18,7 @@
 //! | A packet larger than the MTU that the controller was told is an MTU probe. | [`Fate::Sent`](crate::congestion::steering::Fate::Sent) | a lost probe counts as loss |
 //! | `congestion_state` gives the controller that the factory made, and a clone of it can be taken apart. | [`Panel::of`](crate::congestion::steering::Panel::of) | no path can be opened |
 //! | A path whose peer has moved gets a new controller from the factory, or, if nothing but its port is another (of IPv4), a clone of the one before. Either way nothing is in flight on it, and what was is never heard of again. | `Session::follow_moves`, [`nothing_in_flight`] | what becomes of packets is put down to the wrong ones; the path is full for ever |
+//! | A path whose peer moves is challenged; if two challenges are lost, it is not again until the peer moves once more, and then from any other address of the peer that it is shown. | `Session::needs_validation`, [`alias`] | paths that move where much is lost are as good as dead |
 //! | The queue of outgoing datagrams has [`empty_queue`] bytes of room exactly when it is empty. | `Session::note_departure` | datagrams are thought to have left, or never to leave |
 //! | `poll_transmit` asked for one datagram makes one packet, once the handshake is done. | `Session::poll_quic` | two queued datagrams share a fate that only one is told |
 //! | The datagrams of a packet can be received as soon as it has been handed in. | `Session::handle_datagram` | arrivals are put down to the wrong path |
@@ -32,7 +33,10 @@
 //! | noq renews a connection's keys early, once, and not again for very many packets after [`renew_keys`]. | `Session::renew_keys` | what is under way on a longer path is lost when keys change |
 //! | A receiver bears a stream in [`MOST_PIECES`] pieces, and ends the connection at more. | `session::control` | a lossy way back ends the session |
 
-use std::time::Instant;
+use std::{
+    net::{IpAddr, SocketAddr, SocketAddrV6},
+    time::Instant,
+};
 
 use noq_proto::{Connection, Datagram, PathId, congestion::Controller};
 
@@ -88,6 +92,19 @@ pub(crate) fn renew_keys(conn: &mut Connection) {
 /// any more; it goes by noq's own count, which is told to any clone.
 pub(crate) fn nothing_in_flight(controller: &dyn Controller, now: Instant) {
     controller.clone_box().on_end_acks(now, 0, true, None);
+}
+
+/// What an address and its alias differ by: no two hosts' addresses do but by chance.
+const ALIAS: u128 = 0x6b1c_93d2_5e07_a84f << 64;
+
+/// Another address by which noq can be shown a peer, and that address's own alias: the first as an IPv6 address. For a path to be validated again that noq has given up,
+/// the peer has to be seen to move.
+pub(crate) fn alias(remote: SocketAddr) -> SocketAddr {
+    let bits = match remote.ip() {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(ip) => ip.to_bits(),
+    };
+    SocketAddrV6::new((bits ^ ALIAS).into(), remote.port(), 0, 0).into()
 }
 
 /// Pieces of a stream, waiting for one that was lost, that noq's receiver bears. At more it ends the connection.

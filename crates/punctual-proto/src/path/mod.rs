@@ -36,6 +36,7 @@ mod tests;
 mod window;
 
 use std::{
+    net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -65,6 +66,7 @@ use crate::{
     rate::Rate,
     receive::feedback::Feedback,
     role::PathRole,
+    session::moves::Validation,
     send::{
         recovery::{InFlight, Packet},
         store::Store,
@@ -105,6 +107,10 @@ pub(crate) struct Path {
     number: u64,
     panel: Arc<Panel>,
     pub(crate) network: NetworkPath,
+    /// The peer's address as QUIC was shown it.
+    pub(crate) shown: SocketAddr,
+    /// Whether the peer is at the address to which it has moved, if that is to be made sure of.
+    pub(crate) validation: Option<Validation>,
     trust: Trust,
     pub(crate) in_flight: InFlight,
     pub(crate) suspected: u64,
@@ -162,6 +168,8 @@ impl Path {
             number: path_number(quic),
             panel,
             network,
+            shown: network.remote,
+            validation: None,
             trust: Trust::new(PathHealth::Opening),
             in_flight: InFlight::default(),
             suspected: 0,

@@ -29,22 +29,23 @@ use crate::{
 const MIN_DATAGRAM: usize = 256;
 
 impl Session {
-    /// Takes in a UDP datagram of this session.
+    /// Takes in a UDP datagram of this session. Whether the next ones from there are to be shown to QUIC as from [another address](crate::noq::alias) than
+    /// this one, so that it makes sure that the peer is there.
     pub(crate) fn handle_datagram(
         &mut self,
         now: Instant,
         network: NetworkPath,
         ecn: Option<EcnCodepoint>,
         event: ConnectionEvent,
-    ) {
-        let unknown = self.paths.on_network(network).is_none();
+    ) -> bool {
+        let unknown = self.paths.on_network(network).is_none() || self.is_validating(network);
         if unknown {
             // Paths may come, go and move by it: what became of packets is to be told of those there were.
             self.catch_up();
         }
         self.conn.handle_event(event);
         if unknown {
-            self.follow_moves(now);
+            self.follow_moves(now, network);
         }
         if let Some(path) = self.paths.on_network(network) {
             path.on_received(now);
@@ -60,6 +61,7 @@ impl Session {
             }
         }
         self.unsettled = Some(now);
+        self.needs_validation(now, network)
     }
 
     /// Takes in the handshake's first packets: the connection has just been made from them.
@@ -142,7 +144,7 @@ impl Session {
             // The peer opened it.
             let Ok(tuple) = self.conn.network_path(quic) else { return };
             let local = tuple.local_ip().and_then(LocalId::from_ip).unwrap_or(self.first_path.local);
-            let network = NetworkPath { local, remote: tuple.remote() };
+            let network = NetworkPath { local, remote: self.real_address(tuple.remote()) };
             let rtt = self.conn.rtt(quic).unwrap_or(Duration::from_millis(100));
             let id = PathId(u32::try_from(path_number(quic)).unwrap_or(u32::MAX));
             self.add_path(now, id, quic, network, PathHealth::Active, rtt);

@@ -5,6 +5,7 @@
 //! - [`copies`] and [`protect`] are the parts of that which concern copies and redundancy.
 //! - [`control`] is the control stream.
 //! - [`paths`] opens and closes paths, and looks after them.
+//! - [`moves`] follows paths whose peer gets another address.
 //! - [`fallback`] carries blocks to a peer that does not speak Punctual.
 //! - [`door`] is who is let in.
 //! - [`ending`] is how a session is accepted, and how it ends.
@@ -16,6 +17,7 @@ mod ending;
 mod fallback;
 mod given_up;
 mod input;
+pub(crate) mod moves;
 mod output;
 mod paths;
 mod protect;

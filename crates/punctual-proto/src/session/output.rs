@@ -581,7 +581,7 @@ impl Session {
     fn to_network(&self, transmit: &QuicTransmit) -> Transmit {
         let local = transmit.src_ip.and_then(LocalId::from_ip).unwrap_or(self.first_path.local);
         let ecn = transmit.ecn.and_then(EcnCodepoint::from_quic);
-        Transmit { path: NetworkPath { local, remote: transmit.destination }, size: transmit.size, ecn }
+        Transmit { path: NetworkPath { local, remote: self.real_address(transmit.destination) }, size: transmit.size, ecn }
     }
 }
 

@@ -1,0 +1,99 @@
+//! Paths whose peer gets another address, as a NAT brings about that forgets.
+//!
+//! QUIC notices it by itself, takes the path for another from then on, and makes sure that the peer is there (RFC 9000, 9): until then it may send no more
+//! than three times what it gets. noq says so a second time if nothing comes back, and then never again: the path would stay as good as dead. So it is shown
+//! [another address](crate::noq::alias) for the peer, as if that had moved once more.
+
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use super::Session;
+use crate::{
+    congestion::steering::Panel,
+    endpoint::{LocalId, NetworkPath},
+    event::Event,
+    noq, observe,
+};
+
+/// How long it takes at least, and at most, until a path that has moved is validated again, if it has not been.
+const AGAIN: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
+/// The same in round trips: noq gives up after three of its probe timeouts.
+const AGAIN_RTTS: u32 = 4;
+
+/// The validation of a path whose peer has moved.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Validation {
+    /// Answers to challenges that had come on the path before.
+    answers: u64,
+    /// How long it is given.
+    wait: Duration,
+    until: Instant,
+}
+
+impl Validation {
+    /// One that begins now, after the one `before` if that did not succeed.
+    fn begin(now: Instant, answers: u64, rtt: Duration, before: Option<&Self>) -> Self {
+        let wait = before.map_or(rtt * AGAIN_RTTS, |before| before.wait * 2).clamp(AGAIN.0, AGAIN.1);
+        Self { answers, wait, until: now + wait }
+    }
+}
+
+impl Session {
+    /// A datagram came, from an address that was unknown or on a path that is being validated: QUIC may have taken that for a path whose peer has moved.
+    /// It begins such a path's congestion control anew, and keeps what becomes of the packets sent before to itself.
+    pub(super) fn follow_moves(&mut self, now: Instant, from: NetworkPath) {
+        let mut moved = Vec::new();
+        for path in self.paths.iter_mut() {
+            let Ok(tuple) = self.conn.network_path(path.quic) else { continue };
+            let local = tuple.local_ip().and_then(LocalId::from_ip).unwrap_or(path.network.local);
+            let shown = tuple.remote();
+            if path.shown != shown {
+                moved.push(path.id);
+                path.shown = shown;
+            }
+            let known = [from.remote, path.network.remote].into_iter().find(|&remote| noq::alias(remote) == shown);
+            path.network = NetworkPath { local, remote: known.unwrap_or(shown) };
+        }
+        for id in moved {
+            let driver = self.new_driver();
+            let Some(path) = self.paths.get_mut(id) else { continue };
+            let answers = self.conn.path_stats(path.quic).map_or(0, |stats| stats.frame_rx.path_response);
+            path.validation = Some(Validation::begin(now, answers, path.rtt(), path.validation.as_ref()));
+            let controller = self.conn.congestion_state(path.quic);
+            if let Some(controller) = controller {
+                noq::nothing_in_flight(controller, now);
+            }
+            if let Some(panel) = controller.and_then(Panel::of) {
+                tracing::debug!(path = %path.id, to = %path.network.remote, "moved");
+                observe::forget(&mut self.observer, now, path.id, path.in_flight.iter());
+                let event = path.on_moved(now, panel, driver, &mut self.store);
+                self.events.push_back(Event::Path { id: path.id, event });
+            }
+        }
+    }
+
+    /// Whether the path to `network` is to be validated once more: what comes from there has to be shown to QUIC as from elsewhere.
+    pub(super) fn needs_validation(&mut self, now: Instant, network: NetworkPath) -> bool {
+        let Some(path) = self.paths.on_network(network) else { return false };
+        let Some(validation) = path.validation else { return false };
+        let answers = self.conn.path_stats(path.quic).map_or(0, |stats| stats.frame_rx.path_response);
+        if answers > validation.answers {
+            path.validation = None;
+            return false;
+        }
+        now >= validation.until
+    }
+
+    /// Whether a path is being validated to which `network` leads.
+    pub(super) fn is_validating(&mut self, network: NetworkPath) -> bool {
+        self.paths.on_network(network).is_some_and(|path| path.validation.is_some())
+    }
+
+    /// The address of what QUIC knows by one that it was shown.
+    pub(super) fn real_address(&self, shown: SocketAddr) -> SocketAddr {
+        let mut paths = self.paths.iter().map(|path| path.network.remote);
+        paths.find(|&remote| remote != shown && noq::alias(remote) == shown).unwrap_or(shown)
+    }
+}
