@@ -277,25 +277,34 @@ impl Session {
                 return None;
             }
             let queued = self.output.queued.as_ref()?;
-            let Some(slot) = self.paths.get(queued.path).filter(|path| path.is_available()).map(|path| path.slot())
-            else {
-                // The path was lost under it: let QUIC send it wherever it can.
-                self.steering.set_gate(Gate::Open);
-                let transmit = self.poll_quic(now, buf);
-                self.note_departure(now);
-                return transmit;
+            let Some(path) = self.paths.get(queued.path).filter(|path| path.is_available()) else {
+                // The path was lost under it.
+                return self.poll_anywhere(now, buf);
             };
+            let (slot, validating) = (path.slot(), path.validation.is_some());
             self.steering.set_gate(Gate::Only(slot));
             let transmit = self.poll_quic(now, buf);
             self.note_departure(now);
             if transmit.is_some() {
                 return transmit;
             }
+            if self.output.queued.is_some() && validating {
+                // Hardly anything may be sent there before it is validated, if it ever is.
+                return self.poll_anywhere(now, buf);
+            }
             if self.output.queued.is_some() {
                 // QUIC will not let it go now (it may be closing, or short of connection ids); a later input will.
                 return None;
             }
         }
+    }
+
+    /// Lets QUIC send what it has wherever it can.
+    fn poll_anywhere(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
+        self.steering.set_gate(Gate::Open);
+        let transmit = self.poll_quic(now, buf);
+        self.note_departure(now);
+        transmit
     }
 
     /// If the queued datagram has left, ties its contents to the packet it left in.
