@@ -66,11 +66,11 @@ use crate::{
     rate::Rate,
     receive::feedback::Feedback,
     role::PathRole,
-    session::moves::Validation,
     send::{
         recovery::{InFlight, Packet},
         store::Store,
     },
+    session::moves::Validation,
 };
 
 /// A controller of QUIC's that gives no pace: up to this much faster than window / RTT, so that the window and not the pacer is the
@@ -109,7 +109,7 @@ pub(crate) struct Path {
     pub(crate) network: NetworkPath,
     /// The peer's address as QUIC was shown it.
     pub(crate) shown: SocketAddr,
-    /// Whether the peer is at the address to which it has moved, if that is to be made sure of.
+    /// Whether the peer has been found at the address to which it has moved, if it ever has.
     pub(crate) validation: Option<Validation>,
     trust: Trust,
     pub(crate) in_flight: InFlight,

@@ -11,6 +11,7 @@ use std::{
 
 use super::Session;
 use crate::{
+    base::PathHealth,
     congestion::steering::Panel,
     endpoint::{LocalId, NetworkPath},
     event::Event,
@@ -22,7 +23,8 @@ const AGAIN: (Duration, Duration) = (Duration::from_millis(200), Duration::from_
 /// The same in round trips: noq gives up after three of its probe timeouts.
 const AGAIN_RTTS: u32 = 4;
 
-/// The validation of a path whose peer has moved.
+/// The validation of a path whose peer has moved. noq does not tell whether it has succeeded: an answer that comes may be to a challenge from before the last move. So it is
+/// believed only once the path carries something, and doubted if QUIC does not let go what is to leave on it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Validation {
     /// Answers to challenges that had come on the path before.
@@ -30,13 +32,22 @@ pub(crate) struct Validation {
     /// How long it is given.
     wait: Duration,
     until: Instant,
+    done: bool,
 }
 
 impl Validation {
     /// One that begins now, after the one `before` if that did not succeed.
     fn begin(now: Instant, answers: u64, rtt: Duration, before: Option<&Self>) -> Self {
-        let wait = before.map_or(rtt * AGAIN_RTTS, |before| before.wait * 2).clamp(AGAIN.0, AGAIN.1);
-        Self { answers, wait, until: now + wait }
+        let failed = before.filter(|before| !before.done);
+        let wait = failed.map_or(rtt * AGAIN_RTTS, |failed| failed.wait * 2).clamp(AGAIN.0, AGAIN.1);
+        Self { answers, wait, until: now + wait, done: false }
+    }
+
+    /// QUIC does not let go what is to leave on the path: it has not succeeded, whatever has come back.
+    pub(crate) fn doubt(&mut self, now: Instant) {
+        if std::mem::take(&mut self.done) {
+            self.until = now + self.wait;
+        }
     }
 }
 
@@ -77,18 +88,16 @@ impl Session {
     /// Whether the path to `network` is to be validated once more: what comes from there has to be shown to QUIC as from elsewhere.
     pub(super) fn needs_validation(&mut self, now: Instant, network: NetworkPath) -> bool {
         let Some(path) = self.paths.on_network(network) else { return false };
-        let Some(validation) = path.validation else { return false };
+        let carries = path.health() == PathHealth::Active;
+        let Some(validation) = path.validation.as_mut().filter(|validation| !validation.done) else { return false };
         let answers = self.conn.path_stats(path.quic).map_or(0, |stats| stats.frame_rx.path_response);
-        if answers > validation.answers {
-            path.validation = None;
-            return false;
-        }
-        now >= validation.until
+        validation.done = carries && answers > validation.answers;
+        !validation.done && now >= validation.until
     }
 
     /// Whether a path is being validated to which `network` leads.
     pub(super) fn is_validating(&mut self, network: NetworkPath) -> bool {
-        self.paths.on_network(network).is_some_and(|path| path.validation.is_some())
+        self.paths.on_network(network).is_some_and(|path| path.validation.is_some_and(|validation| !validation.done))
     }
 
     /// The address of what QUIC knows by one that it was shown.

@@ -281,15 +281,17 @@ impl Session {
                 // The path was lost under it.
                 return self.poll_anywhere(now, buf);
             };
-            let (slot, validating) = (path.slot(), path.validation.is_some());
+            let (slot, id) = (path.slot(), path.id);
             self.steering.set_gate(Gate::Only(slot));
             let transmit = self.poll_quic(now, buf);
             self.note_departure(now);
             if transmit.is_some() {
                 return transmit;
             }
-            if self.output.queued.is_some() && validating {
+            let stuck = self.paths.get_mut(id).filter(|_| self.output.queued.is_some());
+            if let Some(validation) = stuck.and_then(|path| path.validation.as_mut()) {
                 // Hardly anything may be sent there before it is validated, if it ever is.
+                validation.doubt(now);
                 return self.poll_anywhere(now, buf);
             }
             if self.output.queued.is_some() {
@@ -590,7 +592,11 @@ impl Session {
     fn to_network(&self, transmit: &QuicTransmit) -> Transmit {
         let local = transmit.src_ip.and_then(LocalId::from_ip).unwrap_or(self.first_path.local);
         let ecn = transmit.ecn.and_then(EcnCodepoint::from_quic);
-        Transmit { path: NetworkPath { local, remote: self.real_address(transmit.destination) }, size: transmit.size, ecn }
+        Transmit {
+            path: NetworkPath { local, remote: self.real_address(transmit.destination) },
+            size: transmit.size,
+            ecn,
+        }
     }
 }
 
