@@ -67,7 +67,7 @@ impl LocalId {
 /// Where a datagram comes from or goes to.
 ///
 /// `remote` is an address as QUIC is shown it. For paths that are not plain UDP the caller
-/// makes one up and keeps the table.
+/// makes one up and keeps the table; not between 4000:: and a000::, where QUIC is shown peers a second time that have moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NetworkPath {
     /// Our end.

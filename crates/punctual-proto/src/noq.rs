@@ -34,7 +34,7 @@
 //! | A receiver bears a stream in [`MOST_PIECES`] pieces, and ends the connection at more. | `session::control` | a lossy way back ends the session |
 
 use std::{
-    net::{IpAddr, SocketAddr, SocketAddrV6},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6},
     time::Instant,
 };
 
@@ -94,17 +94,40 @@ pub(crate) fn nothing_in_flight(controller: &dyn Controller, now: Instant) {
     controller.clone_box().on_end_acks(now, 0, true, None);
 }
 
-/// What an address and its alias differ by: no two hosts' addresses do but by chance.
+/// What an address and its alias differ by. It moves the addresses that are in use, which begin with the bits 000, 001 or 111, among those that are set apart for nobody, with
+/// 011, 010 and 100 (RFC 4291, 2.4).
 const ALIAS: u128 = 0x6b1c_93d2_5e07_a84f << 64;
+/// An IPv4 address is taken for one in ::fffe:0:0/96, beside those that are mapped to IPv6.
+const EMBEDDED: u128 = 0xfffe << 32;
 
-/// Another address by which noq can be shown a peer, and that address's own alias: the first as an IPv6 address. For a path to be validated again that noq has given up,
-/// the peer has to be seen to move.
+/// Another address by which noq can be shown a peer: for a path to be validated again that noq has given up, the peer has to be seen to move. One that is of use on a certain
+/// link only has none but itself.
 pub(crate) fn alias(remote: SocketAddr) -> SocketAddr {
-    let bits = match remote.ip() {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped().to_bits(),
-        IpAddr::V6(ip) => ip.to_bits(),
+    let bits = match remote {
+        SocketAddr::V4(v4) => EMBEDDED | u128::from(v4.ip().to_bits()),
+        SocketAddr::V6(v6) if v6.scope_id() != 0 || is_alias(v6.ip().to_bits()) => return remote,
+        SocketAddr::V6(v6) => v6.ip().to_bits(),
     };
     SocketAddrV6::new((bits ^ ALIAS).into(), remote.port(), 0, 0).into()
+}
+
+/// Where a peer is that noq was shown by `shown`.
+pub(crate) fn real_address(shown: SocketAddr) -> SocketAddr {
+    let IpAddr::V6(ip) = shown.ip() else { return shown };
+    if !is_alias(ip.to_bits()) {
+        return shown;
+    }
+    let bits = ip.to_bits() ^ ALIAS;
+    let ip = if bits >> 32 == EMBEDDED >> 32 {
+        Ipv4Addr::from_bits(bits as u32).into()
+    } else {
+        Ipv6Addr::from(bits).into()
+    };
+    SocketAddr::new(ip, shown.port())
+}
+
+fn is_alias(bits: u128) -> bool {
+    matches!(bits >> 125, 0b010..=0b100)
 }
 
 /// Pieces of a stream, waiting for one that was lost, that noq's receiver bears. At more it ends the connection.
@@ -113,6 +136,21 @@ pub(crate) const MOST_PIECES: usize = 1_024;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_alias_is_another_address_and_leads_back() {
+        for text in
+            ["192.0.2.1:4000", "[::ffff:192.0.2.1]:4000", "[2001:db8::1]:1", "[::1]:1", "[fd00::1]:1", "[100::7]:1"]
+        {
+            let real: SocketAddr = text.parse().unwrap();
+            let shown = alias(real);
+            assert_ne!(shown, real);
+            assert_eq!((real_address(shown), real_address(real)), (real, real));
+            assert_eq!(noq_proto::FourTuple::from_remote(shown).remote(), shown, "noq leaves it as it is");
+        }
+        let local: SocketAddr = "[fe80::1%3]:1".parse().unwrap();
+        assert_eq!(alias(local), local);
+    }
 
     #[test]
     fn reasons_are_cut_at_a_character() {

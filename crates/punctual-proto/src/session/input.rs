@@ -19,6 +19,7 @@ use crate::{
     error::{CloseReason, ProtocolError, TransportError},
     event::{Event, PathEvent},
     frame::{Arrival, Arrivals, BlockInfo, ControlFrame, DatagramFrame, DatagramFrames, time, time::wire_duration},
+    noq,
     observe::{FragmentArrived, SentPacket},
     path::{Reported, path_number},
     receive::receiver::Notice as ReceiverNotice,
@@ -45,7 +46,7 @@ impl Session {
         }
         self.conn.handle_event(event);
         if unknown {
-            self.follow_moves(now, network);
+            self.follow_moves(now);
         }
         if let Some(path) = self.paths.on_network(network) {
             path.on_received(now);
@@ -144,7 +145,7 @@ impl Session {
             // The peer opened it.
             let Ok(tuple) = self.conn.network_path(quic) else { return };
             let local = tuple.local_ip().and_then(LocalId::from_ip).unwrap_or(self.first_path.local);
-            let network = NetworkPath { local, remote: self.real_address(tuple.remote()) };
+            let network = NetworkPath { local, remote: noq::real_address(tuple.remote()) };
             let rtt = self.conn.rtt(quic).unwrap_or(Duration::from_millis(100));
             let id = PathId(u32::try_from(path_number(quic)).unwrap_or(u32::MAX));
             self.add_path(now, id, quic, network, PathHealth::Active, rtt);

@@ -4,10 +4,7 @@
 //! than three times what it gets. noq says so a second time if nothing comes back, and then never again: the path would stay as good as dead. So it is shown
 //! [another address](crate::noq::alias) for the peer, as if that had moved once more.
 
-use std::{
-    net::SocketAddr,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use super::Session;
 use crate::{
@@ -39,8 +36,18 @@ impl Validation {
     /// One that begins now, after the one `before` if that did not succeed.
     fn begin(now: Instant, answers: u64, rtt: Duration, before: Option<&Self>) -> Self {
         let failed = before.filter(|before| !before.done);
-        let wait = failed.map_or(rtt * AGAIN_RTTS, |failed| failed.wait * 2).clamp(AGAIN.0, AGAIN.1);
+        let wait = failed.map_or(rtt * AGAIN_RTTS, |failed| failed.wait).clamp(AGAIN.0, AGAIN.1);
         Self { answers, wait, until: now + wait, done: false }
+    }
+
+    /// Whether it is to be tried again. Then not soon another time: of several paths to the same address another may be the one that moves.
+    fn is_due(&mut self, now: Instant) -> bool {
+        let due = now >= self.until;
+        if due {
+            self.wait = (self.wait * 2).min(AGAIN.1);
+            self.until = now + self.wait;
+        }
+        due
     }
 
     /// QUIC does not let go what is to leave on the path: it has not succeeded, whatever has come back.
@@ -54,7 +61,7 @@ impl Validation {
 impl Session {
     /// A datagram came, from an address that was unknown or on a path that is being validated: QUIC may have taken that for a path whose peer has moved.
     /// It begins such a path's congestion control anew, and keeps what becomes of the packets sent before to itself.
-    pub(super) fn follow_moves(&mut self, now: Instant, from: NetworkPath) {
+    pub(super) fn follow_moves(&mut self, now: Instant) {
         let mut moved = Vec::new();
         for path in self.paths.iter_mut() {
             let Ok(tuple) = self.conn.network_path(path.quic) else { continue };
@@ -64,8 +71,7 @@ impl Session {
                 moved.push(path.id);
                 path.shown = shown;
             }
-            let known = [from.remote, path.network.remote].into_iter().find(|&remote| noq::alias(remote) == shown);
-            path.network = NetworkPath { local, remote: known.unwrap_or(shown) };
+            path.network = NetworkPath { local, remote: noq::real_address(shown) };
         }
         for id in moved {
             let driver = self.new_driver();
@@ -92,17 +98,11 @@ impl Session {
         let Some(validation) = path.validation.as_mut().filter(|validation| !validation.done) else { return false };
         let answers = self.conn.path_stats(path.quic).map_or(0, |stats| stats.frame_rx.path_response);
         validation.done = carries && answers > validation.answers;
-        !validation.done && now >= validation.until
+        !validation.done && validation.is_due(now)
     }
 
     /// Whether a path is being validated to which `network` leads.
     pub(super) fn is_validating(&mut self, network: NetworkPath) -> bool {
         self.paths.on_network(network).is_some_and(|path| path.validation.is_some_and(|validation| !validation.done))
-    }
-
-    /// The address of what QUIC knows by one that it was shown.
-    pub(super) fn real_address(&self, shown: SocketAddr) -> SocketAddr {
-        let mut paths = self.paths.iter().map(|path| path.network.remote);
-        paths.find(|&remote| remote != shown && noq::alias(remote) == shown).unwrap_or(shown)
     }
 }

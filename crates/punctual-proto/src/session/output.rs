@@ -593,7 +593,7 @@ impl Session {
         let local = transmit.src_ip.and_then(LocalId::from_ip).unwrap_or(self.first_path.local);
         let ecn = transmit.ecn.and_then(EcnCodepoint::from_quic);
         Transmit {
-            path: NetworkPath { local, remote: self.real_address(transmit.destination) },
+            path: NetworkPath { local, remote: noq::real_address(transmit.destination) },
             size: transmit.size,
             ecn,
         }
