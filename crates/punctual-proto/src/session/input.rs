@@ -98,7 +98,7 @@ impl Session {
         let punctual = data.is_some_and(|data| data.protocol.as_deref() == Some(ALPN));
         self.punctual = Some(punctual);
         self.phase = Phase::Open;
-        self.answers_due = now.checked_add(self.answers_take());
+        self.await_answers(now);
         // Paths can be opened from now on.
         self.opening.iter_mut().for_each(|opening| opening.since = now);
         // The handshake's packets are QUIC's own affair.
@@ -208,7 +208,7 @@ impl Session {
     /// Does what the next frame of what was read says. Whether there was one.
     fn take_control_frame(&mut self, now: Instant) -> Result<bool, ProtocolError> {
         let Some(frame) = self.hearing.next()? else { return Ok(false) };
-        self.heard_word = true;
+        self.answers.on_word();
         let micros = self.micros(now);
         match frame {
             ControlFrame::Token(token) => self.on_token(&token)?,

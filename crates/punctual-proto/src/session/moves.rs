@@ -15,10 +15,13 @@ use crate::{
     noq, observe,
 };
 
-/// How long it takes at least, and at most, until a path that has moved is validated again, if it has not been.
-const AGAIN: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
-/// The same in round trips: noq gives up after three of its probe timeouts.
+/// How long it takes until a path that has moved is validated again, if it has not been, in round trips: noq gives up after three of its probe timeouts.
 const AGAIN_RTTS: u32 = 4;
+/// Bounds on that.
+const AGAIN: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
+/// Each time it takes a quarter longer, up to this much longer in all. The path may have become a long one; but where much is lost, in bursts, and with one challenge at a time,
+/// dozens have to be sent before the session is dead. (With twice as long each time, up to 10 s, one in 300 moving worlds ended.)
+const MOST_LONGER: u32 = 4;
 
 /// The validation of a path whose peer has moved. noq does not tell whether it has succeeded: an answer that comes may be to a challenge from before the last move. So it is
 /// believed only once the path carries something, and doubted if QUIC does not let go what is to leave on it.
@@ -28,6 +31,8 @@ pub(crate) struct Validation {
     answers: u64,
     /// How long it is given.
     wait: Duration,
+    /// And at most, another time.
+    most: Duration,
     until: Instant,
     done: bool,
 }
@@ -36,15 +41,16 @@ impl Validation {
     /// One that begins now, after the one `before` if that did not succeed.
     fn begin(now: Instant, answers: u64, rtt: Duration, before: Option<&Self>) -> Self {
         let failed = before.filter(|before| !before.done);
-        let wait = failed.map_or(rtt * AGAIN_RTTS, |failed| failed.wait).clamp(AGAIN.0, AGAIN.1);
-        Self { answers, wait, until: now + wait, done: false }
+        let first = (rtt * AGAIN_RTTS).clamp(AGAIN.0, AGAIN.1);
+        let (wait, most) = failed.map_or((first, first * MOST_LONGER), |failed| (failed.wait, failed.most));
+        Self { answers, wait, most: most.min(AGAIN.1), until: now + wait, done: false }
     }
 
     /// Whether it is to be tried again. Then not soon another time: of several paths to the same address another may be the one that moves.
     fn is_due(&mut self, now: Instant) -> bool {
         let due = now >= self.until;
         if due {
-            self.wait = (self.wait * 2).min(AGAIN.1);
+            self.wait = (self.wait * 5 / 4).min(self.most);
             self.until = now + self.wait;
         }
         due
