@@ -1,5 +1,6 @@
 //! Many sessions behind one or more sockets.
 
+mod aliases;
 mod memory;
 mod transport;
 mod turns;
@@ -20,6 +21,7 @@ use thiserror::Error;
 
 pub(crate) use self::transport::{BASE_PACKET, DATAGRAM_QUEUE, RECEIVE_WINDOW};
 use self::{
+    aliases::Aliases,
     memory::{Memory, Part},
     transport::transport_config,
     turns::Turns,
@@ -65,7 +67,7 @@ impl LocalId {
 /// Where a datagram comes from or goes to.
 ///
 /// `remote` is an address as QUIC is shown it. For paths that are not plain UDP the caller
-/// makes one up and keeps the table.
+/// makes one up and keeps the table; not between 4000:: and a000::, where QUIC is shown peers a second time that have moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NetworkPath {
     /// Our end.
@@ -186,6 +188,7 @@ pub struct Endpoint {
     /// When each session wants to be woken.
     alarms: BTreeSet<(Instant, SessionId)>,
     memory: Memory,
+    aliases: Aliases,
     turns: Turns,
     /// The latest time we were told, to find callers whose time runs backwards.
     latest: Option<Instant>,
@@ -239,6 +242,7 @@ impl Endpoint {
             eventful: BTreeSet::new(),
             alarms: BTreeSet::new(),
             memory: Memory::default(),
+            aliases: Aliases::default(),
             turns: Turns::default(),
             latest: None,
         }
@@ -293,7 +297,8 @@ impl Endpoint {
     ) -> Option<DatagramEvent> {
         self.tick(now);
         let mut buf = Vec::new();
-        match self.quic.handle(now, path.tuple(), ecn.and_then(EcnCodepoint::to_quic), data, &mut buf)? {
+        let shown = NetworkPath { remote: self.aliases.show(path.remote), ..path };
+        match self.quic.handle(now, shown.tuple(), ecn.and_then(EcnCodepoint::to_quic), data, &mut buf)? {
             DatagramEvent::Response(transmit) => {
                 self.reply(path, &transmit, buf);
                 None
@@ -324,7 +329,9 @@ impl Endpoint {
         event: ConnectionEvent,
     ) {
         let Some(entry) = self.sessions.get_mut(&id) else { return };
-        entry.session.handle_datagram(now, path, ecn, event);
+        if entry.session.handle_datagram(now, path, ecn, event) {
+            self.aliases.change(path.remote);
+        }
         self.memory.note(&mut entry.part, entry.session.held_bytes());
         if self.memory.is_too_much(entry.session.limits()) {
             self.make_room(now, id);

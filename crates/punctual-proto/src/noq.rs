@@ -18,6 +18,7 @@
 //! | A packet larger than the MTU that the controller was told is an MTU probe. | [`Fate::Sent`](crate::congestion::steering::Fate::Sent) | a lost probe counts as loss |
 //! | `congestion_state` gives the controller that the factory made, and a clone of it can be taken apart. | [`Panel::of`](crate::congestion::steering::Panel::of) | no path can be opened |
 //! | A path whose peer has moved gets a new controller from the factory, or, if nothing but its port is another (of IPv4), a clone of the one before. Either way nothing is in flight on it, and what was is never heard of again. | `Session::follow_moves`, [`nothing_in_flight`] | what becomes of packets is put down to the wrong ones; the path is full for ever |
+//! | A path whose peer moves is challenged; if two challenges are lost, it is not again until the peer moves once more, and then from any other address of the peer that it is shown. | `Session::needs_validation`, [`alias`] | paths that move where much is lost are as good as dead |
 //! | The queue of outgoing datagrams has [`empty_queue`] bytes of room exactly when it is empty. | `Session::note_departure` | datagrams are thought to have left, or never to leave |
 //! | `poll_transmit` asked for one datagram makes one packet, once the handshake is done. | `Session::poll_quic` | two queued datagrams share a fate that only one is told |
 //! | The datagrams of a packet can be received as soon as it has been handed in. | `Session::handle_datagram` | arrivals are put down to the wrong path |
@@ -32,7 +33,10 @@
 //! | noq renews a connection's keys early, once, and not again for very many packets after [`renew_keys`]. | `Session::renew_keys` | what is under way on a longer path is lost when keys change |
 //! | A receiver bears a stream in [`MOST_PIECES`] pieces, and ends the connection at more. | `session::control` | a lossy way back ends the session |
 
-use std::time::Instant;
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6},
+    time::Instant,
+};
 
 use noq_proto::{Connection, Datagram, PathId, congestion::Controller};
 
@@ -90,12 +94,63 @@ pub(crate) fn nothing_in_flight(controller: &dyn Controller, now: Instant) {
     controller.clone_box().on_end_acks(now, 0, true, None);
 }
 
+/// What an address and its alias differ by. It moves the addresses that are in use, which begin with the bits 000, 001 or 111, among those that are set apart for nobody, with
+/// 011, 010 and 100 (RFC 4291, 2.4).
+const ALIAS: u128 = 0x6b1c_93d2_5e07_a84f << 64;
+/// An IPv4 address is taken for one in ::fffe:0:0/96, beside those that are mapped to IPv6.
+const EMBEDDED: u128 = 0xfffe << 32;
+
+/// Another address by which noq can be shown a peer: for a path to be validated again that noq has given up, the peer has to be seen to move. One that is of use on a certain
+/// link only has none but itself.
+pub(crate) fn alias(remote: SocketAddr) -> SocketAddr {
+    let bits = match remote {
+        SocketAddr::V4(v4) => EMBEDDED | u128::from(v4.ip().to_bits()),
+        SocketAddr::V6(v6) if v6.scope_id() != 0 || is_alias(v6.ip().to_bits()) => return remote,
+        SocketAddr::V6(v6) => v6.ip().to_bits(),
+    };
+    SocketAddrV6::new((bits ^ ALIAS).into(), remote.port(), 0, 0).into()
+}
+
+/// Where a peer is that noq was shown by `shown`.
+pub(crate) fn real_address(shown: SocketAddr) -> SocketAddr {
+    let IpAddr::V6(ip) = shown.ip() else { return shown };
+    if !is_alias(ip.to_bits()) {
+        return shown;
+    }
+    let bits = ip.to_bits() ^ ALIAS;
+    let ip = if bits >> 32 == EMBEDDED >> 32 {
+        Ipv4Addr::from_bits(bits as u32).into()
+    } else {
+        Ipv6Addr::from(bits).into()
+    };
+    SocketAddr::new(ip, shown.port())
+}
+
+fn is_alias(bits: u128) -> bool {
+    matches!(bits >> 125, 0b010..=0b100)
+}
+
 /// Pieces of a stream, waiting for one that was lost, that noq's receiver bears. At more it ends the connection.
 pub(crate) const MOST_PIECES: usize = 1_024;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_alias_is_another_address_and_leads_back() {
+        for text in
+            ["192.0.2.1:4000", "[::ffff:192.0.2.1]:4000", "[2001:db8::1]:1", "[::1]:1", "[fd00::1]:1", "[100::7]:1"]
+        {
+            let real: SocketAddr = text.parse().unwrap();
+            let shown = alias(real);
+            assert_ne!(shown, real);
+            assert_eq!((real_address(shown), real_address(real)), (real, real));
+            assert_eq!(noq_proto::FourTuple::from_remote(shown).remote(), shown, "noq leaves it as it is");
+        }
+        let local: SocketAddr = "[fe80::1%3]:1".parse().unwrap();
+        assert_eq!(alias(local), local);
+    }
 
     #[test]
     fn reasons_are_cut_at_a_character() {

@@ -262,6 +262,31 @@ fn a_path_whose_peer_has_moved_gets_a_new_controller() {
 }
 
 #[test]
+fn a_peer_that_has_moved_is_challenged_no_more_once_that_has_been_lost_until_it_moves_again() {
+    let mut pair = Pair::new();
+    let challenges = |pair: &mut Pair| {
+        pair.client.send("here I am");
+        pair.run(ms(1_000));
+        pair.server.conn.path_stats(PathId::ZERO).expect("it is open").frame_tx.path_challenge
+    };
+    // Nothing that is sent there arrives.
+    (pair.moved_to, pair.narrow) = (Some(9), Some((9, 0)));
+    let lost = challenges(&mut pair);
+    assert!(lost > 0, "noq does not challenge a peer that moves: there is nothing to be made up for");
+    pair.narrow = None;
+    assert_eq!(
+        challenges(&mut pair),
+        lost,
+        "noq challenges a peer again after it had given up: `Session::needs_validation` is not needed any more"
+    );
+    pair.moved_to = Some(10);
+    assert!(
+        challenges(&mut pair) > lost,
+        "noq does not challenge a peer that moves once more: showing it by another address does not help"
+    );
+}
+
+#[test]
 fn a_queue_of_datagrams_that_is_empty_says_so() {
     let mut pair = Pair::new();
     for len in [1, 2, 600, 1_000] {

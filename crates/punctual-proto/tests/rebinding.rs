@@ -127,3 +127,51 @@ fn so_is_one_of_two() {
     bound_anew(2, 0);
     bound_anew(2, 1);
 }
+
+/// QUIC challenges a path that has moved twice, and then gives it up: it may hardly be used any more.
+#[test]
+fn a_path_is_validated_though_what_is_said_for_that_is_lost_at_first() {
+    for (paths, talks) in [(1, Talks::Server), (2, Talks::Server), (1, Talks::Both), (2, Talks::Both)] {
+        let mut rebound = Rebound::new(talks, paths);
+        (0..paths).for_each(|local| rebound.bind_anew(local));
+        rebound.world.lose_every = Some((rebound.server.host, 1));
+        // So that the server notices, whoever talks.
+        rebound.world.send(rebound.client, Block::new(vec![2; 100]));
+        rebound.talk(200);
+        rebound.world.lose_every = None;
+        rebound.talk(300);
+        assert!(rebound.doubted.is_empty(), "{paths} paths, {talks:?}: {:?} for good", rebound.doubted);
+        let (received, late) = (rebound.received, rebound.late);
+        rebound.talk(100);
+        let each = if talks == Talks::Both { 200 } else { 100 };
+        assert!(
+            rebound.received + 4 >= received + each,
+            "{paths} paths, {talks:?}: {} of {each}",
+            rebound.received - received
+        );
+        assert_eq!(rebound.late, late, "{paths} paths, {talks:?}");
+        let (now, server) = (rebound.world.now, rebound.server);
+        let stats = rebound.world.session(server.host, server.session).path_stats(now);
+        let ends: Vec<_> = stats.iter().map(|path| path.network.remote).collect();
+        let bound = |local| common::address_at(rebound.client.host, BOUND + local + 10);
+        assert_eq!(ends, (0..paths).map(bound).collect::<Vec<_>>(), "the application is told the real addresses");
+    }
+}
+
+/// Paths that move at once need no longer than one that does: half a packet's pause more, if what finds out that the second has moved leaves last.
+#[test]
+fn both_that_are_bound_anew_at_once_are_trusted_again_after_one_round_trip() {
+    for talks in [Talks::Client, Talks::Server, Talks::Both] {
+        for phase in [0, 3, 7] {
+            let mut rebound = Rebound::new(talks, 2);
+            rebound.world.run(ms(phase));
+            (0..2).for_each(|local| rebound.bind_anew(local));
+            rebound.talk(60);
+            let Rebound { doubted, mut trusted, late, .. } = rebound;
+            trusted.sort_unstable();
+            let soon = trusted.iter().all(|&(_, after)| after <= ROUND_TRIP + ms(15));
+            assert!(doubted.is_empty() && trusted.len() == 2 && soon, "{talks:?} after {phase} ms: {trusted:?}");
+            assert_eq!(late, 0, "{talks:?} after {phase} ms");
+        }
+    }
+}

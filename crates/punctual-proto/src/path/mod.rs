@@ -34,9 +34,11 @@ mod service;
 pub(crate) mod terms;
 #[cfg(test)]
 mod tests;
+mod watch;
 mod window;
 
 use std::{
+    net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -45,14 +47,8 @@ use noq_proto::PathStatus;
 
 pub(crate) use crate::noq::path_number;
 
-use self::{
-    budget::Purse,
-    health::{Awaited, Trust},
-    model::Model,
-    proof::Proof,
-    sent::SentBytes,
-    terms::PathTerms,
-};
+pub(crate) use self::watch::Alarm;
+use self::{budget::Purse, health::Trust, model::Model, proof::Proof, sent::SentBytes, terms::PathTerms};
 pub use self::{losses::Losses, model::Report};
 pub(crate) use self::{model::Reported, window::Least};
 use crate::{
@@ -67,19 +63,13 @@ use crate::{
     rate::Rate,
     receive::feedback::Feedback,
     role::PathRole,
-    send::{
-        recovery::{InFlight, Packet},
-        store::Store,
-    },
+    send::{recovery::InFlight, store::Store},
+    session::moves::Validation,
 };
 
 /// A controller of QUIC's that gives no pace: up to this much faster than window / RTT, so that the window and not the pacer is the
 /// limit (RFC 9002, 7.7).
 const PACING_GAIN: f64 = 1.25;
-/// Packets QUIC never reports on again are given up after this many round trips, and no sooner than after a second.
-const FORGOTTEN_RTTS: u32 = 8;
-/// An answer that is later than this is not waited for even on a suspect path.
-const LATE_ANSWER: Duration = Duration::from_secs(10);
 /// A packet takes no longer than this on its path, unless it is small.
 const GRAIN: Duration = Duration::from_millis(12);
 /// The share of what a policer lets pass that we use, so that its bucket fills up and bursts may pass.
@@ -107,6 +97,10 @@ pub(crate) struct Path {
     number: u64,
     panel: Arc<Panel>,
     pub(crate) network: NetworkPath,
+    /// The peer's address as QUIC was shown it.
+    pub(crate) shown: SocketAddr,
+    /// Whether the peer has been found at the address to which it has moved, if it ever has.
+    pub(crate) validation: Option<Validation>,
     trust: Trust,
     pub(crate) in_flight: InFlight,
     pub(crate) suspected: u64,
@@ -166,6 +160,8 @@ impl Path {
             number: path_number(quic),
             panel,
             network,
+            shown: network.remote,
+            validation: None,
             trust: Trust::new(PathHealth::Opening),
             in_flight: InFlight::default(),
             suspected: 0,
@@ -551,68 +547,6 @@ impl Path {
         self.trust.doubt() > 0
     }
 
-    /// When [`on_timeout`](Self::on_timeout) is due.
-    pub(crate) fn next_timeout(&self, max_ack_delay: Duration) -> Option<Instant> {
-        match self.trust.health() {
-            PathHealth::Opening => None,
-            PathHealth::Active | PathHealth::Standby => {
-                let oldest = self.in_flight.oldest_of_tail();
-                let silence = oldest.map(|packet| self.trust.silent_at(&packet, &self.model, max_ack_delay));
-                let next = self.in_flight.first_after(self.trust.judged());
-                let overdue = next.map(|packet| self.trust.overdue_at(&packet, &self.model));
-                [silence, overdue].into_iter().flatten().min()
-            }
-            PathHealth::Suspect => self.trust.next_probe(),
-        }
-    }
-
-    /// Looks after the path's trustworthiness.
-    pub(crate) fn on_timeout(&mut self, now: Instant, max_ack_delay: Duration, store: &mut Store) -> Alarm {
-        match self.trust.health() {
-            PathHealth::Active | PathHealth::Standby => self.watch(now, max_ack_delay, store),
-            PathHealth::Suspect if self.trust.takes_probe(now, self.model.rtt()) => {
-                // What has left since then, as it does if all paths are suspect, is to be given up in its turn.
-                let patience = self.trust.patience(&self.model, max_ack_delay);
-                self.in_flight.give_up_older(patience, self.id, now, store);
-                Alarm::Probe
-            }
-            PathHealth::Opening | PathHealth::Suspect => Alarm::None,
-        }
-    }
-
-    fn watch(&mut self, now: Instant, max_ack_delay: Duration, store: &mut Store) -> Alarm {
-        let silent = |oldest: &Awaited| now >= self.trust.silent_at(oldest, &self.model, max_ack_delay);
-        if let Some(oldest) = self.in_flight.oldest_of_tail().filter(silent) {
-            self.suspect(now, store);
-            return Alarm::Suspected(PathEvent::Suspected { silent: now - oldest.sent });
-        }
-        let overdue = |packet: &Awaited| now >= self.trust.overdue_at(packet, &self.model);
-        if let Some(packet) = self.in_flight.first_after(self.trust.judged()).filter(overdue) {
-            let due_by = now + self.model.rtt() * if packet.tail { 2 } else { 1 };
-            self.in_flight.give_up_urgent(packet.sent, due_by, self.id, now, store);
-            self.trust.on_overdue(packet.tail, packet.sent);
-        }
-        Alarm::None
-    }
-
-    fn suspect(&mut self, now: Instant, store: &mut Store) {
-        self.trust.suspect(now);
-        self.suspected += 1;
-        self.in_flight.silence();
-        self.in_flight.give_up(false, self.id, now, store);
-    }
-
-    /// Gives up the packets that QUIC has forgotten, and returns them.
-    pub(crate) fn expire(&mut self, now: Instant, store: &mut Store) -> Vec<(u64, Packet)> {
-        // On a suspect path everything is given up much earlier, and late answers are welcome.
-        let least = match self.trust.health() {
-            PathHealth::Active | PathHealth::Standby => Duration::from_secs(1),
-            PathHealth::Opening | PathHealth::Suspect => LATE_ANSWER,
-        };
-        let age = (self.model.rtt() * FORGOTTEN_RTTS).max(least);
-        self.in_flight.expire(age, self.id, now, store)
-    }
-
     /// When a datagram should leave to carry a report.
     pub(crate) fn report_due(&self) -> Option<Instant> {
         self.feedback.due(self.model.rtt())
@@ -622,15 +556,4 @@ impl Path {
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
-}
-
-/// What a timeout of a path calls for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Alarm {
-    /// Nothing.
-    None,
-    /// The path has become suspect.
-    Suspected(PathEvent),
-    /// It should be probed.
-    Probe,
 }

@@ -103,6 +103,7 @@ impl Store {
     pub(crate) fn grant(&mut self, bytes: u64, blocks: u64) {
         for id in self.opening.grant(bytes, blocks) {
             self.refresh(id);
+            self.refresh_open_followers(id);
         }
     }
 }

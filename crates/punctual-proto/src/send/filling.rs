@@ -27,6 +27,17 @@ impl Filling {
         }
     }
 
+    /// Takes `range`, which is not empty, out.
+    pub(super) fn remove(&mut self, range: Range<u64>) {
+        self.islands.remove(range.clone());
+        if range.start < self.head {
+            if range.end < self.head {
+                self.islands.insert(range.end..self.head);
+            }
+            self.head = range.start;
+        }
+    }
+
     /// The parts of `range`, which is not empty, that are not in the set.
     pub(super) fn gaps(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
         let (mut at, end) = (range.start.max(self.head), range.end);
@@ -57,6 +68,10 @@ mod tests {
                 let range = start / 2..start / 2 + len;
                 filling.insert(range.clone());
                 set.insert(range);
+                if start % 7 == 0 {
+                    filling.remove(start..start + 1);
+                    set.remove(start..start + 1);
+                }
             }
         }
     }

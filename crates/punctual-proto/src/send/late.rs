@@ -95,7 +95,8 @@ impl Store {
             return;
         };
         // One that has to wait for another late one shares its fate.
-        let others = match self.graph.blockers(id).any(|need| self.late.contains(&need)) {
+        let waits = self.graph.blockers(id).any(|need| self.late.contains(&need)) && !self.must_not_wait(id);
+        let others = match waits {
             true if self.has_followers(now, id) => Some(None),
             true => None,
             false => self.use_to_others(now, id).map(Some),

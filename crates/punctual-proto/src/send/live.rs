@@ -1,6 +1,7 @@
 //! A live block at its sender: which of its bytes are where.
 
 use std::{
+    collections::BTreeMap,
     ops::Range,
     time::{Duration, Instant},
 };
@@ -12,7 +13,7 @@ use super::{channels::Place, filling::Filling, late::Use};
 use crate::{
     base::PathId,
     base::Remains,
-    block::{BlockId, DropReason, Redundancy, weight},
+    block::{BlockId, Channel, DropReason, Redundancy, weight},
 };
 
 /// Whether the peer knows the block's size, deadline and begin time.
@@ -58,7 +59,13 @@ pub(crate) struct LiveBlock {
     missed: RangeSet<u64>,
     /// Bytes the peer's QUIC has acknowledged.
     acked: Filling,
-    /// How many of these were acknowledged while they could still be of use.
+    /// Those of these that follow from the fate of their groups alone; whether the info does, too; and how many were counted as good.
+    presumed: RangeSet<u64>,
+    presumed_info: bool,
+    presumed_good: u64,
+    /// When these are doubted.
+    pub(super) doubt_at: Option<Instant>,
+    /// How many bytes were acknowledged while they could still be of use.
     pub(crate) good_bytes: u64,
     /// The priority of the most important block that depends on it.
     pub(crate) lent_priority: u8,
@@ -101,6 +108,10 @@ impl LiveBlock {
             lost_on: None,
             missed: RangeSet::new(),
             acked: Filling::default(),
+            presumed: RangeSet::new(),
+            presumed_info: false,
+            presumed_good: 0,
+            doubt_at: None,
             good_bytes: 0,
             lent_priority: u8::MAX,
             others: None,
@@ -147,6 +158,11 @@ impl LiveBlock {
         self.size - self.frontier + self.lost_bytes
     }
 
+    /// Whether it has bytes that are still to be sent.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.unsent() > 0 && !self.hopeless
+    }
+
     /// How far it has come.
     pub(crate) fn remains(&self) -> Remains {
         let missing: u64 = self.acked.gaps(0..self.size).map(|gap| len(&gap)).sum();
@@ -173,6 +189,12 @@ impl LiveBlock {
     /// Whether there is nothing left but for the peer to say what became of it.
     pub(crate) fn awaits_word(&self) -> bool {
         self.dying.is_some() || self.info == InfoState::Known && self.acked.gaps(0..self.size).next().is_none()
+    }
+
+    /// Whether the peer owes a word on it, given whose [turn](super::store::Store::turns) it is in each channel.
+    pub(super) fn is_owed(&self, turns: &BTreeMap<Channel, u64>) -> bool {
+        let waits = self.channel.is_some_and(|(channel, at)| turns.get(&channel).is_some_and(|first| at > *first));
+        self.dying.is_some() || self.awaits_word() && !waits
     }
 
     /// The next bytes to send: what was lost first, then what is new; `true` if they are sent again.
@@ -220,8 +242,55 @@ impl LiveBlock {
             regained = overlap(&self.missed, &range);
             self.missed.remove(range.clone());
         }
+        if !self.presumed.is_empty() {
+            self.presumed.remove(range.clone());
+        }
         self.acked.insert(range);
         regained
+    }
+
+    /// The peer's QUIC has the info.
+    pub(super) fn on_info_acked(&mut self) {
+        (self.info, self.presumed_info) = (InfoState::Known, false);
+    }
+
+    /// The peer could restore `range`, and if so the info, from what its QUIC has.
+    /// Returns how many bytes of it had been lost before.
+    pub(super) fn presume(&mut self, range: Range<u64>, with_info: bool, now: Instant) -> u64 {
+        if with_info && self.info != InfoState::Known {
+            (self.info, self.presumed_info) = (InfoState::Known, true);
+        }
+        if range.is_empty() {
+            return 0;
+        }
+        let (gaps, before): (Vec<_>, _) = (self.acked.gaps(range.clone()).collect(), self.good_bytes);
+        let earlier = std::mem::take(&mut self.presumed);
+        let regained = self.on_acked(range, now);
+        self.presumed = earlier;
+        self.presumed.extend(gaps);
+        self.presumed_good += self.good_bytes - before;
+        regained
+    }
+
+    /// Whether the peer has something of it only as far as one can tell.
+    pub(super) fn is_presumed(&self) -> bool {
+        self.presumed_info || !self.presumed.is_empty()
+    }
+
+    /// The peer does not have what it was presumed to have.
+    pub(super) fn take_back(&mut self) {
+        let mut presumed = std::mem::take(&mut self.presumed);
+        if std::mem::take(&mut self.presumed_info) {
+            self.info = InfoState::Due;
+            // It needs a fragment to travel with.
+            presumed.insert(0..1);
+        }
+        let bytes: u64 = presumed.iter().map(len).sum();
+        self.good_bytes -= std::mem::take(&mut self.presumed_good).min(bytes).min(self.good_bytes);
+        for range in presumed {
+            self.acked.remove(range.clone());
+            self.lose(range);
+        }
     }
 
     /// Whether any of `range` is not known to have arrived.
@@ -239,15 +308,21 @@ impl LiveBlock {
         if range.is_empty() {
             return false;
         }
+        let any = self.lose(range);
+        if any {
+            self.lost_on = Some(path);
+        }
+        any
+    }
+
+    /// What the peer does not have of `range`, which is not empty, is due again. Whether that is anything.
+    fn lose(&mut self, range: Range<u64>) -> bool {
         let mut any = false;
         for missing in self.acked.gaps(range) {
             self.lost_bytes += self.lost.gaps(&missing).map(|gap| len(&gap)).sum::<u64>();
             self.lost.insert(missing.clone());
             self.missed.insert(missing);
             any = true;
-        }
-        if any {
-            self.lost_on = Some(path);
         }
         any
     }

@@ -17,6 +17,7 @@ pub(crate) mod live;
 mod load;
 mod opening;
 pub(crate) mod packetize;
+mod presumed;
 mod protection;
 pub(crate) mod recovery;
 pub(crate) mod sources;

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Of those that are in front of a block in its channel, and of what they depend on, so many are looked at.
-const LINE: usize = 64;
+pub(super) const LINE: usize = 64;
 /// So many times what must be opened first is found to have something before it itself.
 const STEPS: usize = 8;
 
@@ -123,6 +123,22 @@ impl Opening {
         self.waiting.contains(&id)
     }
 
+    /// Whether a block depends, over any number of steps, on one that waits for credit. If it is open itself, as one is that was only then said to depend on others, the
+    /// credit that is lacking may be what it holds until it has been sent.
+    pub(super) fn holds_up(&self, id: BlockId, graph: &Graph) -> bool {
+        let mut seen = BTreeSet::from_iter(graph.members(id));
+        let mut todo: Vec<BlockId> = seen.iter().flat_map(|&member| graph.blockers(member)).collect();
+        while let Some(id) = todo.pop().filter(|_| !self.waiting.is_empty() && seen.len() <= LINE) {
+            if self.waiting.contains(&id) {
+                return true;
+            }
+            if seen.insert(id) {
+                todo.extend(graph.members(id).flat_map(|member| graph.blockers(member)));
+            }
+        }
+        false
+    }
+
     /// Whether nothing is left of past blocks but counters.
     pub(super) fn is_clean(&self) -> bool {
         self.unopened.is_empty() && self.waiting.is_empty()
@@ -154,7 +170,7 @@ fn needs(of: BlockId, line: Vec<BlockId>, blocks: &ById<LiveBlock>, graph: &Grap
 
 /// Whether a block has bytes that may be sent, credit apart.
 pub(super) fn is_sendable(id: BlockId, blocks: &ById<LiveBlock>, graph: &Graph) -> bool {
-    blocks.get(&id).is_some_and(|block| block.unsent() > 0 && !block.hopeless) && graph.is_free(id)
+    blocks.get(&id).is_some_and(LiveBlock::goes_on) && graph.is_free(id)
 }
 
 #[cfg(test)]

@@ -125,7 +125,7 @@ impl Store {
 
     fn follow(&mut self, now: Instant, verdict: Verdict) {
         for contents in &verdict.recovered {
-            contents.iter().for_each(|piece| self.on_piece_acked(now, piece));
+            contents.iter().for_each(|piece| self.on_piece_presumed(now, piece));
         }
         self.tally.restored_bytes += verdict.restored;
         for (contents, path) in &verdict.lost {

@@ -199,7 +199,8 @@ impl InFlight {
         }
     }
 
-    /// Gives up packets that QUIC itself seems to have forgotten, those sent over `age` ago, and returns them.
+    /// Gives up packets that QUIC itself seems to have forgotten, those sent over `age` ago, a wait on their way not counted, and returns
+    /// them.
     pub(crate) fn expire(
         &mut self,
         age: Duration,
@@ -209,7 +210,7 @@ impl InFlight {
     ) -> Vec<(u64, Packet)> {
         let mut expired = Vec::new();
         while let Some((_, Place::Open(oldest))) = self.packets.front() {
-            if now.saturating_duration_since(oldest.sent) <= age {
+            if now.saturating_duration_since(oldest.sent) <= oldest.wait + age {
                 break;
             }
             if let Some((pn, Place::Open(packet))) = self.packets.pop_front() {

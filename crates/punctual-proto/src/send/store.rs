@@ -19,7 +19,7 @@ use super::{
     late::Forecast,
     live::{InfoState, LiveBlock},
     load::Load,
-    opening::{Opening, is_sendable},
+    opening::{LINE, Opening, is_sendable},
     packetize::Piece,
     sources::Sources,
     tally::Tally,
@@ -72,6 +72,8 @@ pub(crate) struct Store {
     pub(super) look_soon: bool,
     /// When blocks with a deadline are looked at.
     pub(super) due: BTreeSet<(Instant, BlockId)>,
+    /// When what the peer is presumed to have of a block is doubted.
+    pub(super) doubts: BTreeSet<(Instant, BlockId)>,
     pub(super) next_id: u64,
     pub(super) bytes: u64,
     pub(super) channels: Channels,
@@ -120,6 +122,7 @@ impl Store {
             inherits_priority: scheduler.inherits_priority(),
             scheduler,
             due: BTreeSet::new(),
+            doubts: BTreeSet::new(),
             next_id: 0,
             bytes: 0,
             channels: Channels::new(&limits),
@@ -160,7 +163,10 @@ impl Store {
                     self.aside.push(id);
                 }
                 Ok(first) => return Some(first),
-                Err(waiting) => waiting.into_iter().for_each(|id| self.scheduler.remove(id)),
+                Err(waiting) => {
+                    waiting.into_iter().for_each(|id| self.scheduler.remove(id));
+                    waiting.into_iter().for_each(|id| self.refresh_open_followers(id));
+                }
             }
         }
     }
@@ -277,17 +283,22 @@ impl Store {
     pub(super) fn on_piece_acked(&mut self, now: Instant, piece: &Piece) {
         let Some(block) = self.blocks.get_mut(&piece.id) else { return };
         if piece.with_info {
-            block.info = InfoState::Known;
+            block.on_info_acked();
         }
         let before = block.unsent();
         let regained = block.on_acked(piece.range.clone(), now);
+        self.after_ack(piece, before, regained);
+    }
+
+    /// The peer has a piece of a block that had `before` bytes to send, and `regained` of what had been lost.
+    pub(super) fn after_ack(&mut self, piece: &Piece, before: u64, regained: u64) {
         match piece.kind {
             // It had not been lost.
             FragmentKind::Source | FragmentKind::Repair => {}
             FragmentKind::Resent => self.tally.resend_regained_bytes += regained,
             FragmentKind::Copy => self.tally.copy_regained_bytes += regained,
         }
-        if block.unsent() != before {
+        if self.blocks.get(&piece.id).is_some_and(|block| block.unsent() != before) {
             self.after_change(piece.id);
         }
     }
@@ -298,9 +309,14 @@ impl Store {
         if with_info && block.info == InfoState::InFlight {
             block.info = InfoState::Due;
         }
-        if !block.on_lost(range, path) || block.dying.is_some() {
-            return;
+        if block.on_lost(range, path) && block.dying.is_none() {
+            self.after_loss(now, id);
         }
+    }
+
+    /// Bytes of a block are due again.
+    pub(super) fn after_loss(&mut self, now: Instant, id: BlockId) {
+        let Some(block) = self.blocks.get(&id) else { return };
         if !block.redundancy.resends() {
             self.drop_block(id, DropReason::Lost);
         } else {
@@ -316,12 +332,13 @@ impl Store {
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         // A deadline has passed once it lies behind us.
         let due = self.due.first().map(|&(due, _)| due + Duration::from_micros(1));
-        [due, self.look_at, self.groups.next_timeout()].into_iter().flatten().min()
+        [due, self.look_at, self.groups.next_timeout(), self.next_doubt()].into_iter().flatten().min()
     }
 
     /// Drops what is worthless by now.
     pub(crate) fn on_timeout(&mut self, now: Instant) {
         self.expire_groups(now);
+        self.doubt_presumed(now);
         if self.look_at.is_some_and(|at| at <= now) {
             self.look_at_late(now);
         }
@@ -381,6 +398,7 @@ impl Store {
         self.blocks.is_empty()
             && self.graph.is_empty()
             && self.due.is_empty()
+            && self.doubts.is_empty()
             && self.late.is_empty()
             && self.opening.is_clean()
             && self.groups.is_empty()
@@ -433,9 +451,24 @@ impl Store {
         }
     }
 
+    /// The same for the open blocks that depend on a block which begins or ceases to wait for credit.
+    pub(super) fn refresh_open_followers(&mut self, id: BlockId) {
+        for follower in self.graph.followers(id, LINE) {
+            if self.blocks.get(&follower).is_some_and(|block| block.opened) {
+                self.refresh(follower);
+            }
+        }
+    }
+
     /// Whether a block has bytes that may be sent, credit apart.
     fn is_sendable(&self, id: BlockId) -> bool {
-        is_sendable(id, &self.blocks, &self.graph)
+        let goes_on = || self.blocks.get(&id).is_some_and(LiveBlock::goes_on);
+        is_sendable(id, &self.blocks, &self.graph) || goes_on() && self.must_not_wait(id)
+    }
+
+    /// Whether a block must not wait for those it depends on: one of them waits for credit, of which this one holds some.
+    pub(super) fn must_not_wait(&self, id: BlockId) -> bool {
+        self.blocks.get(&id).is_some_and(|block| block.opened) && self.opening.holds_up(id, &self.graph)
     }
 
     /// Drops a block for `reason`, and with it whatever depends on it.
@@ -483,6 +516,7 @@ impl Store {
         if let Some(due) = block.due() {
             self.due.remove(&(due, id));
         }
+        self.forget_doubt(&block);
         if let Some(next) = self.opening.on_ended(id, block.channel) {
             self.refresh(next);
         }

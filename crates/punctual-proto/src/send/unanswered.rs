@@ -2,33 +2,34 @@
 
 use std::collections::BTreeMap;
 
-use super::{live::LiveBlock, store::Store};
+use super::store::Store;
 use crate::block::{BlockId, Channel, DropReason};
 
 impl Store {
     /// Blocks for which the peer has owed an answer since before this was last asked; those for which it does so now are remembered for the next
     /// time.
     pub(crate) fn unanswered(&mut self) -> Vec<BlockId> {
-        // In a channel the peer speaks of what it has when it is its turn.
-        let mut turns = BTreeMap::<Channel, u64>::new();
-        for block in self.blocks.values().filter(|block| !block.awaits_word()) {
-            if let Some((channel, position)) = block.channel {
-                turns.entry(channel).and_modify(|first| *first = position.min(*first)).or_insert(position);
-            }
-        }
-        let is_owed = |block: &LiveBlock| {
-            let waits = block.channel.is_some_and(|(channel, at)| turns.get(&channel).is_some_and(|first| at > *first));
-            block.dying.is_some() || block.awaits_word() && !waits
-        };
+        let turns = self.turns();
         let mut unanswered = Vec::new();
         for (&id, block) in &mut self.blocks {
-            let owed = is_owed(block);
+            let owed = block.is_owed(&turns);
             if std::mem::replace(&mut block.owed, owed) && owed {
                 unanswered.push(id);
             }
         }
         unanswered.sort_unstable();
         unanswered
+    }
+
+    /// The first of each channel that the peer does not have yet: it speaks of what it has when it is its turn.
+    pub(super) fn turns(&self) -> BTreeMap<Channel, u64> {
+        let mut turns = BTreeMap::<Channel, u64>::new();
+        for block in self.blocks.values().filter(|block| !block.awaits_word()) {
+            if let Some((channel, position)) = block.channel {
+                turns.entry(channel).and_modify(|first| *first = position.min(*first)).or_insert(position);
+            }
+        }
+        turns
     }
 
     /// The block ends without the peer's word. Should that still come, it concerns a block that has ended.

@@ -19,6 +19,7 @@ use crate::{
     error::{CloseReason, ProtocolError, TransportError},
     event::{Event, PathEvent},
     frame::{Arrival, Arrivals, BlockInfo, ControlFrame, DatagramFrame, DatagramFrames, time, time::wire_duration},
+    noq,
     observe::{FragmentArrived, SentPacket},
     path::{Reported, path_number},
     receive::receiver::Notice as ReceiverNotice,
@@ -29,15 +30,16 @@ use crate::{
 const MIN_DATAGRAM: usize = 256;
 
 impl Session {
-    /// Takes in a UDP datagram of this session.
+    /// Takes in a UDP datagram of this session. Whether the next ones from there are to be shown to QUIC as from [another address](crate::noq::alias) than
+    /// this one, so that it makes sure that the peer is there.
     pub(crate) fn handle_datagram(
         &mut self,
         now: Instant,
         network: NetworkPath,
         ecn: Option<EcnCodepoint>,
         event: ConnectionEvent,
-    ) {
-        let unknown = self.paths.on_network(network).is_none();
+    ) -> bool {
+        let unknown = self.paths.on_network(network).is_none() || self.is_validating(network);
         if unknown {
             // Paths may come, go and move by it: what became of packets is to be told of those there were.
             self.catch_up();
@@ -60,6 +62,7 @@ impl Session {
             }
         }
         self.unsettled = Some(now);
+        self.needs_validation(now, network)
     }
 
     /// Takes in the handshake's first packets: the connection has just been made from them.
@@ -95,7 +98,7 @@ impl Session {
         let punctual = data.is_some_and(|data| data.protocol.as_deref() == Some(ALPN));
         self.punctual = Some(punctual);
         self.phase = Phase::Open;
-        self.answers_due = now.checked_add(self.answers_take());
+        self.await_answers(now);
         // Paths can be opened from now on.
         self.opening.iter_mut().for_each(|opening| opening.since = now);
         // The handshake's packets are QUIC's own affair.
@@ -142,7 +145,7 @@ impl Session {
             // The peer opened it.
             let Ok(tuple) = self.conn.network_path(quic) else { return };
             let local = tuple.local_ip().and_then(LocalId::from_ip).unwrap_or(self.first_path.local);
-            let network = NetworkPath { local, remote: tuple.remote() };
+            let network = NetworkPath { local, remote: noq::real_address(tuple.remote()) };
             let rtt = self.conn.rtt(quic).unwrap_or(Duration::from_millis(100));
             let id = PathId(u32::try_from(path_number(quic)).unwrap_or(u32::MAX));
             self.add_path(now, id, quic, network, PathHealth::Active, rtt);
@@ -205,7 +208,7 @@ impl Session {
     /// Does what the next frame of what was read says. Whether there was one.
     fn take_control_frame(&mut self, now: Instant) -> Result<bool, ProtocolError> {
         let Some(frame) = self.hearing.next()? else { return Ok(false) };
-        self.heard_word = true;
+        self.answers.on_word();
         let micros = self.micros(now);
         match frame {
             ControlFrame::Token(token) => self.on_token(&token)?,

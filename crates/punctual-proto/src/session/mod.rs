@@ -3,12 +3,14 @@
 //! - [`input`] takes in what QUIC has to say: events, datagrams, the fate of packets.
 //! - [`output`] asks the stations for the next packet, as the session's pipeline.
 //! - [`copies`] and [`protect`] are the parts of that which concern copies and redundancy.
-//! - [`control`] is the control stream.
+//! - [`control`] is the control stream, and [`answers`] what is done if nothing is said on it.
 //! - [`paths`] opens and closes paths, and looks after them.
+//! - [`moves`] follows paths whose peer gets another address.
 //! - [`fallback`] carries blocks to a peer that does not speak Punctual.
 //! - [`door`] is who is let in.
 //! - [`ending`] is how a session is accepted, and how it ends.
 
+mod answers;
 mod control;
 mod copies;
 mod door;
@@ -16,6 +18,7 @@ mod ending;
 mod fallback;
 mod given_up;
 mod input;
+pub(crate) mod moves;
 mod output;
 mod paths;
 mod protect;
@@ -32,6 +35,7 @@ use std::{
 use noq_proto::{ConnectionHandle, VarInt};
 
 use self::{
+    answers::Answers,
     control::{Control, Hearing, Patience},
     door::Door,
     ending::{Ending, Farewell},
@@ -62,9 +66,6 @@ enum Phase {
     Open,
     Closed(CloseReason),
 }
-
-/// However soon a session is dead that nothing is heard of, words may take so long.
-const ANSWERS_TAKE: Duration = Duration::from_secs(5);
 
 /// One connection with a peer, over one or more paths.
 ///
@@ -109,11 +110,7 @@ pub struct Session {
     farewell: Farewell,
     /// Since when the control stream has gone unread because there were too many events.
     stalled: Option<Instant>,
-    /// When answers that the peer owes are looked for, and whether it has said anything since they were last.
-    answers_due: Option<Instant>,
-    heard_word: bool,
-    /// How often on end it had not.
-    silences: u32,
+    answers: Answers,
 }
 
 impl Session {
@@ -162,9 +159,7 @@ impl Session {
             ending: Ending::default(),
             farewell: Farewell::default(),
             stalled: None,
-            answers_due: None,
-            heard_word: false,
-            silences: 0,
+            answers: Answers::default(),
             config,
         }
     }
@@ -405,7 +400,7 @@ impl Session {
         let next = next.filter(|_| !self.output.is_held_up());
         let groups = self.groups.next_timeout().and_then(|at| self.epoch.checked_add(Duration::from_micros(at)));
         // By the contract the events have been taken once this is asked: reading can go on.
-        let answers = self.answers_due.filter(|_| self.is_owed_answers());
+        let answers = self.next_look_for_answers();
         let door = self.door.due();
         [quic, self.store.next_timeout(), paths, next, groups, words, self.retry_at, self.stalled, answers, door]
             .into_iter()
@@ -429,39 +424,9 @@ impl Session {
         self.settle(now);
     }
 
-    /// No block waits for ever for a peer that does not say what became of it. As long as the application does not take what there is to be heard, it
-    /// is not the peer that is silent.
-    fn look_for_answers(&mut self, now: Instant) {
-        if self.answers_due.is_none_or(|at| now < at) || !self.is_owed_answers() {
-            return;
-        }
-        self.answers_due = now.checked_add(self.answers_take());
-        let heard = std::mem::take(&mut self.heard_word);
-        let unanswered = self.store.unanswered();
-        if !heard && !unanswered.is_empty() || !self.store.knows_peer() {
-            // The first time that may be an outage, of which the session is not dead yet.
-            self.silences += 1;
-            if self.silences > 1 {
-                self.fail(now, ProtocolError::Silent);
-            }
-            return;
-        }
-        self.silences = 0;
-        unanswered.into_iter().for_each(|id| self.store.end_unanswered(id));
-    }
-
     /// Whether the peer is to know of us yet.
     fn may_speak(&self) -> bool {
         !self.is_held && !self.door.is_shut()
-    }
-
-    /// How long the peer may take to say what it has to say, twice.
-    fn answers_take(&self) -> Duration {
-        self.config.idle_timeout.max(ANSWERS_TAKE)
-    }
-
-    fn is_owed_answers(&self) -> bool {
-        self.punctual == Some(true) && self.stalled.is_none() && self.store.len() > 0
     }
 
     /// Does what was left to do when datagrams came in: they come in bursts, and what follows is done once for each.

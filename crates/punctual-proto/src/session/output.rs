@@ -277,25 +277,36 @@ impl Session {
                 return None;
             }
             let queued = self.output.queued.as_ref()?;
-            let Some(slot) = self.paths.get(queued.path).filter(|path| path.is_available()).map(|path| path.slot())
-            else {
-                // The path was lost under it: let QUIC send it wherever it can.
-                self.steering.set_gate(Gate::Open);
-                let transmit = self.poll_quic(now, buf);
-                self.note_departure(now);
-                return transmit;
+            let Some(path) = self.paths.get(queued.path).filter(|path| path.is_available()) else {
+                // The path was lost under it.
+                return self.poll_anywhere(now, buf);
             };
+            let (slot, id) = (path.slot(), path.id);
             self.steering.set_gate(Gate::Only(slot));
             let transmit = self.poll_quic(now, buf);
             self.note_departure(now);
             if transmit.is_some() {
                 return transmit;
             }
+            let stuck = self.paths.get_mut(id).filter(|_| self.output.queued.is_some());
+            if let Some(validation) = stuck.and_then(|path| path.validation.as_mut()) {
+                // Hardly anything may be sent there before it is validated, if it ever is.
+                validation.doubt(now);
+                return self.poll_anywhere(now, buf);
+            }
             if self.output.queued.is_some() {
                 // QUIC will not let it go now (it may be closing, or short of connection ids); a later input will.
                 return None;
             }
         }
+    }
+
+    /// Lets QUIC send what it has wherever it can.
+    fn poll_anywhere(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
+        self.steering.set_gate(Gate::Open);
+        let transmit = self.poll_quic(now, buf);
+        self.note_departure(now);
+        transmit
     }
 
     /// If the queued datagram has left, ties its contents to the packet it left in.
@@ -583,7 +594,11 @@ impl Session {
     fn to_network(&self, transmit: &QuicTransmit) -> Transmit {
         let local = transmit.src_ip.and_then(LocalId::from_ip).unwrap_or(self.first_path.local);
         let ecn = transmit.ecn.and_then(EcnCodepoint::from_quic);
-        Transmit { path: NetworkPath { local, remote: transmit.destination }, size: transmit.size, ecn }
+        Transmit {
+            path: NetworkPath { local, remote: noq::real_address(transmit.destination) },
+            size: transmit.size,
+            ecn,
+        }
     }
 }
 

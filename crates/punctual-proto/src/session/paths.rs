@@ -7,7 +7,7 @@ use noq_proto::{PathError as NoqPathError, PathStatus, VarInt};
 use super::{Phase, Session};
 use crate::{
     congestion::{Driver, steering::Panel},
-    endpoint::{BASE_PACKET, LocalId, NetworkPath},
+    endpoint::{BASE_PACKET, NetworkPath},
     error::{PathError, ProtocolError},
     event::{Event, PathEvent},
     frame::ControlFrame,
@@ -211,7 +211,7 @@ impl Session {
                     in_need |= path.has_words_stuck();
                 }
             }
-            let expired = path.expire(now, &mut self.store);
+            let expired = path.expire(now, self.config.max_ack_delay, &mut self.store);
             observe::forget(&mut self.observer, now, path.id, expired.iter().map(|(pn, packet)| (*pn, packet)));
         }
         // Words wait for a path that answers. Where all is quiet, none would be heard.
@@ -298,38 +298,10 @@ impl Session {
     }
 
     /// A controller for the next path, unless QUIC's drive it.
-    fn new_driver(&mut self) -> Option<Box<dyn Driver>> {
+    pub(super) fn new_driver(&mut self) -> Option<Box<dyn Driver>> {
         let index = self.drivers;
         self.drivers += 1;
         let window = u64::from(self.config.initial_window_packets) * BASE_PACKET;
         self.config.congestion.driver(index, window).filter(|_| self.punctual == Some(true))
-    }
-
-    /// A datagram came from an unknown address: QUIC may have taken that for a path whose peer has moved. It begins such a
-    /// path's congestion control anew, and keeps what becomes of the packets sent before to itself.
-    pub(super) fn follow_moves(&mut self, now: Instant) {
-        let mut moved = Vec::new();
-        for path in self.paths.iter_mut() {
-            let Ok(tuple) = self.conn.network_path(path.quic) else { continue };
-            let local = tuple.local_ip().and_then(LocalId::from_ip).unwrap_or(path.network.local);
-            if path.network.remote != tuple.remote() {
-                moved.push(path.id);
-            }
-            path.network = NetworkPath { local, remote: tuple.remote() };
-        }
-        for id in moved {
-            let driver = self.new_driver();
-            let Some(path) = self.paths.get_mut(id) else { continue };
-            let controller = self.conn.congestion_state(path.quic);
-            if let Some(controller) = controller {
-                noq::nothing_in_flight(controller, now);
-            }
-            if let Some(panel) = controller.and_then(Panel::of) {
-                tracing::debug!(path = %path.id, to = %path.network.remote, "moved");
-                observe::forget(&mut self.observer, now, path.id, path.in_flight.iter());
-                let event = path.on_moved(now, panel, driver, &mut self.store);
-                self.events.push_back(Event::Path { id: path.id, event });
-            }
-        }
     }
 }
