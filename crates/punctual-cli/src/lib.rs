@@ -25,6 +25,7 @@ mod notify;
 mod out;
 mod output;
 mod recv;
+mod released;
 mod reply;
 mod route;
 mod send;
