@@ -9,6 +9,7 @@ use crate::{
     config::{Settings, parse_deadline, parse_latency},
     eval::EvalArgs,
     exit::EXIT_CODES,
+    link::args::LinkArgs,
     source::{Coding, Cut, Video},
 };
 
@@ -33,6 +34,8 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Run experiments in virtual time: schedulers, controllers and baselines over any network, against the clairvoyant bound.
     Eval(EvalArgs),
+    /// Be a bad link: a relay of UDP, or a pair of devices between network namespaces, with rate, delay, jitter, losses and deaths as the simulator has them.
+    Link(Box<LinkArgs>),
     /// Write manual pages, one for the program and one for each subcommand.
     Man {
         /// Where to put them.

@@ -305,6 +305,11 @@ impl Serving {
         let stats = self.session.stats();
         let (dropped, skipped) = (stats.blocks_peer_dropped + stats.blocks_skipped, stats.blocks_skipped);
         let back = self.reply.as_ref().map(|_| self.replied.back(0));
-        Figures { peer: self.peer.clone(), released: self.tally.released(skipped), back, ..figures.with_peer_dropped(dropped) }
+        Figures {
+            peer: self.peer.clone(),
+            released: self.tally.released(skipped),
+            back,
+            ..figures.with_peer_dropped(dropped)
+        }
     }
 }

@@ -135,8 +135,14 @@ fn both_ways(link: LinkSpec) -> Vec<(LinkSpec, LinkSpec)> {
 }
 
 const DRIFTING: [[HostClock; 2]; 2] = [
-    [HostClock { offset: Duration::ZERO, drift_ppm: 50.0 }, HostClock { offset: Duration::from_secs(10_800), drift_ppm: -50.0 }],
-    [HostClock { offset: Duration::from_secs(10_800), drift_ppm: -100.0 }, HostClock { offset: Duration::ZERO, drift_ppm: 100.0 }],
+    [
+        HostClock { offset: Duration::ZERO, drift_ppm: 50.0 },
+        HostClock { offset: Duration::from_secs(10_800), drift_ppm: -50.0 },
+    ],
+    [
+        HostClock { offset: Duration::from_secs(10_800), drift_ppm: -100.0 },
+        HostClock { offset: Duration::ZERO, drift_ppm: 100.0 },
+    ],
 ];
 
 /// The clocks differ by hours and drift by 100 and by 200 ppm, each packet is up to 30 ms late both ways.
@@ -187,7 +193,11 @@ fn a_step_of_a_clock_is_followed_without_a_jump() {
         let (before, after): (Vec<_>, Vec<_>) = errors.iter().copied().partition(|(at, _)| *at < ms(29_500));
         let follows: Vec<_> = from(&after, 31);
         let (worst, smooth) = (figures(&follows).worst, figures(&follows));
-        println!("host {who} stood for 60 ms: {:?}, then {smooth:?}, at last {:?}", figures(&before), figures(&from(&errors, 60)));
+        println!(
+            "host {who} stood for 60 ms: {:?}, then {smooth:?}, at last {:?}",
+            figures(&before),
+            figures(&from(&errors, 60))
+        );
         assert!((30.0..65.0).contains(&worst), "the step is there to be followed: {worst}");
         assert!(is_smooth(&smooth), "{smooth:?}");
         assert!(figures(&from(&errors, 60)).worst <= 2.0);
@@ -257,7 +267,8 @@ fn what_is_not_there_is_skipped_and_told() {
         assert!(matches!(source.outcomes[id], Outcome::Delivered(_)), "{id}");
     }
     // Who is there is played at its time, whatever is missing before it; who comes a little late and is followed by nobody who is there, as it comes.
-    let at_its_time = player.played.iter().filter(|(id, at)| (*at - source.sent[id]).abs_diff(ms(130)) <= ms(2)).count();
+    let at_its_time =
+        player.played.iter().filter(|(id, at)| (*at - source.sent[id]).abs_diff(ms(130)) <= ms(2)).count();
     let much_later = player.played.iter().filter(|(id, at)| *at - source.sent[id] > ms(200)).count();
     println!("{at_its_time} at their time, {much_later} more than 70 ms later");
     assert!(at_its_time > 1_500 && much_later < 30, "{at_its_time} {much_later}");

@@ -199,8 +199,14 @@ mod tests {
     fn held(id: u64, place: Option<(Channel, u64)>) -> Held {
         let meta = BlockMeta { size: 3, ..BlockMeta::default() };
         let data = Bytes::from_static(b"abc");
-        let block =
-            ReceivedBlock { id: BlockId(id), data, meta, completed_at: Instant::now(), completion: None, play_at: None };
+        let block = ReceivedBlock {
+            id: BlockId(id),
+            data,
+            meta,
+            completed_at: Instant::now(),
+            completion: None,
+            play_at: None,
+        };
         Held { block, place, begin: 0 }
     }
 

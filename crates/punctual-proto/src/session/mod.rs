@@ -414,10 +414,22 @@ impl Session {
         let release = self.next_release();
         let answers = self.answers_due.filter(|_| self.is_owed_answers());
         let door = self.door.due();
-        [quic, self.store.next_timeout(), paths, next, groups, words, self.retry_at, self.stalled, answers, door, release]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            quic,
+            self.store.next_timeout(),
+            paths,
+            next,
+            groups,
+            words,
+            self.retry_at,
+            self.stalled,
+            answers,
+            door,
+            release,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
