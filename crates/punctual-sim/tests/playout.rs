@@ -29,10 +29,8 @@ impl App for Player {
         let session = cx.session(id).expect("it lives");
         self.held = self.held.max(session.stats().live_in_bytes);
         match event {
-            Event::Connected { .. } => {
-                if self.latency.is_some() {
-                    session.set_latency(instant, Some(VIDEO), self.latency);
-                }
+            Event::Connected { .. } if self.latency.is_some() => {
+                session.set_latency(instant, Some(VIDEO), self.latency);
             }
             Event::Readable => {
                 while let Some(block) = cx.recv(id) {
