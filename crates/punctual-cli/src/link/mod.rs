@@ -36,7 +36,7 @@ enum Carrier {
 pub(crate) async fn run(args: &LinkArgs) -> Result<(), Failure> {
     let plan = spec::plan(&args.link)?;
     let interrupt = Interrupt::listen()?;
-    let carrier = start(args, plan)?;
+    let mut carrier = start(args, plan)?;
     let over = async {
         match args.duration {
             Some(duration) => tokio::time::sleep(duration).await,
@@ -57,8 +57,8 @@ pub(crate) async fn run(args: &LinkArgs) -> Result<(), Failure> {
         _ = interrupt.first() => {}
         () = tell => {}
     }
+    carrier.stop();
     let report = carrier.report(args.seed);
-    drop(carrier);
     if args.json {
         let json = serde_json::to_string(&report).map_err(|error| Failure::Other(error.to_string()))?;
         return line(json);
@@ -97,6 +97,14 @@ fn start_tun(_: &LinkArgs, _: Plan) -> Result<Carrier, Failure> {
 }
 
 impl Carrier {
+    fn stop(&mut self) {
+        match self {
+            Self::Udp(relay) => relay.stop(),
+            #[cfg(target_os = "linux")]
+            Self::Tun(devices) => devices.stop(),
+        }
+    }
+
     fn report(&self, seed: u64) -> Report {
         match self {
             Self::Udp(relay) => relay.look(|wires, lateness, traffic, since| Report {

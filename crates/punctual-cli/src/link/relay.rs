@@ -200,18 +200,25 @@ impl Relay {
     }
 }
 
-impl Drop for Relay {
-    fn drop(&mut self) {
+impl Relay {
+    /// Carries nothing any more; what was carried has been counted when this returns.
+    pub(crate) fn stop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         self.shared.changed.notify_all();
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
-        // Nobody adds to these any more.
+        // Nobody adds to these from here on.
         let clients = std::mem::take(&mut self.shared.lock().threads);
         for thread in clients {
             let _ = thread.join();
         }
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 
@@ -400,7 +407,7 @@ mod tests {
     fn carries_both_ways_for_each_client_and_counts() {
         let (server, clients) = (loopback(), [loopback(), loopback()]);
         let plan = Plan::default().path("a", perfect(), perfect()).path("b", perfect(), perfect());
-        let relay = start(plan, &server);
+        let mut relay = start(plan, &server);
         let mut buf = [0; 100];
         let mut seen = Vec::new();
         for entrance in relay.entrances() {
@@ -422,6 +429,7 @@ mod tests {
         addresses.sort();
         addresses.dedup();
         assert_eq!(addresses.len(), 4, "the server tells clients and paths apart");
+        relay.stop();
         let carried = relay.carried();
         assert_eq!(carried.iter().map(Carried::bytes).collect::<Vec<_>>(), [8, 8]);
         assert_eq!(carried[0].datagrams, 2);

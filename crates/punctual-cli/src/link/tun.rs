@@ -137,14 +137,21 @@ impl Devices {
     }
 }
 
-impl Drop for Devices {
-    fn drop(&mut self) {
+impl Devices {
+    /// Carries nothing any more; what was carried has been counted when this returns.
+    pub(crate) fn stop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         let _ = self.shared.wake.trigger();
         self.shared.changed.notify_all();
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
+    }
+}
+
+impl Drop for Devices {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 
