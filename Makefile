@@ -9,7 +9,7 @@ WORLDS ?= 100000
 FROM ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test example lint licences package bench fuzz chaos worlds
+.PHONY: help setup demo test example lint licences package bench fuzz chaos links worlds
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
@@ -52,6 +52,12 @@ fuzz: ## fuzz every parser, SECONDS=300 each (default 60)
 chaos: setup ## as root: live video while links are unplugged in every way, 10 and 1,000 senders, SIGTERM everywhere
 	$(CARGO) build --release -p punctual-cli --bin punctual
 	python3 scripts/chaos $(CHAOS)
+
+# What else to tell it: LINKS='--loss 0,5 --seconds 10'.
+LINKS ?=
+links: setup ## as root: DMTP's two paths between namespaces, and over them punctual, kernel MPTCP and kernel TCP
+	$(CARGO) build --release -p punctual-cli --bin punctual
+	python3 scripts/links $(LINKS)
 
 FAILED = $${CARGO_TARGET_DIR:-$(CURDIR)/target}/failed-worlds.txt
 worlds: ## WORLDS=100000 random worlds from number FROM=1000 on; those that fail are kept in target/failed-worlds.txt

@@ -6,9 +6,10 @@ use clap::{Args, Parser, Subcommand};
 use punctual::Fingerprint;
 
 use crate::{
-    config::{Settings, parse_deadline},
+    config::{Settings, parse_deadline, parse_latency},
     eval::EvalArgs,
     exit::EXIT_CODES,
+    link::args::LinkArgs,
     source::{Coding, Cut, Video},
 };
 
@@ -33,6 +34,8 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Run experiments in virtual time: schedulers, controllers and baselines over any network, against the clairvoyant bound.
     Eval(EvalArgs),
+    /// Be a bad link: a relay of UDP, or a pair of devices between network namespaces, with rate, delay, jitter, losses and deaths as the simulator has them.
+    Link(Box<LinkArgs>),
     /// Write manual pages, one for the program and one for each subcommand.
     Man {
         /// Where to put them.
@@ -197,6 +200,10 @@ pub(crate) struct RecvArgs {
     /// Put 4 bytes of length (big endian) before each block.
     #[arg(long, conflicts_with = "dir")]
     pub(crate) framed: bool,
+    /// Write each block so long after the sender handed it over: early ones wait, and one that is not there when the next is due is passed over. So what is written keeps the sender's beat, however
+    /// the network jitters. Without it, blocks are written as they come, or as the sender wishes (its --latency). Longer than the sender's --deadline, or what comes in time may be passed over.
+    #[arg(long, value_name = "TIME", value_parser = parse_latency, allow_hyphen_values = true)]
+    pub(crate) latency: Option<Duration>,
     /// Send this back, in the same session, to a sender that takes it (its --receive): a file, to each sender from its beginning, or a pipe or `-`, standard
     /// input, to one sender at a time. It ends for itself: a sender may go on.
     #[arg(long, value_name = "FILE")]

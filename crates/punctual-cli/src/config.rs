@@ -20,6 +20,11 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "TIME", value_parser = parse_deadline, allow_hyphen_values = true)]
     #[serde(deserialize_with = "deadline")]
     pub(crate) deadline: Option<Duration>,
+    /// Ask the receiver to give each block out so long after it was read here, and to pass over what is not there by then; its own --latency has the last word. At least the deadline, or what
+    /// comes in time may be passed over.
+    #[arg(long, value_name = "TIME", value_parser = parse_latency, allow_hyphen_values = true)]
+    #[serde(deserialize_with = "latency")]
+    pub(crate) latency: Option<Duration>,
     /// 0 is the highest, 255 the lowest. Of a video, that of the I frames (default 0); P frames come 64, B frames 128 after. Others: 128.
     #[arg(long, value_name = "0-255")]
     pub(crate) priority: Option<u8>,
@@ -166,6 +171,7 @@ impl Settings {
         let trusted = self.fingerprint.is_some() || self.ca.is_some();
         Self {
             deadline: self.deadline.or(file.deadline),
+            latency: self.latency.or(file.latency),
             priority: self.priority.or(file.priority),
             channel: self.channel.or(file.channel),
             fps: self.fps.or(file.fps),
@@ -258,6 +264,13 @@ pub(crate) fn parse_deadline(text: &str) -> Result<Duration, String> {
     if deadline < Block::MIN_DEADLINE { Err("a deadline is 1ms or more".into()) } else { Ok(deadline) }
 }
 
+/// How long after its hand-over a block is given out.
+pub(crate) fn parse_latency(text: &str) -> Result<Duration, String> {
+    let latency = parse_duration(text)?;
+    let longest = Duration::from_secs(600);
+    if latency <= longest { Ok(latency) } else { Err("a latency is 10min or less".into()) }
+}
+
 fn parse_fps(text: &str) -> Result<f64, String> {
     let rate = text.parse().map_err(|_| "expected a number, such as 29.97".to_owned())?;
     if (0.1..=1000.0).contains(&rate) { Ok(rate) } else { Err("a frame rate is between 0.1 and 1000".into()) }
@@ -271,6 +284,11 @@ fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error
 fn deadline<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
     let text = String::deserialize(from)?;
     parse_deadline(&text).map(Some).map_err(serde::de::Error::custom)
+}
+
+fn latency<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+    let text = String::deserialize(from)?;
+    parse_latency(&text).map(Some).map_err(serde::de::Error::custom)
 }
 
 fn mode<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Redundancy>, D::Error> {

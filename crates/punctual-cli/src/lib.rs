@@ -20,11 +20,13 @@ mod exit;
 mod feed;
 mod identity;
 mod line;
+mod link;
 mod manual;
 mod notify;
 mod out;
 mod output;
 mod recv;
+mod released;
 mod reply;
 mod route;
 mod send;
@@ -57,6 +59,7 @@ pub fn run(registry: &Registry) -> ExitCode {
             Command::Completions { shell } => manual::completions(*shell),
             Command::Demo(args) => demo::run(args).await,
             Command::Eval(args) => eval::run(args, registry).await,
+            Command::Link(args) => link::run(args).await,
             Command::Man { dir } => manual::pages(dir),
             Command::Recv(args) => recv::run(args).await,
             Command::Send(args) => send::run(args).await,

@@ -78,7 +78,9 @@ pub(crate) async fn run(args: &RecvArgs) -> Result<(), Failure> {
 /// Opens the endpoint, and says how to reach it.
 fn listen(args: &RecvArgs, identity: Identity, tokens: Vec<Token>) -> Result<Endpoint, Failure> {
     let fingerprint = identity.fingerprint();
-    let mut builder = Endpoint::server(identity).config(endpoint_config(args.common.qlog.as_deref()));
+    let mut config = endpoint_config(args.common.qlog.as_deref());
+    config.session.latency = args.latency;
+    let mut builder = Endpoint::server(identity).config(config);
     if let Some(path) = &args.client_ca {
         builder = builder.client_ca(identity::authorities(path)?);
     } else if !args.client_fingerprint.is_empty() {
@@ -300,8 +302,14 @@ impl Serving {
 
     fn figures(&self) -> Figures {
         let figures = self.tally.figures(None, &self.session.path_stats(), |path| path.id.to_string());
-        let dropped = self.session.stats().blocks_peer_dropped;
+        let stats = self.session.stats();
+        let (dropped, skipped) = (stats.blocks_peer_dropped + stats.blocks_skipped, stats.blocks_skipped);
         let back = self.reply.as_ref().map(|_| self.replied.back(0));
-        Figures { peer: self.peer.clone(), back, ..figures.with_peer_dropped(dropped) }
+        Figures {
+            peer: self.peer.clone(),
+            released: self.tally.released(skipped),
+            back,
+            ..figures.with_peer_dropped(dropped)
+        }
     }
 }

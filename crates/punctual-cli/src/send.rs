@@ -254,6 +254,10 @@ impl Sender {
         watch: &mut Watch,
     ) -> Result<(), Failure> {
         let session = self.session();
+        if settings.latency.is_some() {
+            // The session has ended if it cannot be said, which comes to light below.
+            let _ = session.wish_latency(self.feeder.channel, settings.latency);
+        }
         let mut outcomes = JoinSet::new();
         let work = async {
             let coming = self.incoming.as_ref().map(|incoming| incoming.follow(&session));

@@ -9,7 +9,12 @@ use hdrhistogram::Histogram;
 use punctual::{Outcome, PathStats, ReceivedBlock, SessionStats, multipath::PathHealth};
 use serde::Serialize;
 
-use crate::{cli::CommonArgs, exit::Failure, out};
+use crate::{
+    cli::CommonArgs,
+    exit::Failure,
+    out,
+    released::{ReleasedFigures, Releases},
+};
 
 /// Counts blocks as they end. Clones count together.
 #[derive(Clone)]
@@ -25,6 +30,7 @@ struct Counts {
     bytes: u64,
     /// Microseconds from hand-over to delivery.
     delays: Histogram<u64>,
+    releases: Releases,
 }
 
 /// The figures at a moment.
@@ -51,6 +57,9 @@ pub(crate) struct Figures {
     /// Of the blocks delivered; null if there are none, or if the clocks could not be compared.
     pub(crate) p50_ms: Option<f64>,
     pub(crate) p99_ms: Option<f64>,
+    /// How exactly blocks were given out that had a time for it, at a receiver.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) released: Option<ReleasedFigures>,
     /// What went the other way, if anything could: from the receiver to the sender.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) back: Option<BackFigures>,
@@ -304,6 +313,7 @@ impl Default for Tally {
             past_playout: 0,
             bytes: 0,
             delays,
+            releases: Releases::default(),
         };
         Self(Arc::new(Mutex::new(counts)))
     }
@@ -344,6 +354,7 @@ impl Tally {
         counts.blocks += 1;
         let on_time = block.delta().is_none_or(|delta| !delta.is_late());
         counts.delivered(block.completion, on_time, block.data.len() as u64);
+        counts.releases.note(block, Instant::now());
     }
 
     /// The receiver turned the session away, and kept nothing of it, whatever it had said of blocks before.
@@ -372,6 +383,7 @@ impl Tally {
             dropped: counts.dropped,
             past_playout: sent.map(|_| counts.past_playout),
             bytes: counts.bytes,
+            released: None,
             back: None,
             p50_ms: quantile_ms(&counts.delays, 0.5),
             p99_ms: quantile_ms(&counts.delays, 0.99),
@@ -383,6 +395,11 @@ impl Tally {
 }
 
 impl Tally {
+    /// How exactly blocks were given out, if they had a time for it.
+    pub(crate) fn released(&self, skipped: u64) -> Option<ReleasedFigures> {
+        self.lock().releases.figures(skipped)
+    }
+
     /// As the figures of what went back, with what the peer dropped, if it was the peer who sent.
     pub(crate) fn back(&self, peer_dropped: u64) -> BackFigures {
         let counts = self.lock();
@@ -450,7 +467,8 @@ impl Figures {
         let (prefix, counts) = (self.prefix(), self.counts());
         let (megabytes, seconds) = (self.bytes as f64 / 1e6, self.seconds);
         let back = self.back.as_ref().map_or_else(String::new, BackFigures::summary);
-        format!("{prefix}{counts}{past}{delays}; {megabytes:.2} MB in {seconds:.1} s{sent}{back}")
+        let released = self.released.as_ref().map_or_else(String::new, ReleasedFigures::summary);
+        format!("{prefix}{counts}{past}{delays}{released}; {megabytes:.2} MB in {seconds:.1} s{sent}{back}")
     }
 }
 

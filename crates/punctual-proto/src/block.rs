@@ -320,6 +320,9 @@ pub struct ReceivedBlock {
     ///
     /// `None` until the clocks have been compared, and for blocks from a fallback peer.
     pub completion: Option<Duration>,
+    /// When the application was to have it, on the receiver's clock, if its channel [has a latency](crate::Session::set_latency): the moment to play it. A block that was complete later than that
+    /// was given out as it came. As reckoned when it was complete: it was given out by what was known of the clocks at that moment, which may differ by 0.25 % of the time between.
+    pub play_at: Option<Instant>,
 }
 
 impl ReceivedBlock {

@@ -44,12 +44,14 @@ use crate::multipath::MAX_PATHS;
 
 mod filter;
 mod path;
+mod playout;
 #[cfg(test)]
 mod tests;
 mod unwrap;
 
 use filter::Filter;
 use path::{Level, PathClock};
+pub(crate) use playout::PlayoutClock;
 pub(crate) use unwrap::{Unwrapper, wire};
 
 /// A session's clock: microseconds since an epoch of the endpoint's own choosing.
@@ -189,6 +191,17 @@ impl Clocks {
         Some(self.known_origin()? as f64 + self.filter.offset_at(self.now))
     }
 
+    /// The peer's clock minus ours at a moment of ours, microseconds. As long as the clocks have not been compared, by what was heard from the peer alone: the fastest datagram is taken to have
+    /// been `delay` µs on its way. `None` if none with a time was heard.
+    pub(crate) fn offset_or_guess(&self, now: Micros, delay: f64) -> Option<f64> {
+        if let Some(origin) = self.known_origin() {
+            return Some(origin as f64 + self.filter.offset_at(now));
+        }
+        let fastest = self.paths.iter().filter_map(|path| path.bucket.backward()).min_by(f64::total_cmp)?;
+        // Delays are kept relative to the origin and the filter's offset, which is 0 until there is a comparison.
+        Some(self.origin? as f64 + delay - fastest)
+    }
+
     fn known_origin(&self) -> Option<i128> {
         self.origin.filter(|_| self.stage != Stage::Unknown)
     }
@@ -266,6 +279,7 @@ impl Clocks {
         }
 
         self.min_rtt = self.min_rtt.min(seen.rtt);
+        self.paths[index].note_noise(seen.rtt);
 
         let id = self.paths[index].id;
         match self.stage {
@@ -309,10 +323,11 @@ impl Clocks {
         }
         let rise = (-drop).max(0.0);
         let shift = seen.asymmetry - level.asymmetry;
-        if rise <= STEP {
-            self.correct(shift, FLOOR_SD.hypot(rise / 2.0));
+        let (step, noise) = (path.step(), path.noise());
+        if rise <= step {
+            self.correct(shift, FLOOR_SD.hypot(rise / 2.0).hypot(noise));
         } else {
-            self.correct_one_way(rise, shift);
+            self.correct_one_way(rise, shift, step, noise);
         }
     }
 
@@ -335,9 +350,10 @@ impl Clocks {
         let Some(level) = path.level else { return };
         let rise = seen.rtt - level.rtt;
         let shift = seen.asymmetry - level.asymmetry;
-        if rise.abs() <= STEP && shift.abs() <= gate {
+        let (step, noise) = (path.step(), path.noise());
+        if rise.abs() <= step && shift.abs() <= gate.max(step / 2.0) {
             let shift = path.agree(seen, now);
-            self.correct(shift, FLOOR_SD.hypot(rise / 2.0));
+            self.correct(shift, FLOOR_SD.hypot(rise / 2.0).hypot(noise));
             return;
         }
         let jumped = path.has_jumped(&seen, gate);
@@ -351,22 +367,23 @@ impl Clocks {
         if jumped && !self.paths.iter().any(contradicted) {
             self.jump(shift);
         } else {
-            self.correct_one_way(rise, shift);
+            self.correct_one_way(rise, shift, step, noise);
         }
     }
 
     /// The RTT is above the floor: one direction may still be as it was, and measures θ. Half the difference would not: a
     /// queue is never negative, so its mean would pull the clock.
-    fn correct_one_way(&mut self, rise: f64, shift: f64) {
-        if rise <= STEP {
+    fn correct_one_way(&mut self, rise: f64, shift: f64, step: f64, noise: f64) {
+        if rise <= step {
             return;
         }
         let (forward, backward) = (rise / 2.0 + shift, rise / 2.0 - shift);
         let gate = self.gate() - GATE + TOUCH;
-        if backward.abs() <= gate {
-            self.correct(-backward, ONE_WAY_SD);
+        // Which of the two it is that stayed must not depend on the order in which they are looked at.
+        if backward.abs() <= gate.min(forward.abs()) {
+            self.correct(-backward, ONE_WAY_SD.hypot(noise));
         } else if forward.abs() <= gate {
-            self.correct(forward, ONE_WAY_SD);
+            self.correct(forward, ONE_WAY_SD.hypot(noise));
         }
     }
 

@@ -25,6 +25,9 @@ pub(crate) const MAX_LIVE: usize = 65_536;
 /// The largest block there may be: 1 GiB.
 pub(crate) const LARGEST_BLOCK: u64 = 1 << 30;
 
+/// The longest latency of play-out: 10 minutes. Times on the wire mean the moment within 35 minutes.
+pub(crate) const LONGEST_LATENCY: Duration = Duration::from_secs(600);
+
 /// Bounds on what a session may hold. Those marked *announced* are told to the peer in SETTINGS and enforced on it.
 ///
 /// ```
@@ -56,6 +59,9 @@ pub struct Limits {
     /// Bytes kept of what the peer sends with redundancy until it is of no use any more (*announced*); if that is not
     /// enough, the oldest is forgotten. 0 asks the peer to send no redundancy. Default 4 MiB.
     pub repair_window: u64,
+    /// The longest latency at which the peer may have its blocks given to our application by [its wish](crate::Session::wish_latency); what it wishes beyond counts as this. What waits holds
+    /// its credit, and a peer that wishes more than `receive_bytes` last for waits for itself. Default 10 s.
+    pub wished_latency: Duration,
     /// Paths open at once, at most [`MAX_PATHS`](crate::multipath::MAX_PATHS). Default 8.
     pub paths: u32,
     /// Events waiting for the application before the session stops reading what the peer has to say of blocks, give or
@@ -81,6 +87,7 @@ impl Default for Limits {
             dependency_edges: 65_536,
             channels: 256,
             repair_window: 4 << 20,
+            wished_latency: Duration::from_secs(10),
             paths: 8,
             events: 65_536,
             sessions: 4_096,
@@ -144,6 +151,12 @@ impl Limits {
         self
     }
 
+    /// Sets [`wished_latency`](Self#structfield.wished_latency).
+    pub fn wished_latency(mut self, wished_latency: Duration) -> Self {
+        self.wished_latency = wished_latency;
+        self
+    }
+
     /// Sets [`paths`](Self#structfield.paths).
     pub fn paths(mut self, paths: u32) -> Self {
         self.paths = paths;
@@ -197,6 +210,9 @@ pub struct SessionConfig {
     pub redundancy: Redundancy,
     /// How many repair fragments there are, where there are any.
     pub redundancy_policy: PolicyFactory,
+    /// How long after its hand-over at the peer a block is given to our application, unless [its channel](crate::Session::set_latency) has another latency. Default `None`: as it comes or in
+    /// its channel's order, or as the peer wishes. At most 10 minutes.
+    pub latency: Option<Duration>,
     /// Bounds.
     pub limits: Limits,
     /// How long the peer may hold back an ACK. Short, for the tail of a block waits for it. Default 2 ms.
@@ -227,6 +243,7 @@ impl Default for SessionConfig {
             congestion: congestion::default_congestion(),
             redundancy: Redundancy::default(),
             redundancy_policy: redundancy::default_factory(),
+            latency: None,
             limits: Limits::default(),
             max_ack_delay: Duration::from_millis(2),
             keep_alive: Duration::from_secs(5),
@@ -282,6 +299,9 @@ impl SessionConfig {
             let bytes = self.limits.endpoint_bytes;
             return Err(ConfigError::new("limits.endpoint_bytes", &bytes, "at least limits.receive_bytes"));
         }
+        if let Some(latency) = self.latency.filter(|latency| *latency > LONGEST_LATENCY) {
+            return Err(ConfigError::new("latency", &format_args!("{latency:?}"), "at most 10 minutes"));
+        }
         if self.idle_timeout.is_zero() {
             return Err(ConfigError::new("idle_timeout", &"0", "longer than nothing"));
         }
@@ -304,6 +324,7 @@ impl fmt::Debug for SessionConfig {
             congestion,
             redundancy,
             redundancy_policy,
+            latency,
             limits,
             max_ack_delay,
             keep_alive,
@@ -319,6 +340,7 @@ impl fmt::Debug for SessionConfig {
             .field("congestion", congestion)
             .field("redundancy", redundancy)
             .field("redundancy_policy", &format_args!("{}", redundancy_policy().name()))
+            .field("latency", latency)
             .field("limits", limits)
             .field("max_ack_delay", max_ack_delay)
             .field("keep_alive", keep_alive)
@@ -493,6 +515,7 @@ mod tests {
         assert_eq!(check(|config| config.limits.receive_bytes = 1 << 20), Err("limits.receive_bytes"));
         assert_eq!(check(|config| config.limits.endpoint_bytes = 1 << 20), Err("limits.endpoint_bytes"));
         assert_eq!(check(|config| config.idle_timeout = Duration::ZERO), Err("idle_timeout"));
+        assert_eq!(check(|config| config.latency = Some(Duration::from_secs(601))), Err("latency"));
         let error = SessionConfig { initial_window_packets: 0, ..SessionConfig::default() }.check().unwrap_err();
         assert_eq!(error.to_string(), "initial_window_packets is 0; it must be at least 1");
     }

@@ -35,6 +35,13 @@ pub enum Event {
         /// Bytes of it that had arrived.
         received_bytes: u64,
     },
+    /// A block was not whole when what follows it in its channel was to be given out at its time ([`Session::set_latency`](crate::Session::set_latency)): it has been refused, and will not come.
+    Skipped {
+        /// The sender's name for it.
+        id: BlockId,
+        /// Bytes of it that had arrived.
+        received_bytes: u64,
+    },
     /// The peer's application said how far a block's completion was from what it expected (`expect` of DTP).
     Expected {
         /// Our block.

@@ -25,6 +25,8 @@ pub struct SessionStats {
     pub blocks_received: u64,
     /// Blocks the peer dropped.
     pub blocks_peer_dropped: u64,
+    /// Blocks of the peer's that were passed over, for what followed them in their channel was due ([`Session::set_latency`](crate::Session::set_latency)).
+    pub blocks_skipped: u64,
     /// Block bytes put on the wire for the first time.
     pub source_bytes: u64,
     /// Block bytes put on the wire again.

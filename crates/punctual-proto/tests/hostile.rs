@@ -455,7 +455,7 @@ fn all_other_types_are_refused() {
         bench.datagram(&[&varint(frame_type), &[0; 100]]);
         bench.dies(ProtocolError::UnknownFrame);
     }
-    for frame_type in [0x0f, 0x10, 0x3f, 0x80, (1 << 62) - 1] {
+    for frame_type in [0x10, 0x3f, 0x80, (1 << 62) - 1] {
         let mut bench = Bench::new();
         bench.control(&frame(frame_type, &[0; 10]));
         bench.dies(ProtocolError::UnknownFrame);
@@ -555,4 +555,25 @@ fn streams_of_other_peers_are_bounded_too() {
     bench.lives();
     assert_eq!(bench.stats().live_in_bytes, 0);
     bench.others_go_on();
+}
+
+/// However long a peer wishes its blocks to wait, and however many of them it leaves out before one that is due, they are its own that wait.
+#[test]
+fn a_wish_for_ages_is_cut_and_gaps_are_passed_over() {
+    let mut bench = Bench::new();
+    bench.control(&frame(0x0f, &join(&[&varint((1 << 62) - 1), &[1], &varint(7)])));
+    bench.lives();
+    // The position before it is never heard of.
+    bench.block(Info { place: Some((7, 1)), ..Info::new(0, 5) });
+    bench.lives();
+    assert_eq!(bench.received().len(), 0, "it waits");
+    bench.world.run(ms(10_500));
+    assert_eq!(bench.received().len(), 1, "for no longer than ten seconds");
+    // What was passed over is refused when it comes, and its place is not used twice.
+    bench.block(Info { place: Some((7, 0)), ..Info::new(1, 5) });
+    bench.lives();
+    assert_eq!(bench.received().len(), 0);
+    assert!(bench.events().iter().any(|event| matches!(event, Event::Skipped { id: BlockId(1), .. })));
+    bench.block(Info { place: Some((7, 0)), ..Info::new(2, 5) });
+    bench.dies(ProtocolError::Channel);
 }

@@ -111,6 +111,7 @@ pub use log::{AppEvent, DropCause, EventLog, LinkEvent, LogMode, Record, What};
 pub use loss::{GilbertElliott, Loss};
 pub use node::{Moment, Node};
 pub use policer::Policer;
+pub use punctual_proto::EcnCodepoint;
 pub use rate::Rate;
 pub use schedule::Schedule;
 pub use spec::{Corruption, CorruptionSite, Jitter, LinkSpec, Queue, Reordering};

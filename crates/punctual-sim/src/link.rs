@@ -157,13 +157,18 @@ impl Link {
         }
     }
 
-    /// Delay and MTU only, until it is shaped.
-    pub(crate) fn make_ideal(&mut self) {
+    /// A live link with the draws that link `index` of a world with this seed has.
+    pub fn numbered(spec: LinkSpec, seed: u64, index: u64) -> Self {
+        Self::with_random(spec, generator(seed, Purpose::Link, index))
+    }
+
+    /// Delay and MTU only, until it is [shaped](Self::shape): for handshakes, which are no part of what is measured.
+    pub fn make_ideal(&mut self) {
         self.ideal = true;
     }
 
     /// From now on all of the specification holds; schedules, traces and counters begin here.
-    pub(crate) fn shape(&mut self, now: Duration) {
+    pub fn shape(&mut self, now: Duration) {
         self.advance(now);
         self.ideal = false;
         self.origin = now;
@@ -226,6 +231,11 @@ impl Link {
 
     /// The next datagram that has arrived by `now`, in the order of arrival.
     pub fn poll(&mut self, now: Duration) -> Option<Datagram> {
+        self.poll_timed(now).map(|(_, datagram)| datagram)
+    }
+
+    /// The same, with the time at which it arrived: for links in real time, which are looked at late.
+    pub fn poll_timed(&mut self, now: Duration) -> Option<(Duration, Datagram)> {
         self.advance(now);
         if self.flight.peek()?.0.arrival > now {
             return None;
@@ -235,7 +245,7 @@ impl Link {
         self.counters.delivered_bytes += flight.datagram.data.len() as u64;
         let event = if flight.damaged { LinkEvent::Damaged } else { LinkEvent::Delivered };
         self.record(flight.arrival, event, &flight.datagram);
-        Some(flight.datagram)
+        Some((flight.arrival, flight.datagram))
     }
 
     /// When [`poll`](Self::poll) should be called next, if anything is under way.

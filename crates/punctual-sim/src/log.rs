@@ -88,6 +88,11 @@ pub enum AppEvent {
         /// Why.
         reason: DropReason,
     },
+    /// A block was passed over, for what follows it in its channel was due.
+    Skipped {
+        /// Which.
+        id: BlockId,
+    },
     /// The peer told what it expected of a block.
     Expected {
         /// Which.
@@ -113,6 +118,7 @@ impl AppEvent {
             Event::Connected { .. } => Self::Connected,
             Event::Outcome { id, outcome } => Self::Outcome { id, outcome },
             Event::PeerDropped { id, reason, .. } => Self::PeerDropped { id, reason },
+            Event::Skipped { id, .. } => Self::Skipped { id },
             Event::Expected { id, delta } => Self::Expected { id, micros: delta.as_micros() },
             Event::Path { id, event } => Self::Path { id: id.0, event },
             Event::Closed(_) => Self::Closed,
@@ -248,6 +254,7 @@ impl fmt::Display for AppEvent {
                 write!(f, "outcome {id} dropped ({reason}) with {good_bytes}")
             }
             Self::PeerDropped { id, reason } => write!(f, "peer dropped {id} ({reason})"),
+            Self::Skipped { id } => write!(f, "skipped {id}"),
             Self::Expected { id, micros } => write!(f, "expected {id} {micros} us"),
             Self::Path { id, event } => match event {
                 PathEvent::Opened => write!(f, "path {id} opened"),

@@ -82,6 +82,13 @@ pub enum SessionEvent {
         /// Bytes of it that had arrived.
         received_bytes: u64,
     },
+    /// A block was not whole when what follows it in its channel was due by the [latency](crate::Session::set_latency): it was refused, and will not come.
+    Skipped {
+        /// The sender's name for it.
+        id: BlockId,
+        /// Bytes of it that had arrived.
+        received_bytes: u64,
+    },
     /// The peer's application said how far a block's completion was from what it expected.
     Expected {
         /// Our block.

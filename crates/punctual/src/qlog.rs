@@ -189,6 +189,11 @@ impl<W: Write> BlockLog<W> {
         self.event(now, "block_peer_dropped", data);
     }
 
+    /// `block_skipped`: a block of the peer's was not whole when what follows it in its channel was due.
+    pub(crate) fn skipped(&mut self, now: Instant, id: BlockId, received_bytes: u64) {
+        self.event(now, "block_skipped", json!({ "block_id": id.0, "received_bytes": received_bytes }));
+    }
+
     /// `block_expected`: the peer's application said by how much a block missed what it expected.
     pub(crate) fn expected(&mut self, now: Instant, id: BlockId, delta: Delta) {
         self.event(now, "block_expected", json!({ "block_id": id.0, "delta": delta_millis(delta) }));

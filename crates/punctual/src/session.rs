@@ -185,6 +185,46 @@ impl Session {
         let _ = link.drive(|session, _, _| session.expect_source(channel, every, size, deadline, priority));
     }
 
+    /// Has the peer's blocks of a channel, or (`None`) those of no channel, come out of [`recv`](Self::recv) `latency` after their hand-over there: early ones wait, and late ones are not waited for. With a
+    /// `latency` of `None` they come out as they come in, in a channel in order. What nothing is said of has [`SessionConfig::latency`](crate::SessionConfig::latency), or else what the peer
+    /// [wishes](Self::wish_latency).
+    ///
+    /// The time follows the estimate of how the two clocks differ without jumps: by 0.25 % at most. A block that is not there when one behind it in its channel is due is refused, which
+    /// [`SessionEvent::Skipped`](crate::SessionEvent::Skipped) tells. For its sender a block is delivered, and has met its deadline, when it is whole here, whatever it waits. More:
+    /// [`punctual_proto::Session::set_latency`].
+    ///
+    /// ```no_run
+    /// # async fn example(session: punctual::Session) -> Result<(), punctual::CloseReason> {
+    /// use std::time::Duration;
+    /// use punctual::Channel;
+    ///
+    /// session.set_latency(Some(Channel(0)), Some(Duration::from_millis(200)));
+    /// while let Ok(frame) = session.recv().await {
+    ///     // 200 ms after it was handed over, to the millisecond; `frame.play_at` says when exactly.
+    ///     println!("show {}", frame.id);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set_latency(&self, channel: Option<Channel>, latency: Option<Duration>) {
+        let _ = self.link().drive(|session, _, now| session.set_latency(now, channel, latency));
+    }
+
+    /// The latency in force for the peer's blocks of a channel, or of none.
+    pub fn latency(&self, channel: Option<Channel>) -> Option<Duration> {
+        self.link().drive(|session, _, _| session.latency(channel)).ok().flatten()
+    }
+
+    /// Tells the peer at which latency after their hand-over our blocks of a channel, or of none, should be given to its application, which has the last word; `None` takes that back. Said before the
+    /// blocks are handed over, it holds from the first of them on, or nearly.
+    ///
+    /// # Errors
+    /// [`SendError::TooManyChannels`] if that is said of too many; [`SendError::Closed`] if the session is gone.
+    pub fn wish_latency(&self, channel: Option<Channel>, latency: Option<Duration>) -> Result<(), SendError> {
+        let wished = self.link().drive(|session, _, now| session.wish_latency(now, channel, latency));
+        wished.unwrap_or(Err(SendError::Closed))
+    }
+
     /// The next complete block from the peer.
     ///
     /// Blocks that were complete when the session ended can still be received.

@@ -383,6 +383,13 @@ impl Slot {
                 }
                 self.publish(SessionEvent::PeerDropped { id, reason, received_bytes });
             }
+            Event::Skipped { id, received_bytes } => {
+                trace!(block = id.0, received_bytes, "passed over: what follows it is due");
+                if let Some(log) = &self.log {
+                    log.get().skipped(now, id, received_bytes);
+                }
+                self.publish(SessionEvent::Skipped { id, received_bytes });
+            }
             Event::Expected { id, delta } => {
                 if let Some(log) = &self.log {
                     log.get().expected(now, id, delta);

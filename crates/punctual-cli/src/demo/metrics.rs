@@ -70,7 +70,7 @@ pub(crate) fn summarize(delays: &[Option<Duration>], deadline: Duration, bytes_s
 impl Recording {
     /// UDP payload bytes from the client on all paths.
     pub(crate) fn bytes_sent(&self) -> u64 {
-        self.carried.iter().map(super::relay::Carried::bytes).sum()
+        self.carried.iter().map(crate::link::relay::Carried::bytes).sum()
     }
 }
 

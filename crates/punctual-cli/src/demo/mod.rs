@@ -1,14 +1,12 @@
 //! `punctual demo`: one clip, one bad network, three ways to send.
 
 mod clip;
-mod impair;
 mod json;
 mod metrics;
 mod mp4;
 mod progress;
 mod punctual;
 mod quic;
-mod relay;
 mod report;
 mod scenario;
 mod stage;
@@ -24,9 +22,8 @@ use std::{
 
 use punctual_eval::h264;
 
-use crate::{cli::DemoArgs, exit::Failure, out::line};
+use crate::{cli::DemoArgs, exit::Failure, link::relay::Carried, out::line};
 use metrics::Summary;
-use relay::Carried;
 use scenario::Scenario;
 use stage::{Recording, Stage};
 

@@ -7,10 +7,7 @@ use std::{
 
 use punctual::{Block, BlockId, Endpoint, Identity, Session, SessionEvent};
 
-use super::{
-    relay::Relay,
-    stage::{Recorder, Recording, Stage, both_ends, failed},
-};
+use super::stage::{Recorder, Recording, Stage, both_ends, failed};
 use crate::exit::Failure;
 
 /// Streams the clip once.
@@ -19,8 +16,7 @@ pub(crate) async fn run(stage: &Stage) -> Result<Recording, Failure> {
     let fingerprint = identity.fingerprint();
     let here = || IpAddr::from(Ipv4Addr::LOCALHOST).into();
     let server = Endpoint::server(identity).bind(here()).build().map_err(|error| failed("bind", error))?;
-    let relay = Relay::start(&stage.scenario.paths, server.local_address(), stage.scenario.seed)
-        .map_err(|error| failed("bind", error))?;
+    let relay = stage.scenario.relay(server.local_address()).map_err(|error| failed("bind", error))?;
     let client = Endpoint::client().trust(fingerprint).bind(here()).build().map_err(|error| failed("bind", error))?;
     let local = client.locals()[0].id;
 

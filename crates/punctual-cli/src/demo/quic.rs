@@ -19,10 +19,7 @@ use noq::{
     },
 };
 
-use super::{
-    relay::Relay,
-    stage::{Recorder, Recording, Stage, both_ends, failed},
-};
+use super::stage::{Recorder, Recording, Stage, both_ends, failed};
 use crate::exit::Failure;
 
 /// Which paths a run may use.
@@ -40,8 +37,7 @@ pub(crate) async fn run(stage: &Stage, paths: Paths) -> Result<Recording, Failur
     let server =
         Endpoint::server(server_config, (Ipv4Addr::LOCALHOST, 0).into()).map_err(|error| failed("bind", error))?;
     let address = server.local_addr().map_err(|error| failed("bind", error))?;
-    let relay =
-        Relay::start(&stage.scenario.paths, address, stage.scenario.seed).map_err(|error| failed("bind", error))?;
+    let relay = stage.scenario.relay(address).map_err(|error| failed("bind", error))?;
     let client = Endpoint::client((Ipv4Addr::LOCALHOST, 0).into()).map_err(|error| failed("bind", error))?;
 
     let connecting = client

@@ -1,8 +1,53 @@
 //! The network of the demo, and how it is told on screen and in the report.
 
-use std::time::Duration;
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    time::Duration,
+};
 
-use super::{impair::LinkSpec, relay::PathSpec};
+use punctual_sim::{Loss, Rate, Schedule};
+
+use crate::link::{
+    relay::{Ends, Relay},
+    wires::Plan,
+};
+
+/// Both directions of a path.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct PathSpec {
+    pub(crate) name: &'static str,
+    /// From the client to the server.
+    pub(crate) up: LinkSpec,
+    /// Back again.
+    pub(crate) down: LinkSpec,
+}
+
+/// How one direction of a path treats packets, as it is told.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct LinkSpec {
+    /// Rates in bits per second, each from its moment on; the first is from 0.
+    pub(crate) rates: Vec<(Duration, f64)>,
+    /// Propagation delay.
+    pub(crate) delay: Duration,
+    /// The chance that a packet is lost on the wire, each by itself.
+    pub(crate) loss: f64,
+    /// Bytes that may wait; what does not fit is dropped.
+    pub(crate) queue: u64,
+}
+
+impl LinkSpec {
+    /// The same for the link that does it.
+    fn link(&self) -> punctual_sim::LinkSpec {
+        let rates = self.rates.iter().skip(1);
+        let first = Schedule::fixed(self.rates.first().map_or(0, |(_, rate)| *rate as u64));
+        let rate = rates.fold(first, |rates, (from, rate)| rates.then(*from, *rate as u64));
+        punctual_sim::LinkSpec::unlimited(self.delay)
+            .rate(Rate::Steps(rate))
+            .loss(Loss::Bernoulli(self.loss))
+            .queue(self.queue)
+    }
+}
 
 /// What all runs of a demo go through alike.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,6 +85,13 @@ impl Scenario {
             path("B", link(&[(0, 1.5)], 45, 0.01, 48_000)),
         ];
         Self { paths, deadline, seed, drain: ms(3_000) }
+    }
+
+    /// The paths, to a server on this host; ideal until they begin.
+    pub(crate) fn relay(&self, server: SocketAddr) -> io::Result<Relay> {
+        let add = |plan: Plan, path: &PathSpec| plan.path(path.name, path.up.link(), path.down.link());
+        let ends = vec![Ends { listen: (Ipv4Addr::LOCALHOST, 0).into(), to: server }; self.paths.len()];
+        Relay::start(self.paths.iter().fold(Plan::default(), add), &ends, self.seed, false)
     }
 
     /// One line for each path.

@@ -8,12 +8,11 @@ use std::{
 use punctual_eval::h264::AccessUnit;
 use tokio::sync::Notify;
 
-use super::{
-    progress::Live,
-    relay::{Carried, Relay},
-    scenario::Scenario,
+use super::{progress::Live, scenario::Scenario};
+use crate::{
+    exit::Failure,
+    link::relay::{Carried, Relay},
 };
-use crate::exit::Failure;
 
 /// What a run is given.
 pub(crate) struct Stage {

@@ -1,5 +1,7 @@
 //! What is seen while it runs, and at the end.
 
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 
 use crate::processes::{Receiver, Said, wait_for};
@@ -103,4 +105,35 @@ fn of_several_senders_each_has_its_summary() {
     assert!(
         summaries.iter().all(|summary| summary["peer"].as_str().is_some_and(|peer| peer.starts_with("127.0.0.1:")))
     );
+}
+
+/// Lines that the sender hands over at once are written a second later, by the receiver's word or the sender's.
+#[test]
+fn blocks_are_written_at_a_fixed_latency() {
+    for (recv, send) in [(&["--latency", "1s"][..], &[][..]), (&[][..], &["--latency", "1s"][..])] {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("lines");
+        let mut args = vec!["--json", "--out", out.to_str().unwrap()];
+        args.extend(recv);
+        let mut receiver = Receiver::start(&args);
+        let mut sender = receiver.sender(send);
+        // Of lines that come before the sender's wish is known something might be written at once.
+        receiver.serves(1);
+        let begun = Instant::now();
+        (0..20).for_each(|n| sender.say(&format!("line {n}")));
+        assert_eq!(sender.end(), Some(0), "{}", sender.said());
+        assert!(begun.elapsed() > Duration::from_millis(900), "it ends when all is written, {:?}", begun.elapsed());
+        assert_eq!(receiver.end(), Some(0), "{}", receiver.said());
+        let lines = std::fs::read_to_string(&out).unwrap();
+        assert_eq!(
+            lines.lines().map(str::to_owned).collect::<Vec<_>>(),
+            (0..20).map(|n| format!("line {n}")).collect::<Vec<_>>()
+        );
+        let summary: Value = serde_json::from_str(&receiver.process.stdout.text()).unwrap();
+        let released = &summary["released"];
+        // A host that is busy for a second makes them late, which is no defect.
+        assert_eq!(released["waited"].as_u64().unwrap() + released["late"].as_u64().unwrap(), 20, "{summary}");
+        assert_eq!((&released["skipped"], &summary["blocks"]), (&0.into(), &20.into()), "{summary}");
+        assert!(receiver.said().is_empty() || released["p99_ms"].is_number(), "{summary}");
+    }
 }

@@ -12,8 +12,20 @@ const FIRST_BUCKET: u64 = 2_000_000;
 const BUCKET_SAMPLES: u32 = 4;
 /// A bucket with fewer samples stays open for this long, µs.
 const BUCKET_PATIENT: u64 = 1_000_000;
-/// A bucket that still lacks one direction after this long, µs, is discarded.
+/// A bucket that still lacks one direction after this long, µs, or after twice its length, is discarded.
 const BUCKET_MAX: u64 = 2_500_000;
+/// The longest bucket there may be, µs. Drift that is not known yet, 200 ppm, is 0.8 ms meanwhile.
+const BUCKET_LONGEST: u64 = 4_000_000;
+/// Buckets whose RTTs differ by more than this, µs, from one to the next are noisy: so few datagrams are undelayed that the least of half a second are not. A bucket of twice the length halves what
+/// the fastest of datagrams that are delayed by pure chance had to wait.
+const NOISY: f64 = 500.0;
+/// Buckets become longer after so many noisy ones on end, and shorter after so many others: a step, or a clock that jumps, makes two noisy ones.
+const UNREST: i32 = 7;
+const REST: i32 = -16;
+/// The share that the latest difference has in their average.
+const NOISE_SHARE: f64 = 0.25;
+/// What is less, µs, is none.
+const QUIET: f64 = 300.0;
 
 /// A round-trip time and how it divides: the delay towards the peer is `rtt / 2 + asymmetry`. Microseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -61,10 +73,15 @@ impl Bucket {
         self.backward_samples = self.backward_samples.saturating_add(1);
     }
 
+    /// The smallest delay from the peer, if any was seen.
+    pub(super) fn backward(&self) -> Option<f64> {
+        Some(self.backward).filter(|delay| delay.is_finite())
+    }
+
     fn is_due(&self, length: u64, now: Micros) -> bool {
         let age = now.saturating_sub(self.since);
         let samples = self.forward_samples.min(self.backward_samples);
-        age >= BUCKET_MAX
+        age >= BUCKET_MAX.max(2 * length)
             || age >= BUCKET_PATIENT.max(length) && samples > 0
             || age >= length && samples >= BUCKET_SAMPLES
     }
@@ -125,6 +142,11 @@ pub(super) struct PathClock {
     since: Micros,
     /// What may be the next level.
     trial: Option<Trial>,
+    /// How long its buckets are, µs; the RTT of the last; the average difference from one to the next; and how many of these were noisy of late, or, if negative, were not.
+    length: u64,
+    last_rtt: Option<f64>,
+    noise: f64,
+    unrest: i32,
     /// The asymmetry of the last bucket, if that had the level's RTT and not its asymmetry.
     jumped: Option<f64>,
     /// The last bucket was not possible, and had less than the level's RTT.
@@ -143,13 +165,48 @@ impl PathClock {
             home: None,
             since: now,
             trial: None,
+            length: BUCKET,
+            last_rtt: None,
+            noise: 0.0,
+            unrest: 0,
             jumped: None,
             torn: false,
         }
     }
 
     pub(super) fn is_due(&self, now: Micros) -> bool {
-        self.bucket.is_due(if self.level.is_none() { FIRST_BUCKET } else { BUCKET }, now)
+        self.bucket.is_due(if self.level.is_none() { FIRST_BUCKET } else { self.length }, now)
+    }
+
+    /// A bucket had this RTT: the next ones are as long as it takes to find datagrams that did not wait.
+    pub(super) fn note_noise(&mut self, rtt: f64) {
+        let Some(last) = self.last_rtt.replace(rtt) else { return };
+        let change = (rtt - last).abs();
+        // Of a step, or a queue that comes and stays, one look is enough.
+        self.noise += NOISE_SHARE * (change.min(2.0 * STEP) - self.noise);
+        self.unrest = if change > NOISY { self.unrest.max(0) + 1 } else { self.unrest.min(0) - 1 };
+        if self.unrest >= UNREST {
+            self.unrest = 0;
+            self.length = (2 * self.length).min(BUCKET_LONGEST);
+        } else if self.unrest <= REST {
+            self.unrest = 0;
+            self.length = (self.length / 2).max(BUCKET);
+        }
+    }
+
+    /// What an RTT may be above the level and still be at it, µs.
+    pub(super) fn step(&self) -> f64 {
+        STEP.max(3.0 * self.noise)
+    }
+
+    /// By how much a bucket is off because datagrams are delayed by chance, µs: about half of what its RTT differs from the next.
+    pub(super) fn noise(&self) -> f64 {
+        if self.noise > QUIET { self.noise / 2.0 } else { 0.0 }
+    }
+
+    /// How long a level may be tried.
+    fn learn_max(&self) -> u64 {
+        LEARN_MAX.max(4 * u64::from(CONFIRM) * self.length)
     }
 
     /// Begins to learn a level.
@@ -186,9 +243,9 @@ impl PathClock {
             level.touch(seen, self.touches);
         }
         let tried = now.saturating_sub(self.since);
-        if self.touches >= CONFIRM || self.touches > 1 && tried > LEARN_MAX {
+        if self.touches >= CONFIRM || self.touches > 1 && tried > self.learn_max() {
             self.confirm(now);
-        } else if tried > LEARN_MAX {
+        } else if tried > self.learn_max() {
             // Seen once and never again.
             self.learn_level(seen, now);
         }
@@ -218,9 +275,10 @@ impl PathClock {
         if self.home.is_some_and(|home| seen.rtt < home.rtt - STEP) {
             self.home = None;
         }
+        let learn_max = self.learn_max();
         let fresh = Trial { level: seen, touches: 1, since: now };
         let trial = match &mut self.trial {
-            Some(trial) if now.saturating_sub(trial.since) <= LEARN_MAX && seen.rtt >= trial.level.rtt - TOUCH => {
+            Some(trial) if now.saturating_sub(trial.since) <= learn_max && seen.rtt >= trial.level.rtt - TOUCH => {
                 trial.touch(seen);
                 *trial
             }
@@ -239,7 +297,7 @@ impl PathClock {
         let Some(level) = self.level else { return false };
         let jumps = (seen.rtt - level.rtt).abs() <= STEP && (seen.asymmetry - level.asymmetry).abs() > gate;
         let before = std::mem::replace(&mut self.jumped, jumps.then_some(seen.asymmetry));
-        jumps && before.is_some_and(|before| (before - seen.asymmetry).abs() <= TOUCH)
+        jumps && before.is_some_and(|before| (before - seen.asymmetry).abs() <= TOUCH.max(2.0 * self.noise()))
     }
 
     /// A bucket says that a delay is negative. Where a clock jumped while it was filled, that is half of it: its RTT is too short, and the next

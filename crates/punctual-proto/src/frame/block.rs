@@ -151,8 +151,12 @@ pub(super) fn put_place(out: &mut impl BufMut, (channel, position): (Channel, u6
 
 /// Reads a channel and a position in it.
 pub(super) fn get_place(input: &mut impl Buf) -> Result<(Channel, u64), ProtocolError> {
-    let channel = u32::try_from(varint::get(input)?).map_err(|_| ProtocolError::Malformed)?;
-    Ok((Channel(channel), varint::get(input)?))
+    Ok((get_channel(input)?, varint::get(input)?))
+}
+
+/// Reads a channel.
+pub(super) fn get_channel(input: &mut impl Buf) -> Result<Channel, ProtocolError> {
+    u32::try_from(varint::get(input)?).map(Channel).map_err(|_| ProtocolError::Malformed)
 }
 
 /// The head of a FRAGMENT: all of it but the data.

@@ -10,7 +10,7 @@ use bytes::{Buf, BufMut, BytesMut};
 
 use super::{
     EXTENSIONS,
-    block::{get_place, put_place},
+    block::{get_channel, get_place, put_place},
     lists, varint,
     zigzag::{unzigzag, zigzag},
 };
@@ -44,6 +44,7 @@ const FINISHED: u64 = 0x0b;
 const TAKEN: u64 = 0x0c;
 const PATH: u64 = 0x0d;
 const TOKEN: u64 = 0x0e;
+const LATENCY: u64 = 0x0f;
 
 const MAX_BLOCK_SIZE: u64 = 0x01;
 const RECEIVE_BYTES: u64 = 0x02;
@@ -51,7 +52,7 @@ const RECEIVE_BLOCKS: u64 = 0x03;
 const CHANNELS: u64 = 0x04;
 const REPAIR_WINDOW: u64 = 0x05;
 
-/// Flag of DROPPED: a channel and the position in it follow.
+/// Flag of DROPPED and LATENCY: a channel and the position in it follow.
 const HAS_CHANNEL: u8 = 0x01;
 
 /// A frame of the control stream.
@@ -138,6 +139,13 @@ pub(crate) enum ControlFrame {
         /// Its terms.
         terms: Terms,
     },
+    /// How long after their hand-over blocks of a channel, or those of none, should be given to the receiving application, by the wish of the sending one.
+    Latency {
+        /// Whose blocks.
+        channel: Option<Channel>,
+        /// Microseconds; 0 for no wish any more.
+        latency: u64,
+    },
     /// The answer to FINISHED: the receiving application has dealt with all blocks it was given, and waits for more.
     Taken,
 }
@@ -192,6 +200,7 @@ impl ControlFrame {
             Self::Finished => FINISHED,
             Self::Taken => TAKEN,
             Self::Path { .. } => PATH,
+            Self::Latency { .. } => LATENCY,
         }
     }
 
@@ -242,6 +251,13 @@ impl ControlFrame {
                 out.put_u8(role_to_wire(role));
                 out.put_f64(cost);
             }
+            Self::Latency { channel, latency } => {
+                varint::put(out, latency);
+                out.put_u8(if channel.is_some() { HAS_CHANNEL } else { 0 });
+                if let Some(Channel(channel)) = channel {
+                    varint::put(out, channel.into());
+                }
+            }
             Self::Finished | Self::Taken => {}
         }
     }
@@ -287,6 +303,14 @@ impl ControlFrame {
             PATH => Self::Path {
                 path: varint::get(input)?,
                 terms: Terms { role: role_from_wire(varint::get_u8(input)?)?, cost: get_cost(input)? },
+            },
+            LATENCY => Self::Latency {
+                latency: varint::get(input)?,
+                channel: match varint::get_u8(input)? {
+                    0 => None,
+                    HAS_CHANNEL => Some(get_channel(input)?),
+                    _ => return Err(ProtocolError::Malformed),
+                },
             },
             _ => return Err(ProtocolError::UnknownFrame),
         };
@@ -434,7 +458,7 @@ impl ControlDecoder {
             TOKEN if is_first => Ok(()),
             _ if settings_are_due => Err(ProtocolError::Settings),
             SETTINGS | TOKEN => Err(ProtocolError::Settings),
-            CREDIT..=PATH => Ok(()),
+            CREDIT..=PATH | LATENCY => Ok(()),
             extension if EXTENSIONS.contains(&extension) => Ok(()),
             _ => Err(ProtocolError::UnknownFrame),
         }

@@ -64,6 +64,8 @@ fn any_frame() -> impl Strategy<Value = ControlFrame> {
             let role = PathRole::ALL[role];
             ControlFrame::Path { path, terms: Terms { role, cost } }
         }),
+        (value(), proptest::option::of(any::<u32>()))
+            .prop_map(|(latency, channel)| ControlFrame::Latency { channel: channel.map(Channel), latency }),
         Just(ControlFrame::Finished),
         Just(ControlFrame::Taken),
     ]
@@ -179,7 +181,7 @@ fn settings_that_cannot_be() {
 
 #[test]
 fn unknown_types_fail_before_their_length() {
-    for frame_type in (TOKEN + 1..0x200).filter(|t| !EXTENSIONS.contains(t)) {
+    for frame_type in (LATENCY + 1..0x200).filter(|t| !EXTENSIONS.contains(t)) {
         let mut bytes = Vec::new();
         varint::put(&mut bytes, frame_type);
         assert_eq!(after_settings(&bytes), Err(ProtocolError::UnknownFrame), "{frame_type:#x}");

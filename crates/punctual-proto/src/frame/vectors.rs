@@ -117,6 +117,10 @@ fn describe_control_frame(frame: &ControlFrame) -> String {
         }
         ControlFrame::Heard { bytes } => format!("HEARD bytes={bytes}"),
         ControlFrame::Path { path, terms: Terms { role, cost } } => format!("PATH path={path} role={role} cost={cost}"),
+        ControlFrame::Latency { channel, latency } => match channel {
+            Some(Channel(channel)) => format!("LATENCY latency={latency} channel={channel}"),
+            None => format!("LATENCY latency={latency}"),
+        },
         ControlFrame::Finished => "FINISHED".into(),
         ControlFrame::Taken => "TAKEN".into(),
         ControlFrame::DroppedList(reason, ref runs) => {

@@ -1,9 +1,10 @@
 //! The receiver's stations: [`decode`] restores datagrams that were lost, fragments become blocks in [`reassembly`], and
-//! [`release`] hands these to the application in their channel's order, and credit back to the peer. [`feedback`] tells the peer
+//! [`release`] hands these to the application in their channel's order, or [`playout`] at their time, and credit back to the peer. [`feedback`] tells the peer
 //! when datagrams came.
 
 pub(crate) mod decode;
 pub(crate) mod feedback;
+mod playout;
 pub(crate) mod reassembly;
 pub(crate) mod receiver;
 pub(crate) mod release;

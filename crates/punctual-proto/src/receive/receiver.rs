@@ -9,10 +9,16 @@ use std::{
 use bytes::Bytes;
 use rangemap::RangeSet;
 
-use super::{reassembly::Reassembly, release::Channels};
+mod timed;
+
+use super::{
+    playout::{Latencies, Waiting},
+    reassembly::Reassembly,
+    release::{Channels, Stand},
+};
 use crate::{
     block::{BlockId, BlockMeta, Channel, DropReason, ReceivedBlock, weight},
-    clock::{Clocks, Micros},
+    clock::{Clocks, Micros, PlayoutClock},
     config::Limits,
     error::{BlockError, ProtocolError},
     frame::{BlockInfo, time::wire_duration},
@@ -35,6 +41,8 @@ pub(crate) enum Notice {
     Freed { id: BlockId, good_bytes: u64 },
     /// To the peer: new totals of credit.
     Credit { bytes: u64, blocks: u64 },
+    /// To both: a block is not wanted any more, for what is behind it in its channel has come to its time.
+    Skipped { id: BlockId, received_bytes: u64 },
     /// To the application: the peer dropped a block.
     Dropped { id: BlockId, reason: DropReason, received_bytes: u64 },
     /// To the application: there is something to receive.
@@ -95,6 +103,7 @@ pub(crate) struct Taken {
 pub(crate) struct Tally {
     pub(crate) received: u64,
     pub(crate) peer_dropped: u64,
+    pub(crate) skipped: u64,
     pub(crate) received_bytes: u64,
     pub(crate) duplicate_bytes: u64,
 }
@@ -109,6 +118,10 @@ pub(crate) struct Receiver {
     /// Memory held by `blocks`.
     held: u64,
     channels: Channels,
+    latencies: Latencies,
+    playout: PlayoutClock,
+    /// Whole blocks, for the peer they have ended, that the application is to have later.
+    waiting: Waiting,
     ready: VecDeque<ReceivedBlock>,
     ready_bytes: u64,
     /// Blocks that have ended here, one way or another.
@@ -125,13 +138,17 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    pub(crate) fn new(limits: Limits, epoch: Instant) -> Self {
+    /// `latency` is that of all blocks of which nothing else is said.
+    pub(crate) fn new(limits: Limits, latency: Option<Duration>, epoch: Instant) -> Self {
         Self {
             limits,
             epoch,
             blocks: BTreeMap::new(),
             held: 0,
             channels: Channels::default(),
+            latencies: Latencies::new(latency),
+            playout: PlayoutClock::default(),
+            waiting: Waiting::default(),
             ready: VecDeque::new(),
             ready_bytes: 0,
             ended: RangeSet::new(),
@@ -195,16 +212,19 @@ impl Receiver {
         let (limits, max_places) = (self.limits, self.max_places());
         block.info = Some(info);
         self.keep(id, block);
-        if let Some(place) = info.channel {
-            self.channels.place(place, id, limits.channels, max_places)?;
+        if let Some(place) = info.channel
+            && self.channels.place(place, id, limits.channels, max_places)? == Stand::Passed
+        {
+            self.skip(id);
+            return Ok(false);
         }
         if !info.is_empty {
-            return Ok(self.check_complete(id, now, clocks));
+            return self.check_complete(id, now, clocks);
         }
         // It comes with the byte that it counts as.
         let taken = self.on_fragment(id, 0, Bytes::from_static(&[0]), now, clocks)?;
         self.tally.received_bytes -= taken.new;
-        Ok(taken.completes || taken.new == 0 && self.check_complete(id, now, clocks))
+        Ok(taken.completes || taken.new == 0 && self.check_complete(id, now, clocks)?)
     }
 
     /// A fragment arrived.
@@ -249,7 +269,7 @@ impl Receiver {
             return Err(ProtocolError::Credit);
         }
         // One that is complete already may be waiting for its turn.
-        Ok(Taken { new, completes: new > 0 && self.check_complete(id, now, clocks) })
+        Ok(Taken { new, completes: new > 0 && self.check_complete(id, now, clocks)? })
     }
 
     /// The peer changed a block's deadline and priority.
@@ -370,7 +390,7 @@ impl Receiver {
     pub(crate) fn on_stream_block(&mut self, id: BlockId, data: Bytes, completed_at: Instant) {
         let meta = BlockMeta { size: data.len() as u64, ..BlockMeta::default() };
         self.tally.received_bytes += meta.size;
-        self.hand_over(ReceivedBlock { id, data, meta, completed_at, completion: None });
+        self.hand_over(ReceivedBlock { id, data, meta, completed_at, completion: None, play_at: None });
     }
 
     /// A block of such a peer will never be whole.
@@ -389,23 +409,28 @@ impl Receiver {
 
     /// Blocks begun and not consumed, and the bytes held for them.
     pub(crate) fn live(&self) -> (u64, u64) {
-        ((self.blocks.len() + self.ready.len()) as u64, self.held + self.ready_bytes)
+        let blocks = self.blocks.len() + self.waiting.len() + self.ready.len();
+        (blocks as u64, self.held + self.waiting.bytes() + self.ready_bytes)
     }
 
     /// Whether the application has been given less than there is.
     pub(crate) fn has_ready(&self) -> bool {
-        !self.ready.is_empty()
+        !self.ready.is_empty() || self.waiting.len() > 0
     }
 
     /// Forgets what is ready, too.
     pub(crate) fn forget(&mut self) {
+        self.waiting = Waiting::default();
         self.close();
         self.ready = VecDeque::new();
         self.ready_bytes = 0;
     }
 
-    /// Forgets everything that is not ready for the application: the session is over.
+    /// Forgets everything that is not whole: the session is over. What waits for its time is ready now, for there is no clock any more to have it wait by.
     pub(crate) fn close(&mut self) {
+        while let Some(held) = self.waiting.pop_next() {
+            self.hand_over(held.block);
+        }
         self.blocks.clear();
         self.held = 0;
         self.headless = Totals::default();
@@ -496,31 +521,50 @@ impl Receiver {
         Ok(())
     }
 
-    /// Whether a block is complete; if so, it is released as far as its channel's order allows.
-    fn check_complete(&mut self, id: BlockId, now: Micros, clocks: &Clocks) -> bool {
-        let Some(block) = self.blocks.get(&id).filter(|block| block.is_complete()) else { return false };
-        match block.info.and_then(|info| info.channel) {
-            Some((channel, _)) => self.release_channel(channel, now, clocks),
-            None => self.release(id, now, clocks),
+    /// Whether a block is complete; if so, it is released as far as its channel's order, or its time, allows.
+    fn check_complete(&mut self, id: BlockId, now: Micros, clocks: &Clocks) -> Result<bool, ProtocolError> {
+        let Some(block) = self.blocks.get(&id).filter(|block| block.is_complete()) else {
+            return Ok(false);
+        };
+        let channel = block.info.and_then(|info| info.channel).map(|(channel, _)| channel);
+        match (self.latencies.of(channel), channel) {
+            (Some(latency), _) => self.have_it_wait(id, latency, now, clocks)?,
+            (None, Some(channel)) => self.release_channel(channel, now, clocks),
+            (None, None) => self.release(id, now, clocks),
         }
-        true
+        Ok(true)
     }
 
+    /// Gives out what is whole, as far as the channel's order allows. Of a channel with a latency it is time that says so.
     fn release_channel(&mut self, channel: Channel, now: Micros, clocks: &Clocks) {
-        let blocks = &self.blocks;
-        let complete = |id| blocks.get(&id).is_some_and(Incoming::is_complete);
+        if self.latencies.of(Some(channel)).is_some() {
+            return;
+        }
+        let (blocks, waiting) = (&self.blocks, &self.waiting);
+        let complete = |id| blocks.get(&id).is_some_and(Incoming::is_complete) || waiting.contains(id);
         let mut turn = Vec::new();
         while let Some(id) = self.channels.advance(channel, complete) {
             turn.push(id);
         }
         for id in turn {
-            self.release(id, now, clocks);
+            match self.waiting.remove(id) {
+                // It had a latency when it was whole.
+                Some(held) => self.hand_over(held.block),
+                None => self.release(id, now, clocks),
+            }
         }
     }
 
     fn release(&mut self, id: BlockId, now: Micros, clocks: &Clocks) {
-        let Some(block) = self.take(id) else { return };
-        let Some(info) = block.info else { return };
+        if let Some((_, block)) = self.complete(id, now, clocks) {
+            self.hand_over(block);
+        }
+    }
+
+    /// Says that a block is whole, and ends it for the peer.
+    fn complete(&mut self, id: BlockId, now: Micros, clocks: &Clocks) -> Option<(Info, ReceivedBlock)> {
+        let block = self.take(id)?;
+        let info = block.info?;
         let (deadline, priority) = block.update.unwrap_or((info.deadline, info.priority));
         let good_bytes = Some(block.good_bytes).filter(|&good| good < info.size);
         self.notices.push_back(Notice::Completed { id, at: now, good_bytes });
@@ -529,7 +573,7 @@ impl Receiver {
         let meta = BlockMeta { size, deadline, priority, channel: info.channel.map(|(channel, _)| channel) };
         let completion = clocks.to_ours(info.begin).map(|begin| Duration::from_micros(now.saturating_sub(begin)));
         let completed_at = self.epoch + Duration::from_micros(now);
-        self.hand_over(ReceivedBlock { id, data, meta, completed_at, completion });
+        Some((info, ReceivedBlock { id, data, meta, completed_at, completion, play_at: None }))
     }
 
     fn hand_over(&mut self, block: ReceivedBlock) {
@@ -547,7 +591,7 @@ mod tests {
     use super::*;
 
     fn receiver(limits: Limits) -> (Receiver, Clocks) {
-        let mut receiver = Receiver::new(limits, Instant::now());
+        let mut receiver = Receiver::new(limits, None, Instant::now());
         receiver.begin();
         (receiver, Clocks::new())
     }

@@ -1,4 +1,7 @@
 //! Whose turn it is in each channel.
+//!
+//! In a channel with a [play-out latency](super::playout) it is time that says so, and what is not there then is passed over: of a block that has not been heard of
+//! it is remembered that nobody waits for it any more.
 
 use std::collections::BTreeMap;
 
@@ -25,11 +28,22 @@ struct State {
     taken: BTreeMap<u64, BlockId>,
     /// Positions whose blocks were dropped. As ranges: where one block is late, everything behind it may be dropped.
     skipped: RangeSet<u64>,
+    /// Positions behind us whose blocks have not been heard of.
+    passed: RangeSet<u64>,
+}
+
+/// Where a block stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stand {
+    /// It has a turn.
+    Waits,
+    /// Its turn has passed.
+    Passed,
 }
 
 impl State {
     fn places(&self) -> usize {
-        self.taken.len() + self.skipped.len()
+        self.taken.len() + self.skipped.len() + self.passed.len()
     }
 
     fn is_set(&self, position: u64) -> bool {
@@ -38,7 +52,7 @@ impl State {
 }
 
 impl Channels {
-    /// A block stands at a position of a channel.
+    /// A block stands at a position of a channel, or would, had its turn not passed.
     ///
     /// # Errors
     /// If another stands there, the position is behind us, or there are more channels or places than allowed.
@@ -48,7 +62,7 @@ impl Channels {
         id: BlockId,
         max_channels: usize,
         max_places: usize,
-    ) -> Result<(), ProtocolError> {
+    ) -> Result<Stand, ProtocolError> {
         self.set(place, Some(id), max_channels, max_places)
     }
 
@@ -66,7 +80,7 @@ impl Channels {
             state.taken.remove(&position);
             self.places -= 1;
         }
-        self.set((channel, position), None, max_channels, max_places)
+        self.set((channel, position), None, max_channels, max_places).map(drop)
     }
 
     fn set(
@@ -75,21 +89,60 @@ impl Channels {
         block: Option<BlockId>,
         max_channels: usize,
         max_places: usize,
-    ) -> Result<(), ProtocolError> {
+    ) -> Result<Stand, ProtocolError> {
         if self.channels.len() >= max_channels && !self.channels.contains_key(&channel) {
             return Err(ProtocolError::Channel);
         }
         let state = self.channels.entry(channel).or_default();
-        if state.is_set(position) {
-            return Err(ProtocolError::Channel);
-        }
         let before = state.places();
+        let stand = if state.passed.contains(&position) { Stand::Passed } else { Stand::Waits };
         match block {
+            _ if stand == Stand::Passed => state.passed.remove(position..position + 1),
+            _ if state.is_set(position) => return Err(ProtocolError::Channel),
             Some(id) => drop(state.taken.insert(position, id)),
             None => state.skipped.insert(position..position + 1),
         }
         self.places = self.places + state.places() - before;
-        if self.places > max_places { Err(ProtocolError::Channel) } else { Ok(()) }
+        if self.places > max_places { Err(ProtocolError::Channel) } else { Ok(stand) }
+    }
+
+    /// The turn of the block at a position has come, whatever is before it. Returns the blocks that were there, and are behind us now.
+    ///
+    /// # Errors
+    /// If more positions are behind us of whose blocks nothing is known, in more pieces, than is allowed.
+    pub(crate) fn pass(
+        &mut self,
+        (channel, position): (Channel, u64),
+        max_places: usize,
+    ) -> Result<Vec<BlockId>, ProtocolError> {
+        let Some(state) = self.channels.get_mut(&channel).filter(|state| state.next <= position) else {
+            return Ok(Vec::new());
+        };
+        let before = state.places();
+        state.taken.remove(&position);
+        let behind = state.next..position;
+        if !behind.is_empty() {
+            state.passed.insert(behind.clone());
+        }
+        let mut left = Vec::new();
+        while let Some(first) = state.taken.first_entry().filter(|first| *first.key() < position) {
+            let at = *first.key();
+            state.passed.remove(at..at + 1);
+            left.push(first.remove());
+        }
+        // What stands at the position is not skipped, so no range reaches beyond it.
+        while let Some(range) = state.skipped.first().filter(|range| range.start < position).cloned() {
+            state.passed.remove(range.clone());
+            state.skipped.remove(range);
+        }
+        state.next = position + 1;
+        self.places = self.places + state.places() - before;
+        if self.places > max_places { Err(ProtocolError::Channel) } else { Ok(left) }
+    }
+
+    /// The blocks that stand in a channel.
+    pub(crate) fn taken(&self, channel: Channel) -> Vec<BlockId> {
+        self.channels.get(&channel).map(|state| state.taken.values().copied().collect()).unwrap_or_default()
     }
 
     /// The next block of the channel whose turn it is, if `complete` says that it is all there.
@@ -140,6 +193,38 @@ mod tests {
         assert!(c.place((Channel(1), 5), BlockId(6), 1, 2).is_err());
         c.skip((Channel(1), 6), BlockId(6), 1, 2).unwrap();
         assert!(c.skip((Channel(1), 8), BlockId(8), 1, 2).is_err(), "a gap takes a place");
+    }
+
+    #[test]
+    fn time_passes_over_what_is_not_there() {
+        let mut c = Channels::default();
+        let ch = Channel(7);
+        // Position 0 is not heard of, 1 not whole, 2 dropped, 3 and 4 not heard of, 5 has come to its time.
+        c.place((ch, 1), BlockId(11), 1, 10).unwrap();
+        c.skip((ch, 2), BlockId(12), 1, 10).unwrap();
+        assert_eq!(c.place((ch, 5), BlockId(15), 1, 10), Ok(Stand::Waits));
+        assert_eq!(c.pass((ch, 5), 10), Ok(vec![BlockId(11)]));
+        assert_eq!(c.places, 2, "0, and 3 with 4");
+        assert!(c.place((ch, 1), BlockId(21), 1, 10).is_err(), "twice");
+        assert!(c.place((ch, 5), BlockId(25), 1, 10).is_err(), "twice");
+        assert!(c.skip((ch, 2), BlockId(12), 1, 10).is_err(), "twice");
+        assert_eq!(c.place((ch, 3), BlockId(13), 1, 10), Ok(Stand::Passed));
+        assert!(c.place((ch, 3), BlockId(23), 1, 10).is_err(), "twice");
+        c.skip((ch, 4), BlockId(14), 1, 10).unwrap();
+        c.skip((ch, 0), BlockId(10), 1, 10).unwrap();
+        assert_eq!(c.places, 0);
+        assert_eq!(c.place((ch, 6), BlockId(16), 1, 10), Ok(Stand::Waits));
+        assert_eq!(c.advance(ch, |_| true), Some(BlockId(16)), "order goes on behind it");
+    }
+
+    #[test]
+    fn what_is_passed_over_is_bounded() {
+        let mut c = Channels::default();
+        let ch = Channel(7);
+        for position in [1, 1 << 61, (1 << 61) + 2] {
+            c.place((ch, position), BlockId(position), 1, 3).unwrap();
+            assert_eq!(c.pass((ch, position), 2).is_err(), position == (1 << 61) + 2, "three gaps");
+        }
     }
 
     #[test]

@@ -250,6 +250,10 @@ impl Session {
             }
             ControlFrame::Heard { bytes } => self.control.on_heard(bytes)?,
             ControlFrame::Path { path, terms } => self.paths.on_terms(path, terms),
+            ControlFrame::Latency { channel, latency } => {
+                let latency = Some(Duration::from_micros(latency)).filter(|latency| !latency.is_zero());
+                self.receiver.on_wish(channel, latency, micros, &self.clocks)?;
+            }
             ControlFrame::Finished => self.on_finished(),
             ControlFrame::Taken => self.on_taken(),
             ControlFrame::Update { id, priority, deadline } => {
@@ -309,6 +313,7 @@ impl Session {
                     if let Some(path) = self.paths.on_network(network) {
                         self.clocks.on_arrival(path.id, extended, micros);
                     }
+                    self.follow_clocks(now);
                 }
                 DatagramFrame::Arrivals(arrivals) => self.take_arrivals(now, &arrivals)?,
                 DatagramFrame::BlockInfo(info) => {
@@ -498,6 +503,10 @@ impl Session {
                     if self.punctual == Some(true) {
                         self.control.write(&ControlFrame::Credit { bytes, blocks });
                     }
+                }
+                ReceiverNotice::Skipped { id, received_bytes } => {
+                    self.control.write(&ControlFrame::Refused { id });
+                    self.events.push_back(Event::Skipped { id, received_bytes });
                 }
                 ReceiverNotice::Dropped { id, reason, received_bytes } => {
                     self.events.push_back(Event::PeerDropped { id, reason, received_bytes });

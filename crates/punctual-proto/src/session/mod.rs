@@ -4,6 +4,7 @@
 //! - [`output`] asks the stations for the next packet, as the session's pipeline.
 //! - [`copies`] and [`protect`] are the parts of that which concern copies and redundancy.
 //! - [`control`] is the control stream, and [`answers`] what is done if nothing is said on it.
+//! - [`playout`] is the application's word on when blocks are given out.
 //! - [`paths`] opens and closes paths, and looks after them.
 //! - [`moves`] follows paths whose peer gets another address.
 //! - [`fallback`] carries blocks to a peer that does not speak Punctual.
@@ -21,12 +22,13 @@ mod input;
 pub(crate) mod moves;
 mod output;
 mod paths;
+mod playout;
 mod protect;
 #[cfg(test)]
 mod tests;
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
@@ -92,6 +94,8 @@ pub struct Session {
     peer_time: Unwrapper,
     store: Store,
     receiver: Receiver,
+    /// Latencies that our application wishes for, of which the peer has not been told: in microseconds, 0 for none.
+    wishes: BTreeMap<Option<Channel>, u64>,
     /// The peer's redundancy.
     groups: Groups,
     control: Control,
@@ -144,7 +148,8 @@ impl Session {
             clocks: Clocks::new(),
             peer_time: Unwrapper::default(),
             store,
-            receiver: Receiver::new(limits, epoch),
+            receiver: Receiver::new(limits, config.latency, epoch),
+            wishes: BTreeMap::new(),
             groups: Groups::new(limits.repair_window),
             control: Control::new(),
             hearing: Hearing::default(),
@@ -309,6 +314,7 @@ impl Session {
             blocks_dropped: sent.dropped,
             blocks_received: received.received,
             blocks_peer_dropped: received.peer_dropped,
+            blocks_skipped: received.skipped,
             source_bytes: self.output.sent.source,
             resent_bytes: self.output.sent.resent,
             copied_bytes: self.output.sent.copied,
@@ -400,12 +406,25 @@ impl Session {
         let next = next.filter(|_| !self.output.is_held_up());
         let groups = self.groups.next_timeout().and_then(|at| self.epoch.checked_add(Duration::from_micros(at)));
         // By the contract the events have been taken once this is asked: reading can go on.
+        let release = self.next_release();
         let answers = self.next_look_for_answers();
         let door = self.door.due();
-        [quic, self.store.next_timeout(), paths, next, groups, words, self.retry_at, self.stalled, answers, door]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            quic,
+            self.store.next_timeout(),
+            paths,
+            next,
+            groups,
+            words,
+            self.retry_at,
+            self.stalled,
+            answers,
+            door,
+            release,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
@@ -417,6 +436,7 @@ impl Session {
         self.store.on_timeout(now);
         if self.phase == Phase::Open {
             self.groups.on_timeout(self.micros(now));
+            self.release_due(now);
             self.look_after_paths(now);
             self.look_for_answers(now);
             self.look_at_the_door(now);
@@ -458,6 +478,7 @@ impl Session {
                 self.paths.words_are_said_again();
             }
             self.tell_terms();
+            self.tell_wishes();
             self.control.flush(now, self.patience(), &mut self.conn);
         }
         self.output.stir();

@@ -18,6 +18,8 @@ pub(crate) const ACTIVE: Duration = Duration::from_millis(1_500);
 /// An application that sends, changes its mind, cancels, and takes what comes, at once or later.
 pub(crate) struct Restless {
     random: Pcg64,
+    /// Of what it says of latencies.
+    moods: Pcg64,
     until: Duration,
     session: Option<SessionId>,
     lazy: bool,
@@ -46,6 +48,7 @@ impl Restless {
             lazy: random.random_bool(0.3),
             largest,
             random,
+            moods: Pcg64::new(seed.into(), 78),
             until: Duration::MAX,
             session: None,
             accepted: Vec::new(),
@@ -57,7 +60,25 @@ impl Restless {
         }
     }
 
+    /// Says now and then when it wants to have blocks, or the peer to be given them.
+    fn play(&mut self, cx: &mut AppContext<'_>, id: SessionId) {
+        let now = cx.instant();
+        let moods = &mut self.moods;
+        if !moods.random_bool(0.05) {
+            return;
+        }
+        let latency = moods.random_bool(0.8).then(|| ms(moods.random_range(0..400)));
+        let channel = moods.random_bool(0.8).then(|| Channel(moods.random_range(0..3)));
+        let session = cx.session(id).expect("it lives");
+        if moods.random_bool(0.5) {
+            session.set_latency(now, channel, latency);
+        } else {
+            session.wish_latency(now, channel, latency).expect("four at most");
+        }
+    }
+
     fn act(&mut self, cx: &mut AppContext<'_>, session: SessionId) {
+        self.play(cx, session);
         match self.random.random_range(0..10) {
             0 => self.on_some_block(cx, |cx, id, _| drop(cx.cancel(session, id))),
             1 | 2 => self.on_some_block(cx, |cx, id, random| {
@@ -126,7 +147,7 @@ impl App for Restless {
                 cx.set_timer(cx.now(), ACT);
             }
             Event::Outcome { id, outcome } => self.outcomes.entry(id).or_default().push(outcome),
-            Event::PeerDropped { id, .. } => *self.peer_dropped.entry(id).or_default() += 1,
+            Event::PeerDropped { id, .. } | Event::Skipped { id, .. } => *self.peer_dropped.entry(id).or_default() += 1,
             Event::Readable if self.lazy => cx.set_timer(cx.now() + ms(40), TAKE),
             Event::Readable => self.take(cx, session),
             Event::Closed(reason) => self.closed = Some(reason.to_string()),

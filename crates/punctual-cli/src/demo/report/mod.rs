@@ -87,7 +87,7 @@ fn figures(runs: &[Run], interval: Duration) -> String {
 }
 
 fn path_key(stage: &Stage) -> String {
-    let key = |(path, n): (&super::relay::PathSpec, usize)| {
+    let key = |(path, n): (&super::scenario::PathSpec, usize)| {
         format!("<span><span class=\"swatch bg-path-{n}\"></span>path {}</span>", escape(path.name))
     };
     stage.scenario.paths.iter().zip(0..).map(key).collect()

@@ -5,9 +5,10 @@ use std::time::Duration;
 use punctual_eval::svg::{Anchor, Svg};
 
 use super::{
-    super::{Run, impair::LinkSpec, relay::BIN, stage::Stage},
+    super::{Run, scenario::LinkSpec, stage::Stage},
     scale::Scale,
 };
+use crate::link::relay::BIN;
 
 /// Width of a plot across the page, in its own units; text is 12 of them high.
 const WIDTH: f64 = 1000.0;

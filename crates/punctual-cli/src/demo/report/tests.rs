@@ -3,7 +3,10 @@ use std::{sync::Arc, time::Duration};
 use punctual_eval::h264;
 
 use super::*;
-use crate::demo::{CLIP, metrics, progress::Live, relay::Carried, scenario::Scenario};
+use crate::{
+    demo::{CLIP, metrics, progress::Live, scenario::Scenario},
+    link::relay::Carried,
+};
 
 fn stage() -> Stage {
     let (frames, _) = h264::split(CLIP, 16 << 20);
