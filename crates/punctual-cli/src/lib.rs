@@ -12,6 +12,7 @@
 mod activation;
 mod cli;
 mod config;
+mod connect;
 mod demo;
 mod display;
 mod doubts;
@@ -28,12 +29,15 @@ mod recv;
 mod reply;
 mod route;
 mod send;
+mod server;
 mod signals;
 mod sink;
 mod source;
 mod stats;
 mod take;
 mod token;
+mod tunnel;
+mod watch;
 mod window;
 
 use std::process::ExitCode;
@@ -60,6 +64,7 @@ pub fn run(registry: &Registry) -> ExitCode {
             Command::Man { dir } => manual::pages(dir),
             Command::Recv(args) => recv::run(args).await,
             Command::Send(args) => send::run(args).await,
+            Command::Tunnel(args) => tunnel::run(args).await,
         }
     });
     // A thread may still wait for a pipe to say something.

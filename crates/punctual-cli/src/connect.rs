@@ -10,17 +10,17 @@ use punctual::{
     duration::spoken,
 };
 
-use super::watch::Watch;
 use crate::{
-    config::Settings,
+    config::SessionSettings,
     display::Display,
     exit::Failure,
     identity,
     route::{self, Way},
+    watch::Watch,
 };
 
 /// The ways to the receiver.
-pub(super) fn ways(settings: &Settings, to: &str) -> Result<Vec<Way>, Failure> {
+pub(crate) fn ways(settings: &SessionSettings, to: &str) -> Result<Vec<Way>, Failure> {
     let ways: Vec<Way> = match &settings.path[..] {
         [] => vec![Way::of_system(to)],
         paths => paths.iter().map(|path| Way::parse(path, to)).collect::<Result<_, _>>()?,
@@ -30,23 +30,23 @@ pub(super) fn ways(settings: &Settings, to: &str) -> Result<Vec<Way>, Failure> {
 }
 
 /// Who calls whom, and how.
-pub(super) struct Caller<'a> {
-    pub(super) endpoint: &'a Endpoint,
-    pub(super) ways: &'a [Way],
+pub(crate) struct Caller<'a> {
+    pub(crate) endpoint: &'a Endpoint,
+    pub(crate) ways: &'a [Way],
     /// The name that the receiver's certificate bears.
-    pub(super) name: &'a str,
-    pub(super) display: &'a Display,
+    pub(crate) name: &'a str,
+    pub(crate) display: &'a Display,
 }
 
 impl Caller<'_> {
     /// Starts a session.
-    pub(super) async fn connect(&self, within: Duration) -> Result<(Session, Watch), Failure> {
+    pub(crate) async fn connect(&self, within: Duration) -> Result<(Session, Watch), Failure> {
         connect(self, within).await
     }
 }
 
 /// What the receiver's certificate has to be.
-pub(super) fn trust(settings: &Settings) -> Result<Trust, Failure> {
+pub(crate) fn trust(settings: &SessionSettings) -> Result<Trust, Failure> {
     if let Some(text) = &settings.fingerprint {
         let fingerprint: Fingerprint =
             text.parse().map_err(|error| Failure::Usage(format!("--fingerprint: {error}")))?;
@@ -56,7 +56,7 @@ pub(super) fn trust(settings: &Settings) -> Result<Trust, Failure> {
 }
 
 /// That no endpoint could be built, in terms of the flags that help.
-pub(super) fn not_built(error: punctual::BuildError) -> Failure {
+pub(crate) fn not_built(error: punctual::BuildError) -> Failure {
     match error {
         punctual::BuildError::Tls(TlsError::NoSystemRoots(reason)) => Failure::Certificate(format!(
             "this system has no certificates to trust ({reason}); give --fingerprint, as `punctual recv` prints it, or --ca"
@@ -177,7 +177,7 @@ fn no_route(after: Duration, failures: &[(Route, RouteError)]) -> Failure {
 }
 
 /// The session ended before its time.
-pub(super) fn lost(reason: &CloseReason, idle_timeout: Duration) -> Failure {
+pub(crate) fn lost(reason: &CloseReason, idle_timeout: Duration) -> Failure {
     match reason {
         CloseReason::TimedOut => Failure::SessionLost(format!(
             "the session was lost: nothing was heard from the receiver for {} (--idle-timeout)",
@@ -193,7 +193,10 @@ mod tests {
 
     #[test]
     fn each_path_is_a_way_of_its_own() {
-        let settings = Settings { path: vec!["eth0".into(), "eth0=b:2".into(), "auto".into()], ..Settings::default() };
+        let settings = SessionSettings {
+            path: vec!["eth0".into(), "eth0=b:2".into(), "auto".into()],
+            ..SessionSettings::default()
+        };
         let ways = ways(&settings, "a:1").unwrap();
         assert_eq!(ways.iter().map(|way| &way.to[..]).collect::<Vec<_>>(), ["a:1", "b:2", "a:1"]);
     }

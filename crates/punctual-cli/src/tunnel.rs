@@ -1,0 +1,190 @@
+//! `punctual tunnel`.
+
+use std::{sync::Arc, time::Duration};
+
+use punctual::{Config, Endpoint, Session};
+use punctual_gateway::tunnel::{self, Ended, StartError, Tunnel, session_limits};
+use tokio::task::JoinSet;
+
+use crate::{
+    cli::{CommonArgs, TunnelArgs},
+    connect::{Caller, not_built, trust, ways},
+    display::Display,
+    exit::{Failure, Shown},
+    identity::{self, Loaded},
+    notify::ServiceManager,
+    route,
+    server::{self, Server},
+    signals::Interrupt,
+    token,
+    watch::Watch,
+};
+
+/// How long the end may take: for what is under way, and for the far gateways to be told.
+const END_WITHIN: Duration = Duration::from_secs(1);
+/// How long to wait before another call.
+const RETRY: Duration = Duration::from_millis(500);
+/// The longest wait between calls that are in vain.
+const RETRY_AT_MOST: Duration = Duration::from_secs(15);
+
+/// Carries ports until it is told to stop.
+pub(crate) async fn run(args: &TunnelArgs) -> Result<(), Failure> {
+    let config = tunnel::Config { listen: args.listen.clone(), forward: args.forward.clone(), ..Default::default() };
+    let mut endpoint_config = args.session.endpoint_config(args.qlog.as_deref())?;
+    endpoint_config.session.limits = session_limits(endpoint_config.session.limits);
+    let interrupt = Interrupt::listen()?;
+    let gateway = Gateway { tunnel: Arc::new(Tunnel::start(config).await?), args, interrupt };
+    gateway.announce();
+    match &args.to {
+        Some(to) => gateway.call(to, endpoint_config).await,
+        None => gateway.wait(endpoint_config).await,
+    }
+}
+
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Self {
+        match error {
+            StartError::Config(error) => Self::Usage(error.to_string()),
+            error => Self::Path(error.to_string()),
+        }
+    }
+}
+
+struct Gateway<'a> {
+    tunnel: Arc<Tunnel>,
+    args: &'a TunnelArgs,
+    interrupt: Interrupt,
+}
+
+impl Gateway<'_> {
+    /// Says which ports there are.
+    fn announce(&self) {
+        for (protocol, address, name) in self.tunnel.ports() {
+            self.say(&format!("{name} at {protocol}:{address}"));
+        }
+    }
+
+    fn say(&self, text: &str) {
+        if !self.args.quiet {
+            eprintln!("{text}");
+        }
+    }
+
+    /// Calls the other gateway, and again whenever the session is lost.
+    async fn call(&self, to: &str, config: Config) -> Result<(), Failure> {
+        let Self { args, interrupt, .. } = self;
+        let ways = ways(&args.session, to)?;
+        let mut builder = Endpoint::client().trust(trust(&args.session)?).config(config);
+        let mut shown = Shown { fingerprint: None, token: args.session.token.is_some() };
+        if let Some(said) = &args.session.token {
+            builder = builder.token(token::one(said)?);
+        }
+        if let Some(path) = &args.door.identity {
+            let Loaded { identity, .. } = identity::load_or_make(path, &args.door.name)?;
+            shown.fingerprint = Some(identity.fingerprint());
+            builder = builder.identity(identity);
+        }
+        let endpoint = builder.build().map_err(not_built)?;
+        let display = Display::new(&CommonArgs { quiet: args.quiet, ..CommonArgs::default() });
+        let caller = Caller { endpoint: &endpoint, ways: &ways, name: route::host(to)?, display: &display };
+        let mut manager = ServiceManager::from_environment();
+        manager.ready();
+        let called = tokio::select! {
+            called = self.keep_calling(&caller) => called.map_err(|failure| failure.showing(shown)),
+            never = manager.keep_telling() => never,
+            _ = interrupt.first() => Ok(()),
+        };
+        manager.stopping();
+        end(&endpoint).await;
+        called
+    }
+
+    /// Calls, for as long as it makes sense.
+    async fn keep_calling(&self, caller: &Caller<'_>) -> Result<(), Failure> {
+        let mut pause = RETRY;
+        let mut was_there = false;
+        loop {
+            let failure = match caller.connect(self.args.session.connect_timeout()).await {
+                Ok((session, watch)) => {
+                    self.say("connected");
+                    (pause, was_there) = (RETRY, true);
+                    self.carry(session, watch, caller.display).await
+                }
+                Err(failure) => failure,
+            };
+            // Whoever is not let in, or is somebody else, will not be otherwise in a moment; unless it was once.
+            let hopeless = failure.is_at_the_door() || matches!(failure, Failure::Usage(_) | Failure::Certificate(_));
+            if hopeless && !was_there {
+                return Err(failure);
+            }
+            self.say(&format!("{failure}: calling again in {}", punctual::duration::spoken(pause)));
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(RETRY_AT_MOST);
+        }
+    }
+
+    /// Carries what there is by one session, to its end.
+    async fn carry(&self, session: Session, mut watch: Watch, display: &Display) -> Failure {
+        let lines = async {
+            loop {
+                let line = watch.next().await;
+                display.say(&line);
+            }
+        };
+        tokio::select! {
+            ended = self.tunnel.call(session) => failure(ended),
+            never = lines => never,
+        }
+    }
+
+    /// Waits for other gateways.
+    async fn wait(&self, config: Config) -> Result<(), Failure> {
+        let Self { args, interrupt, tunnel } = self;
+        let identity = server::identity(&args.door)?;
+        let tokens =
+            args.session.token.as_ref().map_or(Ok(Vec::new()), |said| token::all(std::slice::from_ref(said)))?;
+        let server = Server { listen: &args.serve, door: &args.door, config };
+        let endpoint = server::listen(server, identity, tokens, args.quiet)?;
+        let mut manager = ServiceManager::from_environment();
+        manager.ready();
+        let serve = async {
+            let mut sessions = JoinSet::new();
+            loop {
+                tokio::select! {
+                    session = endpoint.accept() => match session {
+                        Some(session) => {
+                            let tunnel = tunnel.clone();
+                            sessions.spawn(async move { tunnel.answer(session).await });
+                        }
+                        None => return Err(Failure::Other("the endpoint has ended".into())),
+                    },
+                    Some(Ok(ended)) = sessions.join_next() => {
+                        self.say(&format!("a session has ended: {ended}"));
+                    }
+                }
+            }
+        };
+        let ended = tokio::select! {
+            ended = serve => ended,
+            never = manager.keep_telling() => never,
+            _ = interrupt.first() => Ok(()),
+        };
+        manager.stopping();
+        end(&endpoint).await;
+        ended
+    }
+}
+
+/// Ends all sessions, and gives the far gateways the time to hear of it.
+async fn end(endpoint: &Endpoint) {
+    endpoint.close(tunnel::close::STOPPED, "the gateway was told to stop");
+    let _ = tokio::time::timeout(END_WITHIN, endpoint.wait_idle()).await;
+}
+
+/// How a session ended, as the program has it.
+fn failure(ended: Ended) -> Failure {
+    match ended {
+        Ended::Closed(reason) => Failure::lost(&reason),
+        ended => Failure::SessionLost(ended.to_string()),
+    }
+}
