@@ -14,5 +14,6 @@
 //! This crate opens no sessions: whoever does hands them to [`Tunnel::call`](tunnel::Tunnel::call) or [`Tunnel::answer`](tunnel::Tunnel::answer).
 
 pub mod class;
+pub mod media;
 mod rate;
 pub mod tunnel;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer};
 use thiserror::Error;
 
 use super::name::{Name, Protocol};
-use crate::class::{Carried, ClassSettings, Format};
+use crate::class::{Carried, ClassSettings, Format, Rule};
 
 /// What a tunnel is to do.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -18,12 +18,15 @@ pub struct Config {
     pub forward: Vec<Forward>,
     /// Classes by name, for ports and rules to refer to.
     pub classes: BTreeMap<String, ClassSettings>,
+    /// Which datagrams are of which class, the first that holds; of others, their port says it.
+    pub rules: Vec<Rule>,
     /// Bounds.
     pub limits: Limits,
 }
 
 /// A port at which programs of this side are listened to: `udp:127.0.0.1:5000=camera`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(try_from = "Written")]
 pub struct Listen {
     /// What it speaks.
     pub protocol: Protocol,
@@ -36,7 +39,8 @@ pub struct Listen {
 }
 
 /// A port that programs of the far side may reach: `camera=udp:192.0.2.9:5000`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(try_from = "Written")]
 pub struct Forward {
     /// What the far side knows it by.
     pub name: Name,
@@ -141,6 +145,11 @@ impl Config {
                 return Err(ConfigError::NoClass(format!("port {name}"), class.clone()));
             }
         }
+        for (number, rule) in self.rules.iter().enumerate() {
+            if !self.classes.contains_key(&rule.class) {
+                return Err(ConfigError::NoClass(format!("rule {}", number + 1), rule.class.clone()));
+            }
+        }
         for (name, limit) in [("flows", self.limits.flows), ("clients", self.limits.clients)] {
             if limit == 0 {
                 return Err(ConfigError::Limit(name));
@@ -157,7 +166,12 @@ impl Config {
         let named = class.as_ref().and_then(|class| self.classes.get(class));
         let settings = named.map_or_else(|| settings.clone(), |named| settings.or(named));
         let class = class.as_deref().unwrap_or(name.as_str());
-        Carried { format: *format, class: Arc::new(settings.class(class, *format)) }
+        let ruled = |rule: &Rule| {
+            let class = self.classes.get(&rule.class)?.class(&rule.class, *format);
+            rule.name.as_ref().is_none_or(|only| only == name).then(|| (rule.clone(), Arc::new(class)))
+        };
+        let rules = self.rules.iter().filter_map(ruled).collect();
+        Carried { format: *format, class: Arc::new(settings.class(class, *format)), rules }
     }
 }
 
@@ -177,7 +191,7 @@ impl Carry {
         for part in parts {
             let (key, value) = part.split_once('=').ok_or_else(|| format!("`{part}` is not KEY=VALUE"))?;
             match key {
-                "format" => carry.format = parse_format(value)?,
+                "format" => carry.format = value.parse()?,
                 "class" => carry.class = Some(value.to_owned()),
                 _ if carry.settings.set(key, value).map_err(|error| format!("{key}: {error}"))? => {}
                 _ => {
@@ -190,20 +204,26 @@ impl Carry {
     }
 }
 
-fn parse_format(text: &str) -> Result<Format, String> {
-    Format::ALL.into_iter().find(|format| format.name() == text).ok_or_else(|| {
-        format!("there is no format `{text}`; choose one of: {}", Format::ALL.map(Format::name).join(", "))
-    })
+impl Carry {
+    /// Bytes of a TCP port all arrive, in order.
+    fn fits(&self, protocol: Protocol) -> Result<(), String> {
+        let ClassSettings { deadline, ordered, .. } = self.settings;
+        let said = deadline.is_some() || ordered.is_some() || self.format != Format::default();
+        if protocol == Protocol::Tcp && said {
+            return Err("a TCP port has no deadline, format or order: its bytes all arrive, in order".into());
+        }
+        Ok(())
+    }
 }
 
-/// A TCP port's bytes have a deadline as little as an order of their own.
-fn tcp_has_no_class(protocol: Protocol, carry: &Carry) -> Result<(), String> {
-    let ClassSettings { deadline, ordered, .. } = carry.settings;
-    let said = deadline.is_some() || ordered.is_some() || carry.format != Format::default();
-    if protocol == Protocol::Tcp && said {
-        return Err("a TCP port has no deadline, format or order: its bytes all arrive, in order".into());
+/// Whether `to` is a host and a port.
+fn check_target(to: &str) -> Result<(), String> {
+    let (host, port) = to.rsplit_once(':').unwrap_or((to, ""));
+    if host.is_empty() || !matches!(port.parse::<u16>(), Ok(1..)) {
+        Err(format!("`{to}` is not HOST:PORT"))
+    } else {
+        Ok(())
     }
-    Ok(())
 }
 
 impl FromStr for Listen {
@@ -216,7 +236,7 @@ impl FromStr for Listen {
         let address = address.parse().map_err(|_| format!("`{address}` is no address with port"))?;
         let name = name.parse().map_err(|error| format!("`{name}`: {error}"))?;
         let carry = Carry::parse(parts)?;
-        tcp_has_no_class(protocol, &carry)?;
+        carry.fits(protocol)?;
         Ok(Self { protocol, address, name, carry })
     }
 }
@@ -228,13 +248,140 @@ impl FromStr for Forward {
         let mut parts = text.split(',');
         let (name, port) = parts.next().unwrap_or_default().split_once('=').ok_or("expected NAME=udp:HOST:PORT")?;
         let (protocol, to) = protocol(port)?;
-        let (host, port) = to.rsplit_once(':').unwrap_or((to, ""));
-        if host.is_empty() || !matches!(port.parse::<u16>(), Ok(1..)) {
-            return Err(format!("`{to}` is not HOST:PORT"));
-        }
+        check_target(to)?;
         let name = name.parse().map_err(|error| format!("`{name}`: {error}"))?;
         let carry = Carry::parse(parts)?;
-        tcp_has_no_class(protocol, &carry)?;
+        carry.fits(protocol)?;
         Ok(Self { name, protocol, to: to.to_owned(), carry })
+    }
+}
+
+/// A port, as a file has it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Written {
+    name: Name,
+    udp: Option<String>,
+    tcp: Option<String>,
+    #[serde(default)]
+    format: Format,
+    class: Option<String>,
+    deadline: Option<String>,
+    priority: Option<u8>,
+    redundancy: Option<String>,
+    ordered: Option<bool>,
+}
+
+impl Written {
+    /// What it speaks, and where.
+    fn read(self) -> Result<(Protocol, String, Name, Carry), String> {
+        let Self { name, udp, tcp, format, class, deadline, priority, redundancy, ordered } = self;
+        let (protocol, place) = match (udp, tcp) {
+            (Some(udp), None) => (Protocol::Udp, udp),
+            (None, Some(tcp)) => (Protocol::Tcp, tcp),
+            _ => return Err(format!("port `{name}`: say either udp or tcp")),
+        };
+        let mut settings = ClassSettings { priority, ordered, ..ClassSettings::default() };
+        for (key, value) in [("deadline", deadline), ("redundancy", redundancy)] {
+            if let Some(value) = value {
+                settings.set(key, &value).map_err(|error| format!("port `{name}`: {key}: {error}"))?;
+            }
+        }
+        let carry = Carry { format, class, settings };
+        carry.fits(protocol).map_err(|error| format!("port `{name}`: {error}"))?;
+        Ok((protocol, place, name, carry))
+    }
+}
+
+impl TryFrom<Written> for Listen {
+    type Error = String;
+
+    fn try_from(written: Written) -> Result<Self, String> {
+        let (protocol, place, name, carry) = written.read()?;
+        let address = place.parse().map_err(|_| format!("`{place}` is no address with port"))?;
+        Ok(Self { protocol, address, name, carry })
+    }
+}
+
+impl TryFrom<Written> for Forward {
+    type Error = String;
+
+    fn try_from(written: Written) -> Result<Self, String> {
+        let (protocol, to, name, carry) = written.read()?;
+        check_target(&to)?;
+        Ok(Self { name, protocol, to, carry })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_read_as_a_command_line_has_them() {
+        let listen: Listen = "udp:127.0.0.1:5000=camera,format=mpegts,deadline=200ms,priority=3".parse().unwrap();
+        assert_eq!((listen.protocol, listen.address.port(), listen.name.as_str()), (Protocol::Udp, 5000, "camera"));
+        assert_eq!((listen.carry.format, listen.carry.settings.priority), (Format::TransportStream, Some(3)));
+        let forward: Forward = "ssh=tcp:localhost:22,priority=1".parse().unwrap();
+        assert_eq!((forward.protocol, &forward.to[..]), (Protocol::Tcp, "localhost:22"));
+        for (bad, word) in [
+            ("udp:127.0.0.1:5000", "NAME"),
+            ("sctp:127.0.0.1:5000=x", "udp: or tcp:"),
+            ("udp:5000=x", "address with port"),
+            ("udp:127.0.0.1:5000=a/b", "letters"),
+            ("udp:127.0.0.1:5000=x,deadline", "KEY=VALUE"),
+            ("udp:127.0.0.1:5000=x,colour=red", "there are format"),
+            ("udp:127.0.0.1:5000=x,format=mkv", "choose one of"),
+            ("tcp:127.0.0.1:5000=x,deadline=1s", "no deadline"),
+        ] {
+            let error = bad.parse::<Listen>().unwrap_err();
+            assert!(error.contains(word), "{bad}: {error}");
+        }
+        for bad in ["x=udp:host", "x=udp::1", "x=udp:host:0", "udp:host:1"] {
+            assert!(bad.parse::<Forward>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_file_says_the_same() {
+        let listen: Listen = toml::from_str(
+            "name = 'camera'\nudp = '127.0.0.1:5000'\nformat = 'mpegts'\ndeadline = '200ms'\npriority = 3",
+        )
+        .unwrap();
+        assert_eq!(listen, "udp:127.0.0.1:5000=camera,format=mpegts,deadline=200ms,priority=3".parse().unwrap());
+        let forward: Forward = toml::from_str("name = 'ssh'\ntcp = 'localhost:22'").unwrap();
+        assert_eq!(forward, "ssh=tcp:localhost:22".parse().unwrap());
+        for (bad, word) in [
+            ("name = 'x'", "either udp or tcp"),
+            ("name = 'x'\nudp = '127.0.0.1:1'\ntcp = '127.0.0.1:1'", "either udp or tcp"),
+            ("name = 'x'\nudp = 'here'", "no address"),
+            ("name = 'x'\ntcp = '127.0.0.1:1'\nordered = true", "no deadline"),
+            ("name = 'x'\nudp = '127.0.0.1:1'\ncolour = 1", "colour"),
+        ] {
+            let error = toml::from_str::<Listen>(bad).unwrap_err().to_string();
+            assert!(error.contains(word), "{bad}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_named() {
+        let check = |listen: &[&str], forward: &[&str]| {
+            let listen = listen.iter().map(|port| port.parse().unwrap()).collect();
+            let forward = forward.iter().map(|port| port.parse().unwrap()).collect();
+            Config { listen, forward, ..Config::default() }.check().map_err(|error| error.to_string())
+        };
+        assert!(check(&[], &[]).unwrap_err().contains("nothing to do"));
+        assert!(check(&["udp:127.0.0.1:1=a", "udp:127.0.0.1:1=b"], &[]).unwrap_err().contains("two ports"));
+        assert_eq!(
+            check(&["udp:127.0.0.1:1=a", "tcp:127.0.0.1:1=a", "udp:127.0.0.1:0=c", "udp:127.0.0.1:0=c"], &[]),
+            Ok(())
+        );
+        assert!(check(&[], &["a=udp:h:1", "a=udp:h:2"]).unwrap_err().contains("forwarded as `a`"));
+        assert_eq!(check(&[], &["a=udp:h:1", "a=tcp:h:2"]), Ok(()));
+        assert!(check(&["udp:127.0.0.1:1=a,class=x"], &[]).unwrap_err().contains("no class `x`"));
+        let rules = vec![Rule { class: "y".into(), ..Rule::default() }];
+        let listen = vec!["udp:127.0.0.1:1=a".parse().unwrap()];
+        let config = Config { listen, rules, ..Config::default() };
+        assert!(config.check().unwrap_err().to_string().contains("rule 1"));
     }
 }

@@ -201,6 +201,11 @@ impl Tunnel {
         listening.iter().map(|(port, _)| (port.port.protocol, port.address, port.port.name.clone())).collect()
     }
 
+    /// Whether there is a far gateway that forwards such a port.
+    pub fn is_carried(&self, protocol: Protocol, name: &Name) -> bool {
+        self.shared.choose(protocol, name).is_some()
+    }
+
     /// Serves a session that we began, to its end.
     pub async fn call(&self, session: Session) -> Ended {
         self.run(&session, Side::Client).await

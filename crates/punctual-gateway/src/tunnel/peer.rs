@@ -402,13 +402,14 @@ impl Peer {
     pub(super) fn send(&self, flow: &Arc<UdpFlow>, datagram: &[u8], shared: &Shared) -> bool {
         let now = Instant::now();
         flow.touch(now);
-        let session = {
+        let (session, generation) = {
             let mut state = lock(&self.state);
+            let generation = state.generation;
             let Some(session) = state.session.clone().filter(|_| state.open) else { return false };
             if flow.is_refused(now) || state.to.as_mut().is_some_and(|to| !to.take(datagram.len(), now)) {
                 return true;
             }
-            session
+            (session, generation)
         };
         let data = Bytes::copy_from_slice(datagram);
         let word = if flow.origin.is_some() && !flow.known.load(Ordering::Relaxed) {
@@ -416,11 +417,15 @@ impl Peer {
         } else {
             Word::Datagram { flow: flow.id, data }
         };
-        let treatment = lock(&flow.classifier).classify(datagram);
+        let mut classifier = lock(&flow.classifier);
+        let treatment = classifier.classify(datagram, flow.program, generation);
         let mut block = treatment.block(word.encode());
         block.channel = flow.channel.filter(|_| treatment.class.ordered);
         match session.try_send(block) {
-            Ok(sent) => shared.follow(sent, flow, treatment),
+            Ok(sent) => {
+                classifier.sent(sent.id());
+                shared.follow(sent, flow, treatment);
+            }
             Err(error) => debug!(name = %flow.name, %error, "datagram dropped"),
         }
         true

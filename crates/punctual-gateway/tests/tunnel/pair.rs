@@ -3,9 +3,9 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use punctual::{Config as EndpointConfig, Endpoint, Fingerprint, Identity, Route, Session};
-use punctual_gateway::tunnel::{Config, Ended, Tunnel, session_limits};
+use punctual_gateway::tunnel::{Config, Ended, Protocol, Tunnel, session_limits};
 use tokio::{
-    net::UdpSocket,
+    net::{TcpStream, UdpSocket},
     task::{AbortHandle, JoinHandle},
 };
 
@@ -14,7 +14,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The gateway that is called.
 pub(crate) struct Server {
-    pub(crate) endpoint: Endpoint,
+    /// Closes when it goes.
+    _endpoint: Endpoint,
     pub(crate) address: SocketAddr,
     pub(crate) fingerprint: Fingerprint,
     pub(crate) tunnel: Arc<Tunnel>,
@@ -58,7 +59,7 @@ impl Server {
             }
         });
         let address = endpoint.local_address();
-        Self { endpoint, address, fingerprint, tunnel, accepting: accepting.abort_handle() }
+        Self { _endpoint: endpoint, address, fingerprint, tunnel, accepting: accepting.abort_handle() }
     }
 
     /// A session with it over two paths.
@@ -139,4 +140,23 @@ pub(crate) async fn ask(program: &UdpSocket, what: &[u8]) -> Vec<u8> {
     let size = tokio::time::timeout(PATIENCE, asking).await.expect("an answer");
     space.truncate(size);
     space
+}
+
+impl Client {
+    /// Waits until there is a far gateway that forwards such a port: before, nothing is carried.
+    pub(crate) async fn until_carried(&self, protocol: Protocol, name: &str) {
+        let name = name.parse().expect("a name");
+        let offered = async {
+            while !self.tunnel.is_carried(protocol, &name) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, offered).await.expect("a far gateway that forwards it");
+    }
+
+    /// A connection that the far side carries.
+    pub(crate) async fn connected(&self, name: &str) -> TcpStream {
+        self.until_carried(Protocol::Tcp, name).await;
+        TcpStream::connect(self.port(name)).await.expect("it listens")
+    }
 }

@@ -1,8 +1,6 @@
 //! Datagrams through two gateways.
 
-mod pair;
-
-use pair::{Server, ask, config, echo, program};
+use super::pair::{Server, ask, config, echo, program};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn datagrams_go_through_and_answers_find_their_way_back() {
@@ -36,6 +34,6 @@ async fn the_server_listens_too() {
     let server = Server::start(config(&["udp:127.0.0.1:0=sensor"], &[])).await;
     let client = server.client(config(&[], &[&format!("sensor=udp:{}", echo().await)])).await;
     let (_session, _called) = client.call(&server).await;
-    let program = program(pair::port(&server.tunnel, "sensor")).await;
+    let program = program(super::pair::port(&server.tunnel, "sensor")).await;
     assert_eq!(ask(&program, b"how warm?").await, b"how warm?");
 }

@@ -1,0 +1,5 @@
+//! Programs that know nothing of Punctual, and two gateways between them, on loopback.
+
+mod pair;
+mod tcp;
+mod udp;
