@@ -15,5 +15,6 @@
 
 pub mod class;
 pub mod media;
+mod metrics;
 mod rate;
 pub mod tunnel;

@@ -175,8 +175,12 @@ impl Flows {
 
     /// Ends the connections of sessions before that of a generation.
     pub(super) fn drain_tcp(&mut self, generation: u64) -> Vec<Flow> {
-        let is_old = |flow: &Flow| matches!(flow, Flow::Tcp(tcp) if tcp.generation < generation);
-        let ids: Vec<FlowId> = self.all.iter().filter(|(_, flow)| is_old(flow)).map(|(id, _)| *id).collect();
+        self.drain(|flow| matches!(flow, Flow::Tcp(tcp) if tcp.generation < generation))
+    }
+
+    /// Ends those of which this holds. They are to be dropped when nothing is locked any more.
+    pub(super) fn drain(&mut self, ends: impl Fn(&Flow) -> bool) -> Vec<Flow> {
+        let ids: Vec<FlowId> = self.all.iter().filter(|(_, flow)| ends(flow)).map(|(id, _)| *id).collect();
         ids.into_iter().filter_map(|id| self.remove(id)).collect()
     }
 

@@ -41,6 +41,7 @@ use thiserror::Error;
 use tokio::{
     net::{TcpListener, UdpSocket},
     sync::mpsc,
+    task::JoinHandle,
 };
 use tracing::{debug, info, warn};
 
@@ -48,7 +49,10 @@ pub use config::{Carry, Config, ConfigError, Forward, Limits, Listen};
 pub use name::{Name, NameError, Protocol};
 pub use peer::Violation;
 
-use crate::class::{Carried, Treatment};
+use crate::{
+    class::{Carried, Treatment},
+    metrics::{Gateways, Metrics, Snapshot},
+};
 use flows::{Task, UdpFlow};
 use peer::{Peer, Side};
 use wire::{Hello, Word};
@@ -84,7 +88,7 @@ const LARGEST_BLOCK: u64 = 128 << 10;
 #[derive(Debug)]
 pub struct Tunnel {
     shared: Arc<Shared>,
-    listening: Mutex<Vec<(Arc<Listening>, Task)>>,
+    listening: tokio::sync::Mutex<Vec<Port>>,
     _chores: [Task; 2],
 }
 
@@ -96,6 +100,20 @@ struct Shared {
     /// Far gateways, in the order in which they last came.
     peers: Mutex<Vec<Arc<Peer>>>,
     followed: mpsc::UnboundedSender<Followed>,
+    metrics: Metrics,
+}
+
+/// A port that is listened at, and the task that does.
+#[derive(Debug)]
+struct Port {
+    listening: Arc<Listening>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }
 
 /// What is forwarded, and the bounds.
@@ -178,27 +196,73 @@ impl Tunnel {
     pub async fn start(config: Config) -> Result<Self, StartError> {
         config.check()?;
         let (followed, follow) = mpsc::unbounded_channel();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new_cyclic(|shared| Shared {
             instance: rand::random(),
             plan: RwLock::new(Arc::new(Plan::of(&config))),
             peers: Mutex::default(),
             followed,
+            metrics: Metrics::new(Weak::clone(shared)),
         });
         let mut listening = Vec::new();
         for port in &config.listen {
             listening.push(Listening::open(port, &config, &shared).await?);
         }
         let chores = [
-            tokio::spawn(follow_all(follow)).abort_handle(),
+            tokio::spawn(follow_all(follow, Arc::downgrade(&shared))).abort_handle(),
             tokio::spawn(sweep(Arc::downgrade(&shared))).abort_handle(),
         ];
-        Ok(Self { shared, listening: Mutex::new(listening), _chores: chores.map(Task) })
+        Ok(Self { shared, listening: tokio::sync::Mutex::new(listening), _chores: chores.map(Task) })
     }
 
     /// Where it listens, and by which name, in the order of the settings.
-    pub fn ports(&self) -> Vec<(Protocol, SocketAddr, Name)> {
-        let listening = lock(&self.listening);
-        listening.iter().map(|(port, _)| (port.port.protocol, port.address, port.port.name.clone())).collect()
+    pub async fn ports(&self) -> Vec<(Protocol, SocketAddr, Name)> {
+        let ports = self.listening.lock().await;
+        let ports = ports.iter().map(|Port { listening, .. }| listening);
+        ports.map(|port| (port.port.protocol, port.address, port.port.name.clone())).collect()
+    }
+
+    /// Does something else from now on. Sessions go on, and so do flows and connections, unless their port is gone or leads elsewhere; connections that are
+    /// open stay. Ports that stay are listened at all the time.
+    ///
+    /// # Errors
+    /// See [`StartError`]. If the settings make no sense, nothing has changed. If a port cannot be listened at, everything else is done.
+    pub async fn reload(&self, config: Config) -> Result<(), StartError> {
+        config.check()?;
+        let mut ports = self.listening.lock().await;
+        let (mut stay, gone): (Vec<_>, Vec<_>) =
+            ports.drain(..).partition(|port| config.listen.iter().any(|listen| port.listening.is(listen)));
+        for mut port in gone {
+            // Its socket is closed with its task, and another may be bound there.
+            port.task.abort();
+            let _ = (&mut port.task).await;
+        }
+        let mut failed = None;
+        for listen in &config.listen {
+            match stay.iter().position(|port| port.listening.is(listen)) {
+                Some(index) => {
+                    let port = stay.swap_remove(index);
+                    port.listening.carry(Arc::new(config.carried(&listen.name, &listen.carry)));
+                    ports.push(port);
+                }
+                None => match Listening::open(listen, &config, &self.shared).await {
+                    Ok(port) => ports.push(port),
+                    Err(error) => failed = failed.or(Some(error)),
+                },
+            }
+        }
+        let plan = Arc::new(Plan::of(&config));
+        let before =
+            std::mem::replace(&mut *self.shared.plan.write().unwrap_or_else(PoisonError::into_inner), plan.clone());
+        let hello = self.shared.hello();
+        for peer in lock(&self.shared.peers).iter() {
+            peer.replan(&before, &plan, &hello);
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// What has been carried, and how paths are: the text format of OpenMetrics, which Prometheus reads.
+    pub fn metrics(&self) -> String {
+        self.shared.metrics.text()
     }
 
     /// Whether there is a far gateway that forwards such a port.
@@ -343,7 +407,7 @@ async fn first_word(session: &Session) -> Result<Hello, Ended> {
 }
 
 /// Hears how datagrams ended.
-async fn follow_all(mut followed: mpsc::UnboundedReceiver<Followed>) {
+async fn follow_all(mut followed: mpsc::UnboundedReceiver<Followed>, shared: Weak<Shared>) {
     let mut under_way = FuturesUnordered::new();
     loop {
         tokio::select! {
@@ -351,7 +415,9 @@ async fn follow_all(mut followed: mpsc::UnboundedReceiver<Followed>) {
                 Some(Followed { sent, flow, treatment }) => under_way.push(async move { (sent.await, flow, treatment) }),
                 None => return,
             },
-            Some((outcome, flow, _treatment)) = under_way.next() => {
+            Some((outcome, flow, treatment)) = under_way.next() => {
+                let Some(shared) = shared.upgrade() else { return };
+                shared.metrics.ended(&treatment.class.name, &outcome);
                 if matches!(outcome, Outcome::Delivered(_)) {
                     flow.known.store(true, Ordering::Relaxed);
                 }
@@ -380,6 +446,13 @@ async fn sweep(shared: Weak<Shared>) {
     }
 }
 
+impl Gateways for Shared {
+    fn snapshots(&self) -> Vec<Snapshot> {
+        let peers = lock(&self.peers).clone();
+        peers.iter().map(|peer| peer.snapshot()).collect()
+    }
+}
+
 impl Shared {
     /// Forgets far gateways of which nothing is left.
     fn forget(&self) {
@@ -405,7 +478,7 @@ impl Listening {
     /// How often one port's troubles are told.
     const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
 
-    async fn open(port: &Listen, config: &Config, shared: &Arc<Shared>) -> Result<(Arc<Self>, Task), StartError> {
+    async fn open(port: &Listen, config: &Config, shared: &Arc<Shared>) -> Result<Port, StartError> {
         let failed = |source| StartError::Listen { protocol: port.protocol, address: port.address, source };
         let listening = |address, socket| {
             Arc::new(Self {
@@ -422,15 +495,29 @@ impl Listening {
                 let socket = Arc::new(udp::listen(port.address).map_err(failed)?);
                 let listening = listening(socket.local_addr().map_err(failed)?, Some(socket.clone()));
                 let task = tokio::spawn(udp::hear(listening.clone(), socket, shared.clone()));
-                Ok((listening, Task(task.abort_handle())))
+                Ok(Port { listening, task })
             }
             Protocol::Tcp => {
                 let listener = TcpListener::bind(port.address).await.map_err(failed)?;
                 let listening = listening(listener.local_addr().map_err(failed)?, None);
                 let task = tokio::spawn(tcp::hear(listening.clone(), listener, shared.clone()));
-                Ok((listening, Task(task.abort_handle())))
+                Ok(Port { listening, task })
             }
         }
+    }
+
+    /// Whether this is the port that settings speak of.
+    fn is(&self, listen: &Listen) -> bool {
+        let Listen { protocol, address, name, .. } = &self.port;
+        (protocol, address, name) == (&listen.protocol, &listen.address, &listen.name)
+    }
+
+    /// Carries what comes otherwise from now on.
+    fn carry(&self, carried: Arc<Carried>) {
+        for (_, flow) in lock(&self.flows).values() {
+            lock(&flow.classifier).replace(carried.clone());
+        }
+        *lock(&self.carried) = carried;
     }
 
     /// Gives a program an answer.

@@ -13,14 +13,14 @@ use thiserror::Error;
 use tracing::{debug, info};
 
 use super::{
-    Shared,
+    Plan, Shared,
     flows::{Budget, Flow, Flows, Held, Queued, TcpWord, UdpFlow},
     lock,
     name::{Name, Protocol},
     tcp, udp,
     wire::{FlowId, Hello, StopReason, WireError, Word},
 };
-use crate::rate::Bucket;
+use crate::{metrics::Snapshot, rate::Bucket};
 
 /// Bytes of datagrams from one far gateway that wait to be sent on.
 const QUEUED_DATAGRAMS: u64 = 16 << 20;
@@ -185,6 +185,44 @@ impl Peer {
         }
     }
 
+    /// It is asked for other things from now on: flows end whose port is gone or leads elsewhere, and it is told what there is.
+    pub(super) fn replan(&self, before: &Plan, plan: &Plan, hello: &Hello) {
+        let mut state = lock(&self.state);
+        let target = |plan: &Plan, name: &Name| plan.forward(Protocol::Udp, name).map(|forward| forward.to.clone());
+        let leads_elsewhere = |flow: &Flow| match flow {
+            Flow::Inward { flow, .. } => target(before, &flow.name) != target(plan, &flow.name),
+            Flow::Outward(_) | Flow::Tcp(_) => false,
+        };
+        let gone = state.flows.drain(leads_elsewhere);
+        for flow in state.flows.all.values() {
+            if let Flow::Inward { flow, .. } = flow
+                && let Some(forward) = plan.forward(Protocol::Udp, &flow.name)
+            {
+                lock(&flow.classifier).replace(forward.carried.clone());
+            }
+        }
+        if plan.limits.rate != before.limits.rate {
+            let bucket = || (plan.limits.rate > 0).then(|| Bucket::new(plan.limits.rate, Instant::now()));
+            (state.to, state.from) = (bucket(), bucket());
+        }
+        let session = state.session.clone().filter(|_| state.open);
+        drop(state);
+        drop(gone);
+        if let Some(session) = session {
+            // If there is no room for it, it is told with the next session.
+            let _ = session.try_send(own(Word::Hello(hello.clone())).channel(GREETINGS));
+        }
+    }
+
+    /// How it is now.
+    pub(super) fn snapshot(&self) -> Snapshot {
+        let state = lock(&self.state);
+        let (flows, session) = (state.flows.all.len(), state.session.clone());
+        drop(state);
+        let session = session.map(|session| (session.stats(), session.path_stats()));
+        Snapshot { gateway: self.to_string(), flows, session }
+    }
+
     /// Whether nothing is left to be kept of it.
     pub(super) fn is_gone(&self) -> bool {
         let state = lock(&self.state);
@@ -217,6 +255,7 @@ impl Peer {
         match word {
             Word::Hello(hello) => self.greeted(hello)?,
             Word::Datagram { flow, data } => {
+                shared.metrics.received();
                 if !self.datagram(flow, data, now)? {
                     stop(session, flow, StopReason::Unknown);
                 }
@@ -225,6 +264,7 @@ impl Peer {
                 if self.side.began(flow) {
                     return Err(Violation::NotItsFlow(flow));
                 }
+                shared.metrics.received();
                 if !self.datagram(flow, data.clone(), now)? {
                     match udp::begin_inward(self, shared, flow, &name) {
                         Ok(()) => drop(self.datagram(flow, data, now)),
@@ -388,8 +428,7 @@ impl Peer {
             Flow::Outward(flow) | Flow::Inward { flow, .. } => flow.is_silent(now, idle),
             Flow::Tcp(_) => false,
         };
-        let ids: Vec<FlowId> = state.flows.all.iter().filter(|(_, flow)| silent(flow)).map(|(id, _)| *id).collect();
-        let gone: Vec<Flow> = ids.into_iter().filter_map(|id| state.flows.remove(id)).collect();
+        let gone = state.flows.drain(silent);
         drop(state);
         let outward = |flow| match flow {
             Flow::Outward(flow) => Some(flow),
@@ -406,7 +445,12 @@ impl Peer {
             let mut state = lock(&self.state);
             let generation = state.generation;
             let Some(session) = state.session.clone().filter(|_| state.open) else { return false };
-            if flow.is_refused(now) || state.to.as_mut().is_some_and(|to| !to.take(datagram.len(), now)) {
+            if flow.is_refused(now) {
+                shared.metrics.refused("not_forwarded");
+                return true;
+            }
+            if state.to.as_mut().is_some_and(|to| !to.take(datagram.len(), now)) {
+                shared.metrics.refused("rate");
                 return true;
             }
             (session, generation)
@@ -424,9 +468,13 @@ impl Peer {
         match session.try_send(block) {
             Ok(sent) => {
                 classifier.sent(sent.id());
+                shared.metrics.sent(&treatment.class.name, datagram.len());
                 shared.follow(sent, flow, treatment);
             }
-            Err(error) => debug!(name = %flow.name, %error, "datagram dropped"),
+            Err(error) => {
+                shared.metrics.refused(if matches!(error, SendError::Full(_)) { "full" } else { "not_taken" });
+                debug!(name = %flow.name, %error, "datagram dropped");
+            }
         }
         true
     }

@@ -101,16 +101,23 @@ fn came(listening: &Arc<Listening>, shared: &Arc<Shared>, datagram: &[u8], from:
         // Its far gateway is away. Perhaps there is another, or the same, started anew.
         match shared.choose(Protocol::Udp, &listening.port.name) {
             Some(other) if !Arc::ptr_eq(&other, peer) => peer.remove(flow.id),
-            _ => return,
+            _ => {
+                shared.metrics.refused("no_session");
+                return;
+            }
         }
     }
     let Some(peer) = shared.choose(Protocol::Udp, &listening.port.name) else {
+        shared.metrics.refused("no_gateway");
         listening.complain("no far gateway forwards this port");
         return;
     };
     match begin_outward(&peer, listening, shared, from) {
         Ok(flow) => _ = peer.send(&flow, datagram, shared),
-        Err(reason) => listening.complain(reason.words()),
+        Err(reason) => {
+            shared.metrics.refused("too_many_flows");
+            listening.complain(reason.words());
+        }
     }
 }
 

@@ -94,14 +94,14 @@ impl Client {
     }
 
     /// Where it listens for a name.
-    pub(crate) fn port(&self, name: &str) -> SocketAddr {
-        port(&self.tunnel, name)
+    pub(crate) async fn port(&self, name: &str) -> SocketAddr {
+        port(&self.tunnel, name).await
     }
 }
 
 /// Where a gateway listens for a name.
-pub(crate) fn port(tunnel: &Tunnel, name: &str) -> SocketAddr {
-    let ports = tunnel.ports();
+pub(crate) async fn port(tunnel: &Tunnel, name: &str) -> SocketAddr {
+    let ports = tunnel.ports().await;
     ports.iter().find(|(_, _, known)| known.as_str() == name).expect("it listens").1
 }
 
@@ -157,6 +157,6 @@ impl Client {
     /// A connection that the far side carries.
     pub(crate) async fn connected(&self, name: &str) -> TcpStream {
         self.until_carried(Protocol::Tcp, name).await;
-        TcpStream::connect(self.port(name)).await.expect("it listens")
+        TcpStream::connect(self.port(name).await).await.expect("it listens")
     }
 }

@@ -99,7 +99,7 @@ async fn what_cannot_be_reached_is_a_connection_that_is_reset() {
     // The far side does not forward the other one at all.
     for name in ["gone", "never"] {
         // The reset may be there before the connection is known to be.
-        let ended = match TcpStream::connect(client.port(name)).await {
+        let ended = match TcpStream::connect(client.port(name).await).await {
             Ok(mut stream) => rest(&mut stream).await,
             Err(error) => Err(error),
         };

@@ -7,7 +7,7 @@ async fn datagrams_go_through_and_answers_find_their_way_back() {
     let server = Server::start(config(&[], &[&format!("game=udp:{}", echo().await)])).await;
     let client = server.client(config(&["udp:127.0.0.1:0=game"], &[])).await;
     let (session, _called) = client.call(&server).await;
-    let programs = [program(client.port("game")).await, program(client.port("game")).await];
+    let programs = [program(client.port("game").await).await, program(client.port("game").await).await];
     for n in 0..10 {
         for (which, program) in programs.iter().enumerate() {
             let words = format!("{which}: {n}");
@@ -22,7 +22,7 @@ async fn datagrams_of_any_size_survive() {
     let server = Server::start(config(&[], &[&format!("any=udp:{}", echo().await)])).await;
     let client = server.client(config(&["udp:127.0.0.1:0=any"], &[])).await;
     let (_session, _called) = client.call(&server).await;
-    let program = program(client.port("any")).await;
+    let program = program(client.port("any").await).await;
     for size in [1, 0, 1_200, 1_316, 9_000, 65_507] {
         let datagram: Vec<u8> = (0..size).map(|n| n as u8).collect();
         assert_eq!(ask(&program, &datagram).await, datagram, "{size} bytes");
@@ -34,6 +34,6 @@ async fn the_server_listens_too() {
     let server = Server::start(config(&["udp:127.0.0.1:0=sensor"], &[])).await;
     let client = server.client(config(&[], &[&format!("sensor=udp:{}", echo().await)])).await;
     let (_session, _called) = client.call(&server).await;
-    let program = program(super::pair::port(&server.tunnel, "sensor")).await;
+    let program = program(super::pair::port(&server.tunnel, "sensor").await).await;
     assert_eq!(ask(&program, b"how warm?").await, b"how warm?");
 }
