@@ -46,6 +46,11 @@ pub(crate) enum Command {
     /// Send blocks: a video by frames, a file by chunks, or standard input by lines or messages.
     #[command(after_help = SEND_HELP)]
     Send(Box<SendArgs>),
+    /// Check a settings file of `punctual tunnel`, and say what is wrong with it.
+    CheckConfig {
+        /// The file (TOML).
+        file: PathBuf,
+    },
     /// Carry UDP and TCP ports to another host, for programs that know nothing of Punctual.
     #[command(after_help = TUNNEL_HELP)]
     Tunnel(Box<TunnelArgs>),
@@ -123,7 +128,9 @@ Examples:
   punctual tunnel server.example:4433 --fingerprint 3f9a… --listen udp:127.0.0.1:27015=game,deadline=80ms,priority=0
                                             a datagram that cannot be there within 80 ms is dropped
   punctual tunnel server.example:4433 --fingerprint 3f9a… --forward ssh=tcp:127.0.0.1:22
-                                            the other side reaches our port 22, with --listen tcp:127.0.0.1:2222=ssh";
+                                            the other side reaches our port 22, with --listen tcp:127.0.0.1:2222=ssh
+  punctual tunnel --config /etc/punctual/tunnel.toml --metrics 127.0.0.1:9100
+                                            as a service; see docs/gateway.md";
 
 /// `punctual demo`.
 #[derive(Debug, Args)]
@@ -172,7 +179,7 @@ pub(crate) struct CommonArgs {
 }
 
 /// Who we are, and whom we let in.
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Debug, Clone, Default, PartialEq, Args)]
 pub(crate) struct DoorArgs {
     /// The certificate and its key (PEM) to show; made and kept there if there is no such file. Without this, a new one each time.
     #[arg(long, value_name = "FILE")]
@@ -306,13 +313,13 @@ impl SourceArgs {
 }
 
 /// `punctual tunnel`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, PartialEq, Args)]
 pub(crate) struct TunnelArgs {
     /// The gateway to call: its name or address, and the port. Without it, wait to be called.
     #[arg(value_name = "HOST:PORT")]
     pub(crate) to: Option<String>,
     /// A port of this host whose traffic the other gateway forwards: `udp:ADDRESS:PORT=NAME` or `tcp:ADDRESS:PORT=NAME`; may be repeated. Behind commas, how its
-    /// datagrams are carried: deadline=TIME|none [default: 1s], priority=0-255, redundancy=MODE, ordered=true.
+    /// datagrams are carried: deadline=TIME|none [default: 1s], priority=0-255, redundancy=MODE, ordered=true, and what they are: format=mpegts|rtp|rtp-h264|rtp-h265.
     #[arg(long, value_name = "udp:ADDRESS:PORT=NAME")]
     pub(crate) listen: Vec<tunnel::Listen>,
     /// Where traffic of that name is sent to that the other gateway listens for: `NAME=udp:HOST:PORT` or `NAME=tcp:HOST:PORT`; may be repeated. Behind
@@ -327,6 +334,13 @@ pub(crate) struct TunnelArgs {
     pub(crate) door: DoorArgs,
     #[command(flatten)]
     pub(crate) session: SessionSettings,
+    /// A TOML file with these settings and more: classes, rules, limits (see docs/gateway.md). Flags overrule it, and add ports to its. `punctual check-config` says
+    /// what is wrong with one. SIGHUP has its ports, classes, rules and limits read again; sessions go on.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Tell Prometheus here what is carried, by HTTP: http://ADDRESS:PORT/metrics.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) metrics: Option<SocketAddr>,
     /// Write qlog traces of every session to this directory.
     #[arg(long, value_name = "DIR")]
     pub(crate) qlog: Option<PathBuf>,
@@ -342,7 +356,7 @@ pub(crate) enum Listen {
     Address(SocketAddr),
 }
 
-fn parse_listen(text: &str) -> Result<Listen, String> {
+pub(crate) fn parse_listen(text: &str) -> Result<Listen, String> {
     let port = text.parse().map(Listen::Port);
     port.or_else(|_| text.parse().map(Listen::Address)).map_err(|_| "expected a port, or an address with port".into())
 }

@@ -22,6 +22,7 @@ mod feed;
 mod identity;
 mod line;
 mod manual;
+mod metrics;
 mod notify;
 mod out;
 mod output;
@@ -58,6 +59,7 @@ pub fn run(registry: &Registry) -> ExitCode {
     };
     let done = runtime.block_on(async {
         match &cli.command {
+            Command::CheckConfig { file } => tunnel::check(file),
             Command::Completions { shell } => manual::completions(*shell),
             Command::Demo(args) => demo::run(args).await,
             Command::Eval(args) => eval::run(args, registry).await,

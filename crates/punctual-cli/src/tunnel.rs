@@ -1,6 +1,8 @@
 //! `punctual tunnel`.
 
-use std::{sync::Arc, time::Duration};
+mod settings;
+
+use std::{path::Path, sync::Arc, time::Duration};
 
 use punctual::{Config, Endpoint, Session};
 use punctual_gateway::tunnel::{self, Ended, StartError, Tunnel, session_limits};
@@ -12,10 +14,11 @@ use crate::{
     display::Display,
     exit::{Failure, Shown},
     identity::{self, Loaded},
+    metrics,
     notify::ServiceManager,
     route,
     server::{self, Server},
-    signals::Interrupt,
+    signals::{Hangups, Interrupt},
     token,
     watch::Watch,
 };
@@ -28,17 +31,56 @@ const RETRY: Duration = Duration::from_millis(500);
 const RETRY_AT_MOST: Duration = Duration::from_secs(15);
 
 /// Carries ports until it is told to stop.
-pub(crate) async fn run(args: &TunnelArgs) -> Result<(), Failure> {
-    let config = tunnel::Config { listen: args.listen.clone(), forward: args.forward.clone(), ..Default::default() };
+pub(crate) async fn run(flags: &TunnelArgs) -> Result<(), Failure> {
+    let (args, config) = settings::load(flags)?;
     let mut endpoint_config = args.session.endpoint_config(args.qlog.as_deref())?;
     endpoint_config.session.limits = session_limits(endpoint_config.session.limits);
-    let interrupt = Interrupt::listen()?;
-    let gateway = Gateway { tunnel: Arc::new(Tunnel::start(config).await?), args, interrupt };
-    gateway.announce();
-    match &args.to {
-        Some(to) => gateway.call(to, endpoint_config).await,
-        None => gateway.wait(endpoint_config).await,
+    // Without a file there is nothing to read again, and SIGHUP is that of a terminal that goes away.
+    let (interrupt, hangups) = match &args.config {
+        Some(_) => (Interrupt::listen_but_for_hangups()?, Some(Hangups::listen()?)),
+        None => (Interrupt::listen()?, None),
+    };
+    let tunnel = Arc::new(Tunnel::start(config).await?);
+    let gateway = Gateway { tunnel, args: &args, interrupt };
+    gateway.announce().await;
+    let mut manager = ServiceManager::from_environment();
+    let told = async {
+        match args.metrics {
+            Some(address) => metrics::serve(address, gateway.tunnel.clone()).await,
+            None => std::future::pending().await,
+        }
+    };
+    let reloading = async {
+        match hangups {
+            Some(hangups) => gateway.keep_reloading(flags, hangups).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        ended = gateway.carry_all(endpoint_config, &mut manager) => ended,
+        failed = told => failed,
+        never = reloading => never,
     }
+}
+
+/// Says what is wrong with a settings file.
+pub(crate) fn check(file: &Path) -> Result<(), Failure> {
+    let flags = TunnelArgs::of_file(file);
+    let (args, config) = settings::load(&flags)?;
+    args.session.endpoint_config(None)?;
+    if let Some(to) = &args.to {
+        ways(&args.session, to)?;
+    }
+    // What it refers to is there, and is what it should be.
+    trust(&args.session)?;
+    if let Some(said) = &args.session.token {
+        token::all(std::slice::from_ref(said))?;
+    }
+    if let Some(authorities) = &args.door.client_ca {
+        identity::authorities(authorities)?;
+    }
+    eprintln!("{}: {} to listen at, {} to forward", file.display(), config.listen.len(), config.forward.len());
+    Ok(())
 }
 
 impl From<StartError> for Failure {
@@ -58,8 +100,8 @@ struct Gateway<'a> {
 
 impl Gateway<'_> {
     /// Says which ports there are.
-    fn announce(&self) {
-        for (protocol, address, name) in self.tunnel.ports() {
+    async fn announce(&self) {
+        for (protocol, address, name) in self.tunnel.ports().await {
             self.say(&format!("{name} at {protocol}:{address}"));
         }
     }
@@ -70,8 +112,40 @@ impl Gateway<'_> {
         }
     }
 
+    /// Carries what there is, whichever side calls.
+    async fn carry_all(&self, config: Config, manager: &mut ServiceManager) -> Result<(), Failure> {
+        match &self.args.to {
+            Some(to) => self.call(to, config, manager).await,
+            None => self.wait(config, manager).await,
+        }
+    }
+
+    /// Reads the settings file again whenever it is asked to, and never returns.
+    async fn keep_reloading<Never>(&self, flags: &TunnelArgs, mut hangups: Hangups) -> Never {
+        let manager = ServiceManager::from_environment();
+        loop {
+            hangups.next().await;
+            manager.reloading();
+            match self.reload(flags).await {
+                Ok(()) => self.say("settings read again"),
+                Err(failure) => eprintln!("punctual: settings not read again: {failure}"),
+            }
+            manager.ready();
+        }
+    }
+
+    async fn reload(&self, flags: &TunnelArgs) -> Result<(), Failure> {
+        let (args, config) = settings::load(flags)?;
+        if !settings::same_but_for_ports(&args, self.args) {
+            self.say("what was changed beside ports, classes, rules and limits takes a restart");
+        }
+        self.tunnel.reload(config).await?;
+        self.announce().await;
+        Ok(())
+    }
+
     /// Calls the other gateway, and again whenever the session is lost.
-    async fn call(&self, to: &str, config: Config) -> Result<(), Failure> {
+    async fn call(&self, to: &str, config: Config, manager: &mut ServiceManager) -> Result<(), Failure> {
         let Self { args, interrupt, .. } = self;
         let ways = ways(&args.session, to)?;
         let mut builder = Endpoint::client().trust(trust(&args.session)?).config(config);
@@ -87,7 +161,6 @@ impl Gateway<'_> {
         let endpoint = builder.build().map_err(not_built)?;
         let display = Display::new(&CommonArgs { quiet: args.quiet, ..CommonArgs::default() });
         let caller = Caller { endpoint: &endpoint, ways: &ways, name: route::host(to)?, display: &display };
-        let mut manager = ServiceManager::from_environment();
         manager.ready();
         let called = tokio::select! {
             called = self.keep_calling(&caller) => called.map_err(|failure| failure.showing(shown)),
@@ -138,14 +211,13 @@ impl Gateway<'_> {
     }
 
     /// Waits for other gateways.
-    async fn wait(&self, config: Config) -> Result<(), Failure> {
+    async fn wait(&self, config: Config, manager: &mut ServiceManager) -> Result<(), Failure> {
         let Self { args, interrupt, tunnel } = self;
         let identity = server::identity(&args.door)?;
         let tokens =
             args.session.token.as_ref().map_or(Ok(Vec::new()), |said| token::all(std::slice::from_ref(said)))?;
         let server = Server { listen: &args.serve, door: &args.door, config };
         let endpoint = server::listen(server, identity, tokens, args.quiet)?;
-        let mut manager = ServiceManager::from_environment();
         manager.ready();
         let serve = async {
             let mut sessions = JoinSet::new();
