@@ -130,6 +130,9 @@ struct Forwarding {
     carried: Arc<Carried>,
 }
 
+/// A flow that a program has begun, and the far gateway that it leads to.
+type Begun = (Arc<Peer>, Arc<UdpFlow>);
+
 /// A port that is listened at.
 #[derive(Debug)]
 struct Listening {
@@ -140,7 +143,7 @@ struct Listening {
     /// Of UDP: the socket,
     socket: Option<Arc<UdpSocket>>,
     /// and who has been heard.
-    flows: Mutex<HashMap<SocketAddr, (Arc<Peer>, Arc<UdpFlow>)>>,
+    flows: Mutex<HashMap<SocketAddr, Begun>>,
     complained: Mutex<Option<Instant>>,
 }
 
