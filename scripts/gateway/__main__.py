@@ -47,7 +47,7 @@ class Processes:
         self.logs, self.all = logs, []
 
     def start(self, name, command, **more):
-        log = open(os.path.join(self.logs, f"{name}.log"), "ab")
+        log = open(os.path.join(self.logs, f"{name}.log"), "wb")
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **more)
         self.all.append(process)
         return process
@@ -155,7 +155,7 @@ class Run:
         with open(sdp, "w", encoding="ascii") as text:
             text.write(f"v=0\no=- 0 0 IN IP4 127.0.0.1\ns=-\nc=IN IP4 127.0.0.1\nt=0 0\nm=video {port} RTP/AVP 96\na=rtpmap:96 H264/90000\na=fmtp:96 packetization-mode=1\n")
         reorder = ["-reorder_queue_size", "500", "-max_delay", str(LATENCY_MS * 1000)]
-        return [*FFMPEG, "-protocol_whitelist", "file,udp,rtp", *reorder, "-i", sdp, "-c", "copy", "-f", "mpegts", file]
+        return [*FFMPEG, "-protocol_whitelist", "file,udp,rtp", *reorder, "-i", sdp, "-c", "copy", "-flush_packets", "1", "-f", "mpegts", file]
 
     def send_srt(self, port):
         return [*FFMPEG, "-re", "-i", self.video, "-map", "0", "-c", "copy", "-f", "mpegts", f"srt://127.0.0.1:{port}?mode=caller&latency={LATENCY_MS * 1000}&pkt_size=1316"]

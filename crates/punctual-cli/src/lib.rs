@@ -41,7 +41,7 @@ mod tunnel;
 mod watch;
 mod window;
 
-use std::process::ExitCode;
+use std::{io::IsTerminal as _, process::ExitCode};
 
 use clap::Parser as _;
 use cli::{Cli, Command};
@@ -52,7 +52,11 @@ use tracing_subscriber::EnvFilter;
 /// Does what the command line asks for. What `registry` has, `eval` knows beside what is built in.
 pub fn run(registry: &Registry) -> ExitCode {
     let cli = Cli::parse();
-    log();
+    log(match &cli.command {
+        // It runs for months, and what it says is looked for afterwards.
+        Command::Tunnel(args) if !args.quiet => Some("punctual_gateway=info"),
+        _ => None,
+    });
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return Failure::Other(format!("cannot start: {error}")).report(),
@@ -74,9 +78,11 @@ pub fn run(registry: &Registry) -> ExitCode {
     done.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
 }
 
-/// Logs to standard error if `RUST_LOG` asks for it.
-fn log() {
-    if let Ok(filter) = EnvFilter::try_from_default_env() {
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+/// Logs to standard error what `RUST_LOG` asks for, or else what is said here, if anything.
+fn log(otherwise: Option<&str>) {
+    let filter = EnvFilter::try_from_default_env().ok().or_else(|| otherwise.map(EnvFilter::new));
+    if let Some(filter) = filter {
+        let to_a_person = std::io::stderr().is_terminal();
+        tracing_subscriber::fmt().with_env_filter(filter).with_ansi(to_a_person).with_writer(std::io::stderr).init();
     }
 }

@@ -23,16 +23,18 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// The media type of the text format (OpenMetrics 1.0).
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Answers `GET /metrics`. Returns only if it cannot listen there.
-pub(crate) async fn serve(address: SocketAddr, tunnel: Arc<Tunnel>) -> Result<(), Failure> {
+/// Where Prometheus is to ask.
+pub(crate) async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
     let listener = TcpListener::bind(address).await;
-    let listener = listener.map_err(|error| Failure::Path(format!("--metrics {address}: {error}")))?;
-    if let Ok(address) = listener.local_addr() {
-        tracing::info!(%address, "metrics");
-    }
+    listener.map_err(|error| Failure::Path(format!("--metrics {address}: {error}")))
+}
+
+/// Answers `GET /metrics`, and never returns.
+pub(crate) async fn serve<Never>(listener: TcpListener, tunnel: Arc<Tunnel>) -> Never {
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
-        let Ok(permit) = room.clone().acquire_owned().await else { return Ok(()) };
+        // Nobody closes it.
+        let Ok(permit) = room.clone().acquire_owned().await else { std::future::pending().await };
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {

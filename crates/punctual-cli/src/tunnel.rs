@@ -43,10 +43,18 @@ pub(crate) async fn run(flags: &TunnelArgs) -> Result<(), Failure> {
     let tunnel = Arc::new(Tunnel::start(config).await?);
     let gateway = Gateway { tunnel, args: &args, interrupt };
     gateway.announce().await;
+    let asked = match args.metrics {
+        Some(address) => {
+            let listener = metrics::bind(address).await?;
+            gateway.say(&format!("metrics at http://{}/metrics", listener.local_addr().unwrap_or(address)));
+            Some(listener)
+        }
+        None => None,
+    };
     let mut manager = ServiceManager::from_environment();
     let told = async {
-        match args.metrics {
-            Some(address) => metrics::serve(address, gateway.tunnel.clone()).await,
+        match asked {
+            Some(listener) => metrics::serve(listener, gateway.tunnel.clone()).await,
             None => std::future::pending().await,
         }
     };
@@ -58,7 +66,7 @@ pub(crate) async fn run(flags: &TunnelArgs) -> Result<(), Failure> {
     };
     tokio::select! {
         ended = gateway.carry_all(endpoint_config, &mut manager) => ended,
-        failed = told => failed,
+        never = told => never,
         never = reloading => never,
     }
 }
