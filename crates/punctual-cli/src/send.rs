@@ -52,7 +52,8 @@ pub(crate) async fn run(args: &SendArgs) -> Result<(), Failure> {
     }
     let endpoint = builder.build().map_err(not_built)?;
     let display = Display::new(&args.common);
-    let caller = Caller { endpoint: &endpoint, ways: &ways, name: route::host(&args.to)?, display: &display };
+    let caller =
+        Caller { endpoint: &endpoint, ways: &ways, name: route::host(&args.to)?, display: &display, command: "recv" };
     let interrupt = Interrupt::listen()?;
     let connected = tokio::select! {
         connected = caller.connect(settings.session.connect_timeout()) => connected,

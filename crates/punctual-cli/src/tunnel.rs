@@ -168,7 +168,8 @@ impl Gateway<'_> {
         }
         let endpoint = builder.build().map_err(not_built)?;
         let display = Display::new(&CommonArgs { quiet: args.quiet, ..CommonArgs::default() });
-        let caller = Caller { endpoint: &endpoint, ways: &ways, name: route::host(to)?, display: &display };
+        let caller =
+            Caller { endpoint: &endpoint, ways: &ways, name: route::host(to)?, display: &display, command: "tunnel" };
         manager.ready();
         let called = tokio::select! {
             called = self.keep_calling(&caller) => called.map_err(|failure| failure.showing(shown)),

@@ -185,6 +185,9 @@ pub struct Rule {
     /// Only from programs at that port.
     #[serde(default)]
     pub port: Option<u16>,
+    /// Only what programs have marked so (DSCP): `ef`, `af41`, `cs5`, or a number from 0 to 63. Known on Linux only.
+    #[serde(default)]
+    pub dscp: Option<Dscp>,
     /// Only RTP of that payload type.
     #[serde(default)]
     pub payload_type: Option<u8>,
@@ -196,6 +199,43 @@ pub struct Rule {
     pub max_size: Option<usize>,
 }
 
+/// A mark of RFC 2474.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "toml::Value")]
+pub struct Dscp(pub u8);
+
+impl TryFrom<toml::Value> for Dscp {
+    type Error = String;
+
+    fn try_from(written: toml::Value) -> Result<Self, String> {
+        let number = match &written {
+            toml::Value::Integer(number) => u8::try_from(*number).ok().filter(|number| *number < 64),
+            toml::Value::String(name) => named(&name.to_ascii_lowercase()),
+            _ => None,
+        };
+        number
+            .map(Self)
+            .ok_or_else(|| format!("{written} is no DSCP: expected ef, af11 to af43, cs0 to cs7, or 0 to 63"))
+    }
+}
+
+/// The number of a name of RFC 2474, 2597 or 3246.
+fn named(name: &str) -> Option<u8> {
+    let digits = |from: &str| from.bytes().map(|digit| digit.wrapping_sub(b'0')).collect::<Vec<u8>>();
+    match name.split_at_checked(2)? {
+        ("ef", "") => Some(46),
+        ("cs", rest) => match digits(rest)[..] {
+            [class @ 0..=7] => Some(8 * class),
+            _ => None,
+        },
+        ("af", rest) => match digits(rest)[..] {
+            [class @ 1..=4, drop @ 1..=3] => Some(8 * class + 2 * drop),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
 fn network<'de, D: Deserializer<'de>>(from: D) -> Result<Option<IpNet>, D::Error> {
     let text = String::deserialize(from)?;
     let address = || text.parse::<IpAddr>().map(IpNet::from);
@@ -204,10 +244,11 @@ fn network<'de, D: Deserializer<'de>>(from: D) -> Result<Option<IpNet>, D::Error
 }
 
 impl Rule {
-    fn holds(&self, datagram: &[u8], from: SocketAddr) -> bool {
+    fn holds(&self, datagram: &[u8], Origin { program, dscp }: Origin) -> bool {
         let payload_type = || Packet::parse(datagram).map(|packet| packet.payload_type);
-        self.from.is_none_or(|network| network.contains(&from.ip()))
-            && self.port.is_none_or(|port| port == from.port())
+        self.from.is_none_or(|network| network.contains(&program.ip()))
+            && self.port.is_none_or(|port| port == program.port())
+            && self.dscp.is_none_or(|Dscp(wanted)| dscp == Some(wanted))
             && self.min_size.is_none_or(|size| datagram.len() >= size)
             && self.max_size.is_none_or(|size| datagram.len() <= size)
             && self.payload_type.is_none_or(|wanted| payload_type() == Some(wanted))
@@ -229,6 +270,15 @@ impl Carried {
     pub(crate) fn orders(&self) -> bool {
         self.class.ordered || self.rules.iter().any(|(_, class)| class.ordered)
     }
+}
+
+/// Where a datagram comes from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Origin {
+    /// Whose it is.
+    pub(crate) program: SocketAddr,
+    /// How it was marked, if that is known.
+    pub(crate) dscp: Option<u8>,
 }
 
 /// Says of each datagram of one flow how it is carried.
@@ -264,12 +314,12 @@ impl Classifier {
     }
 
     /// How a datagram is carried that goes by a session of that generation.
-    pub(crate) fn classify(&mut self, datagram: &[u8], from: SocketAddr, generation: u64) -> Treatment {
+    pub(crate) fn classify(&mut self, datagram: &[u8], origin: Origin, generation: u64) -> Treatment {
         if generation != self.generation {
             self.generation = generation;
             self.frames.clear();
         }
-        let rule = self.carried.rules.iter().find(|(rule, _)| rule.holds(datagram, from));
+        let rule = self.carried.rules.iter().find(|(rule, _)| rule.holds(datagram, origin));
         let class = rule.map_or(&self.carried.class, |(_, class)| class).clone();
         let (later, after) = self.look(datagram);
         Treatment { priority: class.priority.saturating_add(later), class, after }
@@ -337,8 +387,8 @@ mod tests {
         Classifier::new(Arc::new(Carried { format, class, rules }))
     }
 
-    fn somewhere() -> SocketAddr {
-        "10.1.2.3:4000".parse().unwrap()
+    fn somewhere() -> Origin {
+        Origin { program: "10.1.2.3:4000".parse().unwrap(), dscp: None }
     }
 
     fn rtp(marker: bool, timestamp: u8, payload: &[u8]) -> Vec<u8> {
@@ -369,17 +419,35 @@ mod tests {
             ("a", "class = 'a'\nfrom = '10.1.0.0/16'\nport = 4000\nmax-size = 10"),
             ("b", "class = 'b'\npayload-type = 96"),
             ("c", "class = 'c'\nfrom = '192.0.2.1'\nmin-size = 100"),
+            ("d", "class = 'd'\ndscp = 'ef'\nfrom = '198.51.100.0/24'"),
+            ("e", "class = 'e'\ndscp = 34\nfrom = '198.51.100.0/24'"),
         ];
         let rules = rules.map(|(name, text)| (rule(text), class(name)));
         let mut classifier = classifier(Format::Datagrams, rules.into());
         let mut of = |datagram: &[u8], from: &str| {
-            classifier.classify(datagram, from.parse().unwrap(), 1).class.name.to_string()
+            classifier
+                .classify(datagram, Origin { program: from.parse().unwrap(), dscp: Some(46) }, 1)
+                .class
+                .name
+                .to_string()
         };
         assert_eq!(of(&[0; 10], "10.1.9.9:4000"), "a");
         assert_eq!(of(&[0; 11], "10.1.9.9:4000"), "all");
         assert_eq!(of(&[0; 10], "10.2.9.9:4000"), "all");
         assert_eq!(of(&rtp(false, 1, b""), "10.1.2.3:4000"), "b");
         assert_eq!((of(&[0; 100], "192.0.2.1:1"), of(&[0; 99], "192.0.2.1:1")), ("c".into(), "all".into()));
+        assert_eq!(of(&[0; 10], "198.51.100.1:1"), "d");
+    }
+
+    #[test]
+    fn marks_have_names() {
+        assert_eq!(["ef", "cs0", "cs5", "af11", "af41"].map(named), [46, 0, 40, 10, 34].map(Some));
+        for bad in ["", "e", "cs8", "cs", "af44", "af01", "af1", "af111", "xx"] {
+            assert_eq!(named(bad), None, "{bad}");
+        }
+        for bad in ["64", "-1", "'ef1'", "1.5"] {
+            assert!(toml::from_str::<Rule>(&format!("class = 'x'\ndscp = {bad}")).is_err(), "{bad}");
+        }
     }
 
     #[test]

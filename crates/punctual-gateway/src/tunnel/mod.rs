@@ -19,6 +19,7 @@
 //! The grammar is in [`wire`], and in `docs/gateway.md` for a second implementation.
 
 mod config;
+mod dscp;
 mod flows;
 mod name;
 mod peer;
@@ -55,7 +56,7 @@ use crate::{
 };
 use flows::{Task, UdpFlow};
 use peer::{Peer, Side};
-use wire::{Hello, Word};
+use wire::{Hello, Instance, Word};
 
 /// The codes with which a gateway closes a session; 0 is an end in peace.
 pub mod close {
@@ -95,7 +96,7 @@ pub struct Tunnel {
 /// What all tasks of a tunnel share.
 #[derive(Debug)]
 struct Shared {
-    instance: [u8; 16],
+    instance: Instance,
     plan: RwLock<Arc<Plan>>,
     /// Far gateways, in the order in which they last came.
     peers: Mutex<Vec<Arc<Peer>>>,
@@ -200,7 +201,7 @@ impl Tunnel {
         config.check()?;
         let (followed, follow) = mpsc::unbounded_channel();
         let shared = Arc::new_cyclic(|shared| Shared {
-            instance: rand::random(),
+            instance: Instance(rand::random()),
             plan: RwLock::new(Arc::new(Plan::of(&config))),
             peers: Mutex::default(),
             followed,

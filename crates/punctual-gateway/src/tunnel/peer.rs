@@ -18,9 +18,9 @@ use super::{
     lock,
     name::{Name, Protocol},
     tcp, udp,
-    wire::{FlowId, Hello, StopReason, WireError, Word},
+    wire::{FlowId, Hello, Instance, StopReason, WireError, Word},
 };
-use crate::{metrics::Snapshot, rate::Bucket};
+use crate::{class::Origin, metrics::Snapshot, rate::Bucket};
 
 /// Bytes of datagrams from one far gateway that wait to be sent on.
 const QUEUED_DATAGRAMS: u64 = 16 << 20;
@@ -51,7 +51,7 @@ impl Side {
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) side: Side,
-    pub(super) instance: [u8; 16],
+    pub(super) instance: Instance,
     state: Mutex<State>,
     datagrams: Budget,
     pub(super) windows: Budget,
@@ -100,7 +100,7 @@ pub enum Violation {
 }
 
 impl Peer {
-    pub(super) fn new(side: Side, instance: [u8; 16]) -> Self {
+    pub(super) fn new(side: Side, instance: Instance) -> Self {
         let state = State {
             session: None,
             generation: 0,
@@ -438,7 +438,7 @@ impl Peer {
     }
 
     /// Sends a datagram of a program. `false` if there is no session to send it by.
-    pub(super) fn send(&self, flow: &Arc<UdpFlow>, datagram: &[u8], shared: &Shared) -> bool {
+    pub(super) fn send(&self, flow: &Arc<UdpFlow>, datagram: &[u8], dscp: Option<u8>, shared: &Shared) -> bool {
         let now = Instant::now();
         flow.touch(now);
         let (session, generation) = {
@@ -462,7 +462,7 @@ impl Peer {
             Word::Datagram { flow: flow.id, data }
         };
         let mut classifier = lock(&flow.classifier);
-        let treatment = classifier.classify(datagram, flow.program, generation);
+        let treatment = classifier.classify(datagram, Origin { program: flow.program, dscp }, generation);
         let mut block = treatment.block(word.encode());
         block.channel = flow.channel.filter(|_| treatment.class.ordered);
         match session.try_send(block) {
@@ -529,7 +529,6 @@ pub(super) fn own(word: Word) -> Block {
 
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The rest is a secret.
-        write!(f, "{:02x}{:02x}{:02x}", self.instance[0], self.instance[1], self.instance[2])
+        self.instance.fmt(f)
     }
 }

@@ -12,7 +12,7 @@ use tokio::{net::UdpSocket, sync::mpsc};
 use tracing::{debug, info, warn};
 
 use super::{
-    Listening, Shared,
+    Listening, Shared, dscp,
     flows::{Flow, Queued, Task, UdpFlow},
     lock,
     name::{Name, Protocol},
@@ -48,6 +48,7 @@ fn open(address: SocketAddr) -> io::Result<UdpSocket> {
     let _ = socket.set_recv_buffer_size(SOCKET_BUFFER);
     let _ = socket.set_send_buffer_size(SOCKET_BUFFER);
     socket.set_nonblocking(true)?;
+    dscp::ask(&socket, address);
     socket.bind(&address.into())?;
     UdpSocket::from_std(socket.into())
 }
@@ -64,8 +65,8 @@ pub(super) async fn hear(listening: Arc<Listening>, socket: Arc<UdpSocket>, shar
         for _ in 0..BATCH {
             heard = heard.and_then(|()| {
                 SPACE.with_borrow_mut(|space| {
-                    let (size, from) = socket.try_recv_from(space)?;
-                    came(&listening, &shared, &space[..size], from);
+                    let (size, from, dscp) = dscp::receive(&socket, space)?;
+                    came(&listening, &shared, &space[..size], from, dscp);
                     Ok(())
                 })
             });
@@ -92,10 +93,10 @@ fn is_passing(error: &io::Error) -> bool {
 }
 
 /// A datagram has come from a program.
-fn came(listening: &Arc<Listening>, shared: &Arc<Shared>, datagram: &[u8], from: SocketAddr) {
+fn came(listening: &Arc<Listening>, shared: &Arc<Shared>, datagram: &[u8], from: SocketAddr, dscp: Option<u8>) {
     let known = lock(&listening.flows).get(&from).cloned();
     if let Some((peer, flow)) = &known {
-        if peer.send(flow, datagram, shared) {
+        if peer.send(flow, datagram, dscp, shared) {
             return;
         }
         // Its far gateway is away. Perhaps there is another, or the same, started anew.
@@ -113,7 +114,7 @@ fn came(listening: &Arc<Listening>, shared: &Arc<Shared>, datagram: &[u8], from:
         return;
     };
     match begin_outward(&peer, listening, shared, from) {
-        Ok(flow) => _ = peer.send(&flow, datagram, shared),
+        Ok(flow) => _ = peer.send(&flow, datagram, dscp, shared),
         Err(reason) => {
             shared.metrics.refused("too_many_flows");
             listening.complain(reason.words());
@@ -200,7 +201,7 @@ fn answers(socket: &UdpSocket, peer: &Weak<Peer>, flow: &Arc<UdpFlow>, shared: &
     SPACE.with_borrow_mut(|space| {
         for _ in 0..BATCH {
             let size = socket.try_recv(space)?;
-            peer.send(flow, &space[..size], shared);
+            peer.send(flow, &space[..size], None, shared);
         }
         Ok(())
     })

@@ -3,6 +3,8 @@
 //! A word begins with a byte that says its kind. Numbers are variable-length integers as in QUIC (RFC 9000, section 16), names have a byte
 //! of length in front; what is left of the block is the data.
 
+use std::fmt;
+
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use thiserror::Error;
 
@@ -96,9 +98,26 @@ pub struct Hello {
     /// The highest version of the grammar that the sender knows. Both sides speak the lower of the two.
     pub version: u64,
     /// Drawn at random when the sender started. Known to this sender only, so that its flows outlive a session that is lost.
-    pub instance: [u8; 16],
+    pub instance: Instance,
     /// The ports that it forwards.
     pub offers: Vec<(Protocol, Name)>,
+}
+
+/// Who greets. It is a secret between two gateways: of its text there is only the beginning.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Instance(pub [u8; 16]);
+
+impl fmt::Display for Instance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self([one, two, three, ..]) = self;
+        write!(f, "{one:02x}{two:02x}{three:02x}")
+    }
+}
+
+impl fmt::Debug for Instance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Instance({self}…)")
+    }
 }
 
 /// Names a flow within all that passes between two gateways. Even for those that the client of the session began, odd for the server's;
@@ -194,7 +213,7 @@ impl Word {
             Self::Hello(Hello { version, instance, offers }) => {
                 out.put_u8(kind::HELLO);
                 put_number(&mut out, *version);
-                out.put_slice(instance);
+                out.put_slice(&instance.0);
                 put_number(&mut out, offers.len() as u64);
                 for (protocol, name) in offers {
                     out.put_u8(*protocol as u8);
@@ -287,7 +306,7 @@ impl Hello {
             Ok((protocol, name(from)?))
         };
         let offers = (0..count).map(offer).collect::<Result<_, _>>()?;
-        Ok(Self { version, instance, offers })
+        Ok(Self { version, instance: Instance(instance), offers })
     }
 }
 
@@ -349,7 +368,7 @@ mod tests {
             (
                 Word::Hello(Hello {
                     version: 1,
-                    instance: *b"0123456789abcdef",
+                    instance: Instance(*b"0123456789abcdef"),
                     offers: vec![(Protocol::Udp, camera()), (Protocol::Tcp, "ssh".parse().unwrap())],
                 }),
                 "00013031323334353637383961626364656602000663616d6572610103737368",

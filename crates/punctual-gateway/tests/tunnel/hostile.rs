@@ -6,7 +6,7 @@ use bytes::Bytes;
 use punctual::{Block, Channel, CloseReason, Session};
 use punctual_gateway::tunnel::{
     Config, Limits, close,
-    wire::{FlowId, Hello, StopReason, Word},
+    wire::{FlowId, Hello, Instance, StopReason, Word},
 };
 
 use super::pair::{PATIENCE, Server, ask, config, echo, program};
@@ -18,7 +18,7 @@ struct Stranger {
 }
 
 fn hello(instance: u8) -> Word {
-    Word::Hello(Hello { version: 1, instance: [instance; 16], offers: Vec::new() })
+    Word::Hello(Hello { version: 1, instance: Instance([instance; 16]), offers: Vec::new() })
 }
 
 fn first(flow: u64, name: &str, data: &'static [u8]) -> Word {

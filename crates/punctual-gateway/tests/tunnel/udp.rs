@@ -1,5 +1,10 @@
 //! Datagrams through two gateways.
 
+use punctual_gateway::{
+    class::{Dscp, Rule},
+    tunnel::Config,
+};
+
 use super::pair::{Server, ask, config, echo, program};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -36,4 +41,20 @@ async fn the_server_listens_too() {
     let (_session, _called) = client.call(&server).await;
     let program = program(super::pair::port(&server.tunnel, "sensor").await).await;
     assert_eq!(ask(&program, b"how warm?").await, b"how warm?");
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn marks_of_programs_say_the_class() {
+    let class = |text: &str| (text.to_owned(), Default::default());
+    let rules = vec![Rule { class: "marked".into(), dscp: Some(Dscp(46)), ..Rule::default() }];
+    let here = Config { classes: [class("marked")].into(), rules, ..config(&["udp:127.0.0.1:0=any"], &[]) };
+    let server = Server::start(config(&[], &[&format!("any=udp:{}", echo().await)])).await;
+    let client = server.client(here).await;
+    let (_session, _called) = client.call(&server).await;
+    let program = program(client.port("any").await).await;
+    socket2::SockRef::from(&program).set_tos_v4(46 << 2).expect("it can be marked");
+    ask(&program, b"urgent").await;
+    assert!(client.tunnel.metrics().contains("punctual_tunnel_sent_bytes_total{class=\"marked\"}"));
+    assert!(!client.tunnel.metrics().contains("class=\"any\""));
 }
