@@ -240,7 +240,9 @@ impl Gateway<'_> {
                         None => return Err(Failure::Other("the endpoint has ended".into())),
                     },
                     Some(Ok(ended)) = sessions.join_next() => {
-                        self.say(&format!("a session has ended: {ended}"));
+                        // The far side's words go to a terminal.
+                        let why = ended.to_string().replace(char::is_control, " ");
+                        self.say(&format!("a session has ended: {why}"));
                     }
                 }
             }
