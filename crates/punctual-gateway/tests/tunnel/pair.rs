@@ -93,6 +93,13 @@ impl Client {
         (session, tokio::spawn(async move { tunnel.call(called).await }))
     }
 
+    /// Calls the server over these routes, in a task of its own.
+    pub(crate) async fn call_over<const N: usize>(&self, routes: [Route; N]) -> JoinHandle<Ended> {
+        let session = self.endpoint.connect_over(routes, "localhost").await.expect("a session").0;
+        let tunnel = self.tunnel.clone();
+        tokio::spawn(async move { tunnel.call(session).await })
+    }
+
     /// Where it listens for a name.
     pub(crate) async fn port(&self, name: &str) -> SocketAddr {
         port(&self.tunnel, name).await
