@@ -9,7 +9,7 @@ WORLDS ?= 100000
 FROM ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test example lint licences package bench fuzz chaos links worlds
+.PHONY: help setup demo test example lint licences package bench fuzz chaos links gateway worlds
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
@@ -48,6 +48,10 @@ bench: ## micro-benchmarks
 
 fuzz: ## fuzz every parser, SECONDS=300 each (default 60)
 	bash fuzz/run.sh $(SECONDS)
+
+gateway: setup ## ffmpeg and SRT through the gateway over two bad links; needs ffmpeg
+	$(CARGO) build --release -p punctual-cli
+	python3 scripts/gateway
 
 chaos: setup ## as root: live video while links are unplugged in every way, 10 and 1,000 senders, SIGTERM everywhere
 	$(CARGO) build --release -p punctual-cli --bin punctual

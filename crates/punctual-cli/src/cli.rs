@@ -4,9 +4,10 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
 use punctual::Fingerprint;
+use punctual_gateway::tunnel;
 
 use crate::{
-    config::{Settings, parse_deadline, parse_latency},
+    config::{SessionSettings, Settings, parse_deadline, parse_latency},
     eval::EvalArgs,
     exit::EXIT_CODES,
     link::args::LinkArgs,
@@ -48,6 +49,14 @@ pub(crate) enum Command {
     /// Send blocks: a video by frames, a file by chunks, or standard input by lines or messages.
     #[command(after_help = SEND_HELP)]
     Send(Box<SendArgs>),
+    /// Check a settings file of `punctual tunnel`, and say what is wrong with it.
+    CheckConfig {
+        /// The file (TOML).
+        file: PathBuf,
+    },
+    /// Carry UDP and TCP ports to another host, for programs that know nothing of Punctual.
+    #[command(after_help = TUNNEL_HELP)]
+    Tunnel(Box<TunnelArgs>),
 }
 
 const COMPLETIONS_HELP: &str = "\
@@ -111,6 +120,21 @@ A settings file:
   redundancy = \"auto\"
   path = [\"eth0\", \"wlan0=198.51.100.7:4433\"]";
 
+const TUNNEL_HELP: &str = "\
+Of two hosts, one waits and the other, with HOST:PORT, calls. Either may listen for programs beside it, and forward to others. What one side
+listens for by a name, the other forwards by the same name.
+
+Examples:
+  punctual tunnel --forward camera=udp:192.0.2.9:5000 --identity server.pem
+  punctual tunnel server.example:4433 --fingerprint 3f9a… --path eth0 --path wwan0 --listen udp:127.0.0.1:5000=camera
+                                            what comes to port 5000 here leaves there for 192.0.2.9:5000, over two links; answers come back
+  punctual tunnel server.example:4433 --fingerprint 3f9a… --listen udp:127.0.0.1:27015=game,deadline=80ms,priority=0
+                                            a datagram that cannot be there within 80 ms is dropped
+  punctual tunnel server.example:4433 --fingerprint 3f9a… --forward ssh=tcp:127.0.0.1:22
+                                            the other side reaches our port 22, with --listen tcp:127.0.0.1:2222=ssh
+  punctual tunnel --config /etc/punctual/tunnel.toml --metrics 127.0.0.1:9100
+                                            as a service; see docs/gateway.md";
+
 /// `punctual demo`.
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
@@ -135,7 +159,7 @@ pub(crate) struct DemoArgs {
 }
 
 /// What `send` and `recv` have in common.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct CommonArgs {
     /// Print a summary as one JSON object at the end.
@@ -157,13 +181,9 @@ pub(crate) struct CommonArgs {
     pub(crate) qlog: Option<PathBuf>,
 }
 
-/// `punctual recv`.
-#[derive(Debug, Args)]
-pub(crate) struct RecvArgs {
-    /// Where to listen: a port on all addresses, or an address with port; may be repeated [default: 4433, or the UDP sockets that a service manager hands over
-    /// (LISTEN_FDS, from a .socket unit of systemd)].
-    #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = parse_listen)]
-    pub(crate) listen: Vec<Listen>,
+/// Who we are, and whom we let in.
+#[derive(Debug, Clone, Default, PartialEq, Args)]
+pub(crate) struct DoorArgs {
     /// The certificate and its key (PEM) to show; made and kept there if there is no such file. Without this, a new one each time.
     #[arg(long, value_name = "FILE")]
     pub(crate) identity: Option<PathBuf>,
@@ -174,13 +194,24 @@ pub(crate) struct RecvArgs {
     /// Let in only senders whose certificate has this fingerprint; may be repeated.
     #[arg(long, value_name = "HEX")]
     pub(crate) client_fingerprint: Vec<Fingerprint>,
+    /// A name or address for a new certificate to bear, for senders that check it; may be repeated.
+    #[arg(long, value_name = "NAME", default_value = "localhost")]
+    pub(crate) name: Vec<String>,
+}
+
+/// `punctual recv`.
+#[derive(Debug, Args)]
+pub(crate) struct RecvArgs {
+    /// Where to listen: a port on all addresses, or an address with port; may be repeated [default: 4433, or the UDP sockets that a service manager hands over
+    /// (LISTEN_FDS, from a .socket unit of systemd)].
+    #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = parse_listen)]
+    pub(crate) listen: Vec<Listen>,
+    #[command(flatten)]
+    pub(crate) door: DoorArgs,
     /// Let in only senders that show one of these tokens (their --token): the file that they are in, one a line, or, with `@` before the name, the variable of the
     /// environment; may be repeated. `openssl rand -hex 32` makes one. May go together with the two above: then both must be right.
     #[arg(long, value_name = "FILE|@NAME")]
     pub(crate) token: Vec<String>,
-    /// A name or address for a new certificate to bear, for senders that check it; may be repeated.
-    #[arg(long, value_name = "NAME", default_value = "localhost")]
-    pub(crate) name: Vec<String>,
     /// Go on after the first sender, until told to stop (Ctrl-C, SIGTERM). With --dir, or with a placeholder in the name, any number of
     /// senders at once; else one after the other.
     #[arg(long, conflicts_with = "once")]
@@ -288,6 +319,43 @@ impl SourceArgs {
     }
 }
 
+/// `punctual tunnel`.
+#[derive(Debug, Clone, PartialEq, Args)]
+pub(crate) struct TunnelArgs {
+    /// The gateway to call: its name or address, and the port. Without it, wait to be called.
+    #[arg(value_name = "HOST:PORT")]
+    pub(crate) to: Option<String>,
+    /// A port of this host whose traffic the other gateway forwards: `udp:ADDRESS:PORT=NAME` or `tcp:ADDRESS:PORT=NAME`; may be repeated. Behind commas, how its
+    /// datagrams are carried: deadline=TIME|none [default: 1s], priority=0-255, redundancy=MODE, ordered=true, and what they are: format=mpegts|rtp|rtp-h264|rtp-h265.
+    #[arg(long, value_name = "udp:ADDRESS:PORT=NAME")]
+    pub(crate) listen: Vec<tunnel::Listen>,
+    /// Where traffic of that name is sent to that the other gateway listens for: `NAME=udp:HOST:PORT` or `NAME=tcp:HOST:PORT`; may be repeated. Behind
+    /// commas, how answers are carried, as for --listen. Nothing else can be reached from the other side.
+    #[arg(long, value_name = "NAME=udp:HOST:PORT")]
+    pub(crate) forward: Vec<tunnel::Forward>,
+    /// Where to wait to be called: a port on all addresses, or an address with port; may be repeated [default: 4433, or the UDP sockets that a service manager
+    /// hands over].
+    #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = parse_listen, conflicts_with = "to")]
+    pub(crate) serve: Vec<Listen>,
+    #[command(flatten)]
+    pub(crate) door: DoorArgs,
+    #[command(flatten)]
+    pub(crate) session: SessionSettings,
+    /// A TOML file with these settings and more: classes, rules, limits (see docs/gateway.md). Flags overrule it, and add ports to its. `punctual check-config` says
+    /// what is wrong with one. SIGHUP has its ports, classes, rules and limits read again; sessions go on.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Tell Prometheus here what is carried, by HTTP: http://ADDRESS:PORT/metrics.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) metrics: Option<SocketAddr>,
+    /// Write qlog traces of every session to this directory.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) qlog: Option<PathBuf>,
+    /// Say nothing but what goes wrong.
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
 /// Where to listen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Listen {
@@ -295,7 +363,7 @@ pub(crate) enum Listen {
     Address(SocketAddr),
 }
 
-fn parse_listen(text: &str) -> Result<Listen, String> {
+pub(crate) fn parse_listen(text: &str) -> Result<Listen, String> {
     let port = text.parse().map(Listen::Port);
     port.or_else(|_| text.parse().map(Listen::Address)).map_err(|_| "expected a port, or an address with port".into())
 }

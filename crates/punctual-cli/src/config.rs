@@ -1,6 +1,6 @@
 //! Settings of a sender, from flags and from a TOML file of the same names.
 
-use std::{fs, path::Path, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, fs, path::Path, path::PathBuf, time::Duration};
 
 use clap::Args;
 use punctual::{
@@ -10,9 +10,9 @@ use serde::{Deserialize, Deserializer};
 
 use crate::exit::Failure;
 
-/// What can be said by flag and by file. A flag overrules the file.
+/// What a sender can be told by flag and by file. A flag overrules the file.
 #[derive(Debug, Clone, Default, PartialEq, Args, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+#[serde(rename_all = "kebab-case", default)]
 #[command(next_help_heading = "Settings")]
 pub(crate) struct Settings {
     /// How long a block may take from being read to being delivered; without it, as long as it takes. Of a live input (a pipe), it counts from
@@ -35,6 +35,27 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "RATE", value_parser = parse_fps)]
     #[serde(deserialize_with = "fps")]
     pub(crate) fps: Option<f64>,
+    /// Those of the session. A file has them beside the others.
+    #[command(flatten)]
+    #[serde(skip)]
+    pub(crate) session: SessionSettings,
+    /// If a session is lost because nothing is heard from the receiver any more (no path answers, say), connect again as soon as there is a way, and go on with what has
+    /// not been delivered and is not too late; give up after so long [default: 30s; 0s does not try]. A receiver that is to let the sender in again needs
+    /// --keep-going or an output with a placeholder. What was delivered last may be sent twice.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
+    #[serde(deserialize_with = "time")]
+    pub(crate) reconnect: Option<Duration>,
+    /// How long to wait at the end for blocks under way [default: 10s].
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
+    #[serde(deserialize_with = "time")]
+    pub(crate) finish_timeout: Option<Duration>,
+}
+
+/// What whoever begins a session can be told of it, by flag and by file.
+#[derive(Debug, Clone, Default, PartialEq, Args, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+#[command(next_help_heading = "Session")]
+pub(crate) struct SessionSettings {
     /// A local interface or address to send from; LOCAL=HOST:PORT sends from there to another address of the receiver. `auto` stands for
     /// every interface with a route to the receiver, as they come and go. May be repeated: all are tried at once, the session begins on the
     /// first that answers and uses all; what is down, or falls silent, is tried again for as long as it lives. Without it, the system chooses one.
@@ -79,16 +100,6 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
     #[serde(deserialize_with = "time")]
     pub(crate) idle_timeout: Option<Duration>,
-    /// If a session is lost because nothing is heard from the receiver any more (no path answers, say), connect again as soon as there is a way, and go on with what has
-    /// not been delivered and is not too late; give up after so long [default: 30s; 0s does not try]. A receiver that is to let the sender in again needs
-    /// --keep-going or an output with a placeholder. What was delivered last may be sent twice.
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
-    #[serde(deserialize_with = "time")]
-    pub(crate) reconnect: Option<Duration>,
-    /// How long to wait at the end for blocks under way [default: 10s].
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
-    #[serde(deserialize_with = "time")]
-    pub(crate) finish_timeout: Option<Duration>,
 }
 
 fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
@@ -160,21 +171,69 @@ impl Settings {
 
     /// Reads TOML. The error begins with the line, to be put behind the file's name.
     fn parse(text: &str) -> Result<Self, String> {
-        toml::from_str::<Self>(text).map_err(|error| {
-            let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-            let message = error.message().replace('\n', " ");
-            line.map_or_else(|| format!(": {message}"), |line| format!(":{line}: {message}"))
-        })
+        let read = || {
+            let session = toml::from_str(text)?;
+            let own = Self { session, ..toml::from_str(text)? };
+            let keys: Keys = toml::from_str(text)?;
+            Ok((own, keys))
+        };
+        let (own, keys) = read().map_err(|error: toml::de::Error| located(text, error.span(), error.message()))?;
+        unknown_key::<Self>(text, &keys)?;
+        Ok(own)
     }
 
     fn or(self, file: Self) -> Self {
-        let trusted = self.fingerprint.is_some() || self.ca.is_some();
         Self {
             deadline: self.deadline.or(file.deadline),
             latency: self.latency.or(file.latency),
             priority: self.priority.or(file.priority),
             channel: self.channel.or(file.channel),
             fps: self.fps.or(file.fps),
+            session: self.session.or(file.session),
+            reconnect: self.reconnect.or(file.reconnect),
+            finish_timeout: self.finish_timeout.or(file.finish_timeout),
+        }
+    }
+
+    /// For how long to try to connect again.
+    pub(crate) fn reconnect(&self) -> Duration {
+        self.reconnect.unwrap_or(Duration::from_secs(30))
+    }
+
+    /// How long blocks under way may take at the end.
+    pub(crate) fn finish_timeout(&self) -> Duration {
+        self.finish_timeout.unwrap_or(Duration::from_secs(10))
+    }
+}
+
+/// The keys of a table, and where they are.
+pub(crate) type Keys = BTreeMap<toml::Spanned<String>, serde::de::IgnoredAny>;
+
+/// Whether each key is the name of a flag.
+pub(crate) fn unknown_key<Flags: Args>(text: &str, keys: &Keys) -> Result<(), String> {
+    let flags = Flags::augment_args(clap::Command::new("settings"));
+    let known: Vec<&str> = flags.get_arguments().filter_map(|flag| flag.get_long()).collect();
+    match keys.keys().find(|key| !known.contains(&key.get_ref().as_str())) {
+        None => Ok(()),
+        Some(key) => {
+            let message = format!("unknown field `{}`; there are {}", key.get_ref(), known.join(", "));
+            Err(located(text, Some(key.span()), &message))
+        }
+    }
+}
+
+/// What is wrong with a file, in one line that begins with the number of the line in which it is.
+pub(crate) fn located(text: &str, span: Option<std::ops::Range<usize>>, message: &str) -> String {
+    let line = span.map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+    let message = message.replace('\n', " ");
+    line.map_or_else(|| format!(": {message}"), |line| format!(":{line}: {message}"))
+}
+
+impl SessionSettings {
+    /// These, and what they leave open as `file` has it.
+    pub(crate) fn or(self, file: Self) -> Self {
+        let trusted = self.fingerprint.is_some() || self.ca.is_some();
+        Self {
             path: if self.path.is_empty() { file.path } else { self.path },
             scheduler: self.scheduler.or(file.scheduler),
             path_scheduler: self.path_scheduler.or(file.path_scheduler),
@@ -187,24 +246,12 @@ impl Settings {
             token: self.token.or(file.token),
             connect_timeout: self.connect_timeout.or(file.connect_timeout),
             idle_timeout: self.idle_timeout.or(file.idle_timeout),
-            reconnect: self.reconnect.or(file.reconnect),
-            finish_timeout: self.finish_timeout.or(file.finish_timeout),
         }
     }
 
     /// How long the receiver may take to answer.
     pub(crate) fn connect_timeout(&self) -> Duration {
         self.connect_timeout.unwrap_or(Duration::from_secs(5))
-    }
-
-    /// For how long to try to connect again.
-    pub(crate) fn reconnect(&self) -> Duration {
-        self.reconnect.unwrap_or(Duration::from_secs(30))
-    }
-
-    /// How long blocks under way may take at the end.
-    pub(crate) fn finish_timeout(&self) -> Duration {
-        self.finish_timeout.unwrap_or(Duration::from_secs(10))
     }
 
     /// How long the receiver may be silent.
@@ -313,10 +360,10 @@ mod tests {
         )
         .unwrap();
         assert_eq!(settings.deadline, Some(Duration::from_millis(150)));
-        assert_eq!(settings.path.len(), 2);
-        assert_eq!(settings.connect_timeout(), Duration::from_secs(3));
+        assert_eq!(settings.session.path.len(), 2);
+        assert_eq!(settings.session.connect_timeout(), Duration::from_secs(3));
         assert_eq!(settings.finish_timeout(), Duration::from_secs(10));
-        let config = settings.endpoint_config(None).unwrap();
+        let config = settings.session.endpoint_config(None).unwrap();
         assert_eq!(config.session.redundancy, Redundancy::Fec);
         assert_eq!((config.session.redundancy_policy)().name(), "dmtp");
     }
@@ -341,11 +388,13 @@ mod tests {
     #[test]
     fn flags_overrule_the_file() {
         let file = Settings::parse("priority = 1\ndeadline = \"1s\"\nca = \"ca.pem\"\npath = [\"a\"]").unwrap();
-        let flags = Settings { priority: Some(2), fingerprint: Some("ab".into()), ..Settings::default() };
+        let session = SessionSettings { fingerprint: Some("ab".into()), ..SessionSettings::default() };
+        let flags = Settings { priority: Some(2), session, ..Settings::default() };
         let both = flags.or(file);
         assert_eq!((both.priority, both.deadline), (Some(2), Some(Duration::from_secs(1))));
-        assert_eq!((both.fingerprint.as_deref(), both.ca), (Some("ab"), None), "trust is one or the other");
-        assert_eq!(both.path, ["a"]);
+        let session = both.session;
+        assert_eq!((session.fingerprint.as_deref(), session.ca), (Some("ab"), None), "trust is one or the other");
+        assert_eq!(session.path, ["a"]);
     }
 
     #[test]
@@ -357,25 +406,26 @@ mod tests {
 
     #[test]
     fn what_is_chosen_by_name_is_called_what_it_is() {
-        let error = |settings: Settings| settings.endpoint_config(None).err().unwrap().to_string();
-        let policy = |name: &str| error(Settings { redundancy_policy: Some(name.into()), ..Settings::default() });
+        let error = |settings: SessionSettings| settings.endpoint_config(None).err().unwrap().to_string();
+        let policy =
+            |name: &str| error(SessionSettings { redundancy_policy: Some(name.into()), ..SessionSettings::default() });
         assert!(policy("risk:size=1").starts_with("redundancy policy `risk` has no parameter `size`"));
         assert!(
             policy("risk:target=9").contains("does not do for redundancy policy `risk`"),
             "{}",
             policy("risk:target=9")
         );
-        let path = error(Settings { path_scheduler: Some("magic".into()), ..Settings::default() });
+        let path = error(SessionSettings { path_scheduler: Some("magic".into()), ..SessionSettings::default() });
         assert!(path.starts_with("no path scheduler is called `magic`"), "{path}");
     }
 
     #[test]
     fn names_that_do_not_exist_are_answered_with_those_that_do() {
         for settings in [
-            Settings { scheduler: Some("magic".into()), ..Settings::default() },
-            Settings { path_scheduler: Some("magic".into()), ..Settings::default() },
-            Settings { congestion: Some("magic".into()), ..Settings::default() },
-            Settings { redundancy_policy: Some("magic".into()), ..Settings::default() },
+            SessionSettings { scheduler: Some("magic".into()), ..SessionSettings::default() },
+            SessionSettings { path_scheduler: Some("magic".into()), ..SessionSettings::default() },
+            SessionSettings { congestion: Some("magic".into()), ..SessionSettings::default() },
+            SessionSettings { redundancy_policy: Some("magic".into()), ..SessionSettings::default() },
         ] {
             let error = settings.endpoint_config(None).err().unwrap();
             assert_eq!(error.code(), 2);

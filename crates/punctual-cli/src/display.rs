@@ -14,8 +14,8 @@ use crate::{
     cli::CommonArgs,
     doubts::{Doubt, Doubts},
     line,
-    send::Watch,
     stats::Figures,
+    watch::Watch,
     window::Window,
 };
 

@@ -12,6 +12,7 @@
 mod activation;
 mod cli;
 mod config;
+mod connect;
 mod demo;
 mod display;
 mod doubts;
@@ -22,6 +23,7 @@ mod identity;
 mod line;
 mod link;
 mod manual;
+mod metrics;
 mod notify;
 mod out;
 mod output;
@@ -30,15 +32,18 @@ mod released;
 mod reply;
 mod route;
 mod send;
+mod server;
 mod signals;
 mod sink;
 mod source;
 mod stats;
 mod take;
 mod token;
+mod tunnel;
+mod watch;
 mod window;
 
-use std::process::ExitCode;
+use std::{io::IsTerminal as _, process::ExitCode};
 
 use clap::Parser as _;
 use cli::{Cli, Command};
@@ -49,13 +54,18 @@ use tracing_subscriber::EnvFilter;
 /// Does what the command line asks for. What `registry` has, `eval` knows beside what is built in.
 pub fn run(registry: &Registry) -> ExitCode {
     let cli = Cli::parse();
-    log();
+    log(match &cli.command {
+        // It runs for months, and what it says is looked for afterwards.
+        Command::Tunnel(args) if !args.quiet => Some("punctual_gateway=info"),
+        _ => None,
+    });
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return Failure::Other(format!("cannot start: {error}")).report(),
     };
     let done = runtime.block_on(async {
         match &cli.command {
+            Command::CheckConfig { file } => tunnel::check(file),
             Command::Completions { shell } => manual::completions(*shell),
             Command::Demo(args) => demo::run(args).await,
             Command::Eval(args) => eval::run(args, registry).await,
@@ -63,6 +73,7 @@ pub fn run(registry: &Registry) -> ExitCode {
             Command::Man { dir } => manual::pages(dir),
             Command::Recv(args) => recv::run(args).await,
             Command::Send(args) => send::run(args).await,
+            Command::Tunnel(args) => tunnel::run(args).await,
         }
     });
     // A thread may still wait for a pipe to say something.
@@ -70,9 +81,11 @@ pub fn run(registry: &Registry) -> ExitCode {
     done.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
 }
 
-/// Logs to standard error if `RUST_LOG` asks for it.
-fn log() {
-    if let Ok(filter) = EnvFilter::try_from_default_env() {
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+/// Logs to standard error what `RUST_LOG` asks for, or else what is said here, if anything.
+fn log(otherwise: Option<&str>) {
+    let filter = EnvFilter::try_from_default_env().ok().or_else(|| otherwise.map(EnvFilter::new));
+    if let Some(filter) = filter {
+        let to_a_person = std::io::stderr().is_terminal();
+        tracing_subscriber::fmt().with_env_filter(filter).with_ansi(to_a_person).with_writer(std::io::stderr).init();
     }
 }

@@ -20,6 +20,8 @@ impl ServiceManager {
 
     pub(crate) fn stopping(&self) {}
 
+    pub(crate) fn reloading(&self) {}
+
     fn alive(&self) {}
 }
 
@@ -35,6 +37,14 @@ impl ServiceManager {
     /// It may send us work.
     pub(crate) fn ready(&self) {
         tell(sd_notify::NotifyState::Ready);
+    }
+
+    /// Settings are being read again; [`ready`](Self::ready) says that they have been.
+    pub(crate) fn reloading(&self) {
+        match sd_notify::NotifyState::monotonic_usec_now() {
+            Ok(now) => tell_all(&[sd_notify::NotifyState::Reloading, now]),
+            Err(error) => tracing::warn!(%error, "the service manager cannot be told the time"),
+        }
     }
 
     /// The end has begun.
@@ -64,7 +74,13 @@ impl ServiceManager {
 /// Nobody is there to be told that telling has failed, but whoever reads the log.
 #[cfg(unix)]
 fn tell(state: sd_notify::NotifyState<'_>) {
-    if let Err(error) = sd_notify::notify(&[state]) {
+    tell_all(&[state]);
+}
+
+/// The same, of several things at once.
+#[cfg(unix)]
+fn tell_all(states: &[sd_notify::NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
         tracing::warn!(%error, "the service manager cannot be told");
     }
 }

@@ -8,19 +8,18 @@ use std::{
     time::Duration,
 };
 
-use punctual::{Endpoint, Identity, ServerBuilder, Session, Token, Trust};
+use punctual::{Endpoint, Session};
 use tokio::task::JoinSet;
 
 use crate::{
-    activation,
-    cli::{CommonArgs, Listen, RecvArgs},
+    cli::{CommonArgs, RecvArgs},
     config::endpoint_config,
     display::{Display, Screen},
     exit::{Failure, close},
-    identity,
     notify::ServiceManager,
     output::{NoOutput, Outputs},
     reply::{self, Reply},
+    server::{self, Server},
     signals::{Interrupt, Signal},
     sink::Sink,
     stats::{self, Figures, Tally},
@@ -32,9 +31,6 @@ use crate::{
 /// be told.
 const END_WITHIN: Duration = Duration::from_secs(1);
 
-/// Where to listen, if nothing is said of it.
-const DEFAULT_PORT: u16 = 4433;
-
 /// Receives from one sender, or from any number.
 pub(crate) async fn run(args: &RecvArgs) -> Result<(), Failure> {
     let to_stdout = args.dir.is_none() && args.out.as_deref().is_none_or(|path| path == Path::new("-"));
@@ -43,15 +39,15 @@ pub(crate) async fn run(args: &RecvArgs) -> Result<(), Failure> {
             "--json writes to standard output; put the blocks elsewhere with --out or --dir".into(),
         ));
     }
-    let identity = match &args.identity {
-        Some(path) => identity::load_or_make(path, &args.name)?.identity,
-        None => identity::make(&args.name)?,
-    };
+    let identity = server::identity(&args.door)?;
     let tokens = token::all(&args.token)?;
     let outputs = Outputs::open(args)?;
     let reply = Reply::open(args, outputs.is_for_each() && !args.once)?;
     let interrupt = Interrupt::listen()?;
-    let endpoint = listen(args, identity, tokens)?;
+    let mut config = endpoint_config(args.common.qlog.as_deref());
+    config.session.latency = args.latency;
+    let endpoint =
+        server::listen(Server { listen: &args.listen, door: &args.door, config }, identity, tokens, args.common.quiet)?;
     let mut manager = ServiceManager::from_environment();
     manager.ready();
     let mut reception = Reception::new(args, outputs, reply, interrupt.clone());
@@ -73,38 +69,6 @@ pub(crate) async fn run(args: &RecvArgs) -> Result<(), Failure> {
     };
     let _ = tokio::time::timeout(END_WITHIN, endpoint.wait_idle()).await;
     ended
-}
-
-/// Opens the endpoint, and says how to reach it.
-fn listen(args: &RecvArgs, identity: Identity, tokens: Vec<Token>) -> Result<Endpoint, Failure> {
-    let fingerprint = identity.fingerprint();
-    let mut config = endpoint_config(args.common.qlog.as_deref());
-    config.session.latency = args.latency;
-    let mut builder = Endpoint::server(identity).config(config);
-    if let Some(path) = &args.client_ca {
-        builder = builder.client_ca(identity::authorities(path)?);
-    } else if !args.client_fingerprint.is_empty() {
-        builder = builder.client_ca(Trust::fingerprints(args.client_fingerprint.iter().copied()));
-    }
-    builder = tokens.into_iter().fold(builder, ServerBuilder::token);
-    let sockets = activation::sockets()?;
-    let by_default = [Listen::Port(DEFAULT_PORT)];
-    let listen = if args.listen.is_empty() && sockets.is_empty() { &by_default[..] } else { &args.listen };
-    builder = sockets.into_iter().fold(builder, ServerBuilder::socket);
-    for listen in listen {
-        builder = match *listen {
-            Listen::Port(port) => builder.port(port),
-            Listen::Address(address) => builder.bind(address.into()),
-        };
-    }
-    let endpoint = builder.build()?;
-    if !args.common.quiet {
-        for local in endpoint.locals() {
-            eprintln!("listening on {}", local.address);
-        }
-        eprintln!("fingerprint {fingerprint}");
-    }
-    Ok(endpoint)
 }
 
 /// Everybody who is being served, and the door where others are let in or turned away.

@@ -1,8 +1,5 @@
 //! `punctual send`.
 
-mod connect;
-mod watch;
-
 use std::{
     path::Path,
     sync::{Arc, Mutex, PoisonError},
@@ -15,6 +12,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::{
     cli::{SendArgs, SourceArgs},
     config::Settings,
+    connect::{self, Caller, not_built, trust, ways},
     display::Display,
     exit::{Failure, Shown, close},
     feed::{self, Blocks, Feeder, Input},
@@ -26,19 +24,17 @@ use crate::{
     stats::{self, Figures, SentFigures, Tally},
     take::{self, Until},
     token,
+    watch::{PathNames, Watch},
 };
-use connect::{Caller, not_built, trust, ways};
-use watch::PathNames;
-pub(crate) use watch::Watch;
 
 /// Sends what was asked for and tells how it went.
 pub(crate) async fn run(args: &SendArgs) -> Result<(), Failure> {
     let settings = Settings::load(&args.settings, args.config.as_deref())?;
-    let ways = ways(&settings, &args.to)?;
-    let trust = trust(&settings)?;
-    let config = settings.endpoint_config(args.common.qlog.as_deref())?;
+    let ways = ways(&settings.session, &args.to)?;
+    let trust = trust(&settings.session)?;
+    let config = settings.session.endpoint_config(args.common.qlog.as_deref())?;
     let source = Source::open(args.input.as_deref(), cut(args, &settings)?)?;
-    let token = settings.token.as_deref().map(token::one).transpose()?;
+    let token = settings.session.token.as_deref().map(token::one).transpose()?;
     let incoming = Incoming::open(args)?;
 
     let mut builder = Endpoint::client().trust(trust).config(config);
@@ -56,10 +52,11 @@ pub(crate) async fn run(args: &SendArgs) -> Result<(), Failure> {
     }
     let endpoint = builder.build().map_err(not_built)?;
     let display = Display::new(&args.common);
-    let caller = Caller { endpoint: &endpoint, ways: &ways, name: route::host(&args.to)?, display: &display };
+    let caller =
+        Caller { endpoint: &endpoint, ways: &ways, name: route::host(&args.to)?, display: &display, command: "recv" };
     let interrupt = Interrupt::listen()?;
     let connected = tokio::select! {
-        connected = caller.connect(settings.connect_timeout()) => connected,
+        connected = caller.connect(settings.session.connect_timeout()) => connected,
         signal = interrupt.first() => Err(Failure::Interrupted(signal)),
     };
     let (session, watch) = match connected {
@@ -182,7 +179,7 @@ impl Sender {
         Self {
             current: Mutex::new(Current { session, paths, before: None }),
             interrupt,
-            idle_timeout: settings.idle_timeout(),
+            idle_timeout: settings.session.idle_timeout(),
             feeder: Feeder {
                 deadline: settings.deadline,
                 priority: settings.priority.unwrap_or(if args.source.is_video() { 0 } else { 128 }),

@@ -51,8 +51,17 @@ struct Asked {
 impl Interrupt {
     /// Listens from now on; until then a signal ends the process as it always does.
     pub(crate) fn listen() -> Result<Self, Failure> {
+        Self::listen_to(&[Signal::Hangup, Signal::Interrupt, Signal::Terminate])
+    }
+
+    /// The same, to all but SIGHUP: that asks for [something else](Hangups).
+    pub(crate) fn listen_but_for_hangups() -> Result<Self, Failure> {
+        Self::listen_to(&[Signal::Interrupt, Signal::Terminate])
+    }
+
+    fn listen_to(signals: &[Signal]) -> Result<Self, Failure> {
         let mut signals =
-            Signals::listen().map_err(|error| Failure::Other(format!("cannot listen for signals: {error}")))?;
+            Signals::listen(signals).map_err(|error| Failure::Other(format!("cannot listen for signals: {error}")))?;
         let (tell, asked) = watch::channel(Asked::default());
         tokio::spawn(async move {
             let first = signals.next().await;
@@ -86,16 +95,43 @@ impl Interrupt {
     }
 }
 
+/// SIGHUP, where it asks a service to read its settings again.
+pub(crate) struct Hangups(#[cfg(unix)] tokio::signal::unix::Signal);
+
+impl Hangups {
+    /// Listens from now on.
+    #[cfg(unix)]
+    pub(crate) fn listen() -> Result<Self, Failure> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let signal = signal(SignalKind::hangup());
+        signal.map(Self).map_err(|error| Failure::Other(format!("cannot listen for signals: {error}")))
+    }
+
+    /// There is no such signal.
+    #[cfg(not(unix))]
+    pub(crate) fn listen() -> Result<Self, Failure> {
+        Ok(Self())
+    }
+
+    /// Waits for the next.
+    pub(crate) async fn next(&mut self) {
+        #[cfg(unix)]
+        if self.0.recv().await.is_some() {
+            return;
+        }
+        std::future::pending().await
+    }
+}
+
 #[cfg(unix)]
 struct Signals(Vec<(Signal, tokio::signal::unix::Signal)>);
 
 #[cfg(unix)]
 impl Signals {
-    fn listen() -> std::io::Result<Self> {
+    fn listen(to: &[Signal]) -> std::io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
         let ignored = ignored();
-        let signals = [Signal::Hangup, Signal::Interrupt, Signal::Terminate].into_iter();
-        let heard = signals.filter(|&which| ignored & 1 << (which as u64 - 1) == 0);
+        let heard = to.iter().copied().filter(|&which| ignored & 1 << (which as u64 - 1) == 0);
         heard.map(|which| Ok((which, signal(SignalKind::from_raw(which as i32))?))).collect::<Result<_, _>>().map(Self)
     }
 
@@ -121,7 +157,7 @@ struct Signals;
 
 #[cfg(not(unix))]
 impl Signals {
-    fn listen() -> std::io::Result<Self> {
+    fn listen(_: &[Signal]) -> std::io::Result<Self> {
         Ok(Self)
     }
 

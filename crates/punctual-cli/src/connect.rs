@@ -10,17 +10,17 @@ use punctual::{
     duration::spoken,
 };
 
-use super::watch::Watch;
 use crate::{
-    config::Settings,
+    config::SessionSettings,
     display::Display,
     exit::Failure,
     identity,
     route::{self, Way},
+    watch::Watch,
 };
 
 /// The ways to the receiver.
-pub(super) fn ways(settings: &Settings, to: &str) -> Result<Vec<Way>, Failure> {
+pub(crate) fn ways(settings: &SessionSettings, to: &str) -> Result<Vec<Way>, Failure> {
     let ways: Vec<Way> = match &settings.path[..] {
         [] => vec![Way::of_system(to)],
         paths => paths.iter().map(|path| Way::parse(path, to)).collect::<Result<_, _>>()?,
@@ -30,23 +30,25 @@ pub(super) fn ways(settings: &Settings, to: &str) -> Result<Vec<Way>, Failure> {
 }
 
 /// Who calls whom, and how.
-pub(super) struct Caller<'a> {
-    pub(super) endpoint: &'a Endpoint,
-    pub(super) ways: &'a [Way],
+pub(crate) struct Caller<'a> {
+    pub(crate) endpoint: &'a Endpoint,
+    pub(crate) ways: &'a [Way],
     /// The name that the receiver's certificate bears.
-    pub(super) name: &'a str,
-    pub(super) display: &'a Display,
+    pub(crate) name: &'a str,
+    pub(crate) display: &'a Display,
+    /// What runs there: `recv`, `tunnel`.
+    pub(crate) command: &'static str,
 }
 
 impl Caller<'_> {
     /// Starts a session.
-    pub(super) async fn connect(&self, within: Duration) -> Result<(Session, Watch), Failure> {
+    pub(crate) async fn connect(&self, within: Duration) -> Result<(Session, Watch), Failure> {
         connect(self, within).await
     }
 }
 
 /// What the receiver's certificate has to be.
-pub(super) fn trust(settings: &Settings) -> Result<Trust, Failure> {
+pub(crate) fn trust(settings: &SessionSettings) -> Result<Trust, Failure> {
     if let Some(text) = &settings.fingerprint {
         let fingerprint: Fingerprint =
             text.parse().map_err(|error| Failure::Usage(format!("--fingerprint: {error}")))?;
@@ -56,7 +58,7 @@ pub(super) fn trust(settings: &Settings) -> Result<Trust, Failure> {
 }
 
 /// That no endpoint could be built, in terms of the flags that help.
-pub(super) fn not_built(error: punctual::BuildError) -> Failure {
+pub(crate) fn not_built(error: punctual::BuildError) -> Failure {
     match error {
         punctual::BuildError::Tls(TlsError::NoSystemRoots(reason)) => Failure::Certificate(format!(
             "this system has no certificates to trust ({reason}); give --fingerprint, as `punctual recv` prints it, or --ca"
@@ -68,7 +70,7 @@ pub(super) fn not_built(error: punctual::BuildError) -> Failure {
 /// Starts the session over the first of the ways that answers, and has all of them kept as its paths. Of a receiver with several addresses
 /// that a way leads to, one is tried after the other.
 async fn connect(caller: &Caller<'_>, within: Duration) -> Result<(Session, Watch), Failure> {
-    let Caller { endpoint, ways, name, display } = *caller;
+    let Caller { endpoint, ways, name, display, command } = *caller;
     let due = Instant::now() + within;
     let choices = choices(ways, within, display).await?;
     let mut failure = None;
@@ -90,9 +92,9 @@ async fn connect(caller: &Caller<'_>, within: Duration) -> Result<(Session, Watc
             Ok((session, _)) => return Ok((session, watch)),
             // A server that answers with the wrong certificate is not to be asked again.
             Err(error @ (ConnectError::Fingerprint { .. } | ConnectError::Certificate(_))) => {
-                return Err(not_connected(error));
+                return Err(not_connected(error, command));
             }
-            Err(error) => failure = Some(not_connected(error)),
+            Err(error) => failure = Some(not_connected(error, command)),
         }
     }
     Err(failure.unwrap_or_else(|| Failure::Unreachable("there is no way to the receiver".into())))
@@ -137,32 +139,33 @@ fn leading(way: &Way, addresses: &[SocketAddr]) -> Result<Vec<Routes>, Failure> 
 }
 
 /// Why there is no session, and which flag or which look at the other side helps.
-fn not_connected(error: ConnectError) -> Failure {
+fn not_connected(error: ConnectError, command: &str) -> Failure {
     match error {
-        ConnectError::NoRoute { after, failures } => no_route(after, &failures),
+        ConnectError::NoRoute { after, failures } => no_route(after, &failures, command),
         ConnectError::NobodyListens { remote } => Failure::Unreachable(format!(
-            "no answer from {remote}: its host says that nobody listens at that port; is `punctual recv` running there, on port {}?",
+            "no answer from {remote}: its host says that nobody listens at that port; is `punctual {command}` running there, on port {}?",
             remote.port()
         )),
         ConnectError::Certificate(reason) => Failure::Certificate(format!(
-            "the receiver's certificate is not trusted ({reason}); give --fingerprint, as `punctual recv` prints it, or --ca"
+            "the receiver's certificate is not trusted ({reason}); give --fingerprint, as `punctual {command}` prints it, or --ca"
         )),
         ConnectError::Fingerprint { presented } => Failure::Certificate(format!(
             "the receiver's certificate has fingerprint {presented}, which is not the one expected: give that with --fingerprint only if \
-             `punctual recv` there prints it (a receiver without --identity has a new one each time)"
+             `punctual {command}` there prints it (one without --identity has a new one each time)"
         )),
         error => error.into(),
     }
 }
 
 /// That nothing came of any route, each for its reason.
-fn no_route(after: Duration, failures: &[(Route, RouteError)]) -> Failure {
+fn no_route(after: Duration, failures: &[(Route, RouteError)], command: &str) -> Failure {
     let after = spoken(after);
     let cannot_leave = |(_, why): &(Route, RouteError)| matches!(why, RouteError::NoInterface | RouteError::Bind(_));
     let reasons = failures.iter().map(|(route, why)| format!("{}: {why}", route::name(&route.bind)));
     let reasons = reasons.collect::<Vec<_>>().join("; ");
-    let hint =
-        |port: u16| format!("is `punctual recv` running there, on port {port}, and does a firewall let UDP through?");
+    let hint = |port: u16| {
+        format!("is `punctual {command}` running there, on port {port}, and does a firewall let UDP through?")
+    };
     match failures {
         [] => Failure::Path(format!("within {after}, no interface led to the receiver (--path auto)")),
         _ if failures.iter().all(cannot_leave) => Failure::Path(format!("no path within {after}: {reasons}")),
@@ -177,7 +180,7 @@ fn no_route(after: Duration, failures: &[(Route, RouteError)]) -> Failure {
 }
 
 /// The session ended before its time.
-pub(super) fn lost(reason: &CloseReason, idle_timeout: Duration) -> Failure {
+pub(crate) fn lost(reason: &CloseReason, idle_timeout: Duration) -> Failure {
     match reason {
         CloseReason::TimedOut => Failure::SessionLost(format!(
             "the session was lost: nothing was heard from the receiver for {} (--idle-timeout)",
@@ -193,7 +196,10 @@ mod tests {
 
     #[test]
     fn each_path_is_a_way_of_its_own() {
-        let settings = Settings { path: vec!["eth0".into(), "eth0=b:2".into(), "auto".into()], ..Settings::default() };
+        let settings = SessionSettings {
+            path: vec!["eth0".into(), "eth0=b:2".into(), "auto".into()],
+            ..SessionSettings::default()
+        };
         let ways = ways(&settings, "a:1").unwrap();
         assert_eq!(ways.iter().map(|way| &way.to[..]).collect::<Vec<_>>(), ["a:1", "b:2", "a:1"]);
     }
@@ -216,14 +222,14 @@ mod tests {
         let after = Duration::from_nanos(4_999_992_689);
         let route = |end: &str| Route::new(end.parse().unwrap(), "192.0.2.7:4433".parse().unwrap());
         let silent = RouteError::NoAnswer { cause: None };
-        let told = |failures| not_connected(ConnectError::NoRoute { after, failures });
+        let told = |failures| not_connected(ConnectError::NoRoute { after, failures }, "recv");
         let text = told(vec![(route("0.0.0.0"), silent.clone())]).to_string();
         assert!(text.starts_with("no answer from 192.0.2.7:4433 within 5 s: is `punctual recv` running"), "{text}");
         let text = told(vec![(route("eth0"), silent), (route("w0"), RouteError::NoInterface)]).to_string();
         assert!(text.starts_with("no answer from 192.0.2.7:4433 within 5 s (eth0: no answer; w0: the inter"), "{text}");
         assert_eq!(told(vec![(route("w0"), RouteError::NoInterface)]).code(), 6);
         assert_eq!(told(vec![]).code(), 6);
-        let failure = not_connected(ConnectError::Certificate("UnknownIssuer".into()));
+        let failure = not_connected(ConnectError::Certificate("UnknownIssuer".into()), "recv");
         assert_eq!(failure.code(), 5);
         let text = failure.to_string();
         assert!(["UnknownIssuer", "--fingerprint", "--ca"].iter().all(|word| text.contains(word)), "{text}");

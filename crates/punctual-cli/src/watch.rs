@@ -11,7 +11,7 @@ use crate::route;
 
 /// What the paths of a session are called. Clones are the same names.
 #[derive(Debug, Clone, Default)]
-pub(super) struct PathNames(Arc<Mutex<BTreeMap<PathId, String>>>);
+pub(crate) struct PathNames(Arc<Mutex<BTreeMap<PathId, String>>>);
 
 impl PathNames {
     fn insert(&self, id: PathId, name: String) {
@@ -19,7 +19,7 @@ impl PathNames {
     }
 
     /// The name of a path; one that nobody has named is called by its number.
-    pub(super) fn get(&self, id: PathId) -> String {
+    pub(crate) fn get(&self, id: PathId) -> String {
         let names = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         names.get(&id).cloned().unwrap_or_else(|| id.to_string())
     }
@@ -44,11 +44,11 @@ struct Lines {
 }
 
 impl Watch {
-    pub(super) fn new(events: RouteEvents) -> Self {
+    pub(crate) fn new(events: RouteEvents) -> Self {
         Self { events, lines: Lines::default() }
     }
 
-    pub(super) fn names(&self) -> PathNames {
+    pub(crate) fn names(&self) -> PathNames {
         self.lines.names.clone()
     }
 

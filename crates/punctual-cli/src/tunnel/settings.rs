@@ -1,0 +1,223 @@
+//! Settings of a tunnel, from flags and from a TOML file.
+
+use std::{collections::BTreeMap, fs, net::SocketAddr, path::Path, path::PathBuf};
+
+use punctual::Fingerprint;
+use punctual_gateway::{
+    class::{ClassSettings, Rule},
+    tunnel::{Config, Forward, Limits, Listen},
+};
+use serde::Deserialize;
+
+use crate::{
+    cli::{DoorArgs, TunnelArgs, parse_listen},
+    config::{Keys, SessionSettings, located, unknown_key},
+    exit::Failure,
+};
+
+/// What a file says: for flags, by their names; `session` has those that `punctual send --config` takes for its session, too.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+struct File {
+    to: Option<String>,
+    serve: Vec<String>,
+    identity: Option<PathBuf>,
+    client_ca: Option<PathBuf>,
+    client_fingerprint: Vec<String>,
+    name: Vec<String>,
+    metrics: Option<SocketAddr>,
+    session: SessionSettings,
+    listen: Vec<Listen>,
+    forward: Vec<Forward>,
+    class: BTreeMap<String, ClassSettings>,
+    rule: Vec<Rule>,
+    limits: Limits,
+}
+
+/// Of a file, only what is in `session`: whether all of it is known.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Session {
+    session: Keys,
+}
+
+/// The flags over what the file says, if there is one; and what is to be carried.
+pub(super) fn load(flags: &TunnelArgs) -> Result<(TunnelArgs, Config), Failure> {
+    let file = match &flags.config {
+        Some(path) => {
+            let text = fs::read_to_string(path).map_err(|error| Failure::file("read", path, error))?;
+            parse(&text).map_err(|error| Failure::Usage(format!("{}{error}", path.display())))?
+        }
+        None => File::default(),
+    };
+    let wrong = |what: &str, error: &dyn std::fmt::Display| {
+        let path = flags.config.as_deref().unwrap_or(Path::new("")).display();
+        Failure::Usage(format!("{path}: {what}: {error}"))
+    };
+    let mut args = flags.clone();
+    if args.to.is_none() && args.serve.is_empty() {
+        args.to = file.to;
+        for text in &file.serve {
+            args.serve.push(parse_listen(text).map_err(|error| wrong("serve", &error))?);
+        }
+        if args.to.is_some() && !args.serve.is_empty() {
+            return Err(wrong("to", &"one gateway calls and the other waits: say either `to` or `serve`"));
+        }
+    }
+    let door = &mut args.door;
+    let said = door.client_ca.is_some() || !door.client_fingerprint.is_empty();
+    if !said {
+        door.client_ca = file.client_ca;
+        for text in &file.client_fingerprint {
+            let fingerprint: Result<Fingerprint, _> = text.parse();
+            door.client_fingerprint.push(fingerprint.map_err(|error| wrong("client-fingerprint", &error))?);
+        }
+        if door.client_ca.is_some() && !door.client_fingerprint.is_empty() {
+            return Err(wrong("client-ca", &"say either client-ca or client-fingerprint"));
+        }
+    }
+    door.identity = door.identity.take().or(file.identity);
+    if !file.name.is_empty() && door.name == DoorArgs::default_names() {
+        door.name = file.name;
+    }
+    args.metrics = args.metrics.or(file.metrics);
+    args.session = args.session.or(file.session);
+    args.listen.extend(file.listen);
+    args.forward.extend(file.forward);
+    let (classes, rules, limits) = (file.class, file.rule, file.limits);
+    let config = Config { listen: args.listen.clone(), forward: args.forward.clone(), classes, rules, limits };
+    config.check().map_err(|error| match &flags.config {
+        Some(_) => wrong("it makes no sense", &error),
+        None => Failure::Usage(error.to_string()),
+    })?;
+    Ok((args, config))
+}
+
+/// Reads TOML. The error begins with the line, to be put behind the file's name.
+fn parse(text: &str) -> Result<File, String> {
+    let read = || Ok((toml::from_str(text)?, toml::from_str(text)?));
+    let (file, Session { session }) =
+        read().map_err(|error: toml::de::Error| located(text, error.span(), error.message()))?;
+    unknown_key::<SessionSettings>(text, &session)?;
+    Ok(file)
+}
+
+/// Whether nothing has changed but what is read again while a gateway runs.
+pub(super) fn same_but_for_ports(new: &TunnelArgs, old: &TunnelArgs) -> bool {
+    let rest = |args: &TunnelArgs| TunnelArgs { listen: Vec::new(), forward: Vec::new(), ..args.clone() };
+    rest(new) == rest(old)
+}
+
+impl TunnelArgs {
+    /// What only a file says.
+    pub(super) fn of_file(file: &Path) -> Self {
+        Self {
+            to: None,
+            listen: Vec::new(),
+            forward: Vec::new(),
+            serve: Vec::new(),
+            door: DoorArgs { name: DoorArgs::default_names(), ..DoorArgs::default() },
+            session: SessionSettings::default(),
+            config: Some(file.to_owned()),
+            metrics: None,
+            qlog: None,
+            quiet: false,
+        }
+    }
+}
+
+impl DoorArgs {
+    /// The names that a certificate bears if nothing is said of them.
+    fn default_names() -> Vec<String> {
+        vec!["localhost".to_owned()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHOLE: &str = "\
+to = 'host.example:4433'
+metrics = '127.0.0.1:9100'
+
+[session]
+fingerprint = 'ab'
+path = ['eth0', 'wwan0,backup']
+
+[[listen]]
+name = 'camera'
+udp = '127.0.0.1:5000'
+format = 'mpegts'
+class = 'video'
+
+[[forward]]
+name = 'ssh'
+tcp = '127.0.0.1:22'
+
+[class.video]
+deadline = '300ms'
+
+[class.small]
+priority = 0
+
+[[rule]]
+class = 'small'
+max-size = 100
+
+[limits]
+flows = 10
+idle = '30s'
+";
+
+    fn load(text: &str) -> Result<(TunnelArgs, Config), Failure> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tunnel.toml");
+        fs::write(&path, text).unwrap();
+        super::load(&TunnelArgs::of_file(&path))
+    }
+
+    #[test]
+    fn a_file_says_all_there_is() {
+        let (args, config) = load(WHOLE).unwrap();
+        assert_eq!(args.to.as_deref(), Some("host.example:4433"));
+        assert_eq!((args.session.path.len(), args.session.fingerprint.as_deref()), (2, Some("ab")));
+        assert_eq!((config.listen.len(), config.forward.len(), config.rules.len()), (1, 1, 1));
+        assert_eq!((config.limits.flows, config.limits.clients), (10, Limits::default().clients));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_line() {
+        for (text, word) in [
+            ("[[listen]]\nname = 'x'\nudp = '127.0.0.1:1'\ncolour = 1", "colour"),
+            ("[session]\ndeadlin = '1s'", ":2: unknown field `deadlin`"),
+            ("[session]\nreconnect = '1s'", "unknown field `reconnect`"),
+            ("colour = 1", ":1: "),
+            ("[limits]\nidle = '0s'", ":2: "),
+            ("", "nothing to do"),
+            ("to = 'h:1'\nserve = ['4433']\n[[listen]]\nname = 'x'\nudp = '127.0.0.1:1'", "either `to` or `serve`"),
+            ("serve = ['here']\n[[listen]]\nname = 'x'\nudp = '127.0.0.1:1'", "serve"),
+            ("[[listen]]\nname = 'x'\nudp = '127.0.0.1:1'\nclass = 'y'", "no class `y`"),
+        ] {
+            let failure = load(text).map(drop).unwrap_err();
+            assert!(failure.code() == 2 && failure.to_string().contains(word), "{text}: {failure}");
+        }
+        assert_eq!(super::load(&TunnelArgs::of_file(Path::new("/no/such/file"))).unwrap_err().code(), 3);
+    }
+
+    #[test]
+    fn flags_overrule_the_file_and_add_ports() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tunnel.toml");
+        fs::write(&path, WHOLE).unwrap();
+        let flags = TunnelArgs {
+            to: Some("other:1".into()),
+            listen: vec!["udp:127.0.0.1:6000=game".parse().unwrap()],
+            ..TunnelArgs::of_file(&path)
+        };
+        let (args, config) = super::load(&flags).unwrap();
+        assert_eq!((args.to.as_deref(), config.listen.len()), (Some("other:1"), 2));
+        assert!(same_but_for_ports(&args, &TunnelArgs { listen: Vec::new(), ..args.clone() }));
+        assert!(!same_but_for_ports(&args, &TunnelArgs { to: None, ..args.clone() }));
+    }
+}

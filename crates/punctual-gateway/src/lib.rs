@@ -1,0 +1,20 @@
+//! Tunnels over Punctual, for programs that know nothing of it.
+//!
+//! Two gateways carry between them, in one session over any number of network paths, what programs beside them send and receive: an encoder's
+//! UDP stream, a game's datagrams, a TCP connection. Each datagram is a block with the deadline, priority and protection of its [`class`].
+//!
+//! ```text
+//!   program ──UDP, TCP──▶ gateway ══ one session, several paths ══▶ gateway ──UDP, TCP──▶ program
+//!           ◀── answers ──        ◀════════════════════════════════         ◀── answers ──
+//! ```
+//!
+//! - [`tunnel`] has ports: one gateway [listens](tunnel::Listen) for what it calls `camera`, the other [forwards](tunnel::Forward) it to where it
+//!   is wanted. It needs no privilege.
+//!
+//! This crate opens no sessions: whoever does hands them to [`Tunnel::call`](tunnel::Tunnel::call) or [`Tunnel::answer`](tunnel::Tunnel::answer).
+
+pub mod class;
+pub mod media;
+mod metrics;
+mod rate;
+pub mod tunnel;

@@ -1,0 +1,552 @@
+//! UDP and TCP ports through a session.
+//!
+//! A [`Tunnel`] has the ports; sessions come and go. Flows of datagrams outlive the session that carries them: the far gateway knows by the greeting who
+//! calls again. TCP connections do not, as nobody knows what of them arrived.
+//!
+//! ```no_run
+//! # async fn example(session: punctual::Session) -> Result<(), Box<dyn std::error::Error>> {
+//! use punctual_gateway::tunnel::{Config, Tunnel};
+//!
+//! let config = Config { listen: vec!["udp:127.0.0.1:5000=camera".parse()?], ..Config::default() };
+//! let tunnel = Tunnel::start(config).await?;
+//! // Whoever has a session with a gateway that forwards `camera` hands it over.
+//! let ended = tunnel.call(session).await;
+//! println!("{ended}");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The grammar is in [`wire`], and in `docs/gateway.md` for a second implementation.
+
+mod config;
+mod dscp;
+mod flows;
+mod name;
+mod peer;
+mod tcp;
+mod udp;
+pub mod wire;
+
+use std::{
+    collections::HashMap,
+    convert::Infallible,
+    io,
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
+use punctual::{CloseReason, Outcome, SentBlock, Session};
+use thiserror::Error;
+use tokio::{
+    net::{TcpListener, UdpSocket},
+    sync::mpsc,
+    task::JoinHandle,
+};
+use tracing::{debug, info, warn};
+
+pub use config::{Carry, Config, ConfigError, Forward, Limits, Listen};
+pub use name::{Name, NameError, Protocol};
+pub use peer::Violation;
+
+use crate::{
+    class::{Carried, Treatment},
+    metrics::{Gateways, Metrics, Snapshot},
+};
+use flows::{Task, UdpFlow};
+use peer::{Peer, Side};
+use wire::{Hello, Instance, Word};
+
+/// The codes with which a gateway closes a session; 0 is an end in peace.
+pub mod close {
+    /// The session is not wanted: it is no gateway's, or there are as many as are allowed. The words say which.
+    pub const REFUSED: u32 = 2;
+    /// The gateway was told to stop, or the same gateway has another session.
+    pub const STOPPED: u32 = 3;
+    /// What the far side said makes no sense.
+    pub const VIOLATION: u32 = 4;
+}
+
+/// How long the far side may take to greet.
+const GREET_WITHIN: Duration = Duration::from_secs(10);
+
+/// Locks what only short and sound code has locked.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Settings that a gateway's sessions need: larger blocks than a datagram's are not taken, and as many channels are allowed as the tunnel's
+/// protocol says.
+pub fn session_limits(limits: punctual::Limits) -> punctual::Limits {
+    limits.max_block_size(LARGEST_BLOCK).channels(flows::CHANNELS as usize)
+}
+
+/// The largest datagram, and what stands in front of it, with room for later versions.
+const LARGEST_BLOCK: u64 = 128 << 10;
+
+/// Ports of this side, and the far gateways that they lead to. Dropping it closes all its ports and flows.
+#[derive(Debug)]
+pub struct Tunnel {
+    shared: Arc<Shared>,
+    listening: tokio::sync::Mutex<Vec<Port>>,
+    _chores: [Task; 2],
+}
+
+/// What all tasks of a tunnel share.
+#[derive(Debug)]
+struct Shared {
+    instance: Instance,
+    plan: RwLock<Arc<Plan>>,
+    /// Far gateways, in the order in which they last came.
+    peers: Mutex<Vec<Arc<Peer>>>,
+    followed: mpsc::UnboundedSender<Followed>,
+    metrics: Metrics,
+}
+
+/// A port that is listened at, and the task that does.
+#[derive(Debug)]
+struct Port {
+    listening: Arc<Listening>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// What is forwarded, and the bounds.
+#[derive(Debug)]
+struct Plan {
+    forwards: HashMap<(Protocol, Name), Forwarding>,
+    limits: Limits,
+}
+
+/// A port that is forwarded.
+#[derive(Debug)]
+struct Forwarding {
+    to: String,
+    carried: Arc<Carried>,
+}
+
+/// A flow that a program has begun, and the far gateway that it leads to.
+type Begun = (Arc<Peer>, Arc<UdpFlow>);
+
+/// A port that is listened at.
+#[derive(Debug)]
+struct Listening {
+    port: Listen,
+    /// Where it is, its port chosen.
+    address: SocketAddr,
+    carried: Mutex<Arc<Carried>>,
+    /// Of UDP: the socket,
+    socket: Option<Arc<UdpSocket>>,
+    /// and who has been heard.
+    flows: Mutex<HashMap<SocketAddr, Begun>>,
+    complained: Mutex<Option<Instant>>,
+}
+
+/// A datagram whose end is waited for.
+struct Followed {
+    sent: SentBlock,
+    flow: Arc<UdpFlow>,
+    treatment: Treatment,
+}
+
+/// A tunnel could not be started.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// It makes no sense.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// It cannot listen somewhere.
+    #[error("cannot listen at {protocol}:{address}: {source}")]
+    Listen {
+        /// What was to be spoken there.
+        protocol: Protocol,
+        /// Where.
+        address: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+/// How a session of a tunnel ended.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
+pub enum Ended {
+    /// It was closed, or lost.
+    #[error("{0}")]
+    Closed(CloseReason),
+    /// The far side has not greeted: it is no gateway.
+    #[error("the far side has not greeted; is it a gateway (`punctual tunnel`)?")]
+    NoGreeting,
+    /// The far side broke the tunnel's protocol.
+    #[error("the far side broke the tunnel's protocol: {0}")]
+    Violation(#[from] Violation),
+    /// There are as many far gateways as are allowed.
+    #[error("as many gateways as are allowed are here already")]
+    Full,
+}
+
+impl Tunnel {
+    /// Opens the ports of this side. Nothing passes until there is a session: see [`call`](Self::call), [`answer`](Self::answer).
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub async fn start(config: Config) -> Result<Self, StartError> {
+        config.check()?;
+        let (followed, follow) = mpsc::unbounded_channel();
+        let shared = Arc::new_cyclic(|shared| Shared {
+            instance: Instance(rand::random()),
+            plan: RwLock::new(Arc::new(Plan::of(&config))),
+            peers: Mutex::default(),
+            followed,
+            metrics: Metrics::new(Weak::clone(shared)),
+        });
+        let mut listening = Vec::new();
+        for port in &config.listen {
+            listening.push(Listening::open(port, &config, &shared).await?);
+        }
+        let chores = [
+            tokio::spawn(follow_all(follow, Arc::downgrade(&shared))).abort_handle(),
+            tokio::spawn(sweep(Arc::downgrade(&shared))).abort_handle(),
+        ];
+        Ok(Self { shared, listening: tokio::sync::Mutex::new(listening), _chores: chores.map(Task) })
+    }
+
+    /// Where it listens, and by which name, in the order of the settings.
+    pub async fn ports(&self) -> Vec<(Protocol, SocketAddr, Name)> {
+        let ports = self.listening.lock().await;
+        let ports = ports.iter().map(|Port { listening, .. }| listening);
+        ports.map(|port| (port.port.protocol, port.address, port.port.name.clone())).collect()
+    }
+
+    /// Does something else from now on. Sessions go on, and so do flows and connections, unless their port is gone or leads elsewhere; connections that are
+    /// open stay. Ports that stay are listened at all the time.
+    ///
+    /// # Errors
+    /// See [`StartError`]. If the settings make no sense, nothing has changed. If a port cannot be listened at, everything else is done.
+    pub async fn reload(&self, config: Config) -> Result<(), StartError> {
+        config.check()?;
+        let mut ports = self.listening.lock().await;
+        let (mut stay, gone): (Vec<_>, Vec<_>) =
+            ports.drain(..).partition(|port| config.listen.iter().any(|listen| port.listening.is(listen)));
+        for mut port in gone {
+            // Its socket is closed with its task, and another may be bound there.
+            port.task.abort();
+            let _ = (&mut port.task).await;
+        }
+        let mut failed = None;
+        for listen in &config.listen {
+            match stay.iter().position(|port| port.listening.is(listen)) {
+                Some(index) => {
+                    let port = stay.swap_remove(index);
+                    port.listening.carry(Arc::new(config.carried(&listen.name, &listen.carry)));
+                    ports.push(port);
+                }
+                None => match Listening::open(listen, &config, &self.shared).await {
+                    Ok(port) => ports.push(port),
+                    Err(error) => failed = failed.or(Some(error)),
+                },
+            }
+        }
+        let plan = Arc::new(Plan::of(&config));
+        let before =
+            std::mem::replace(&mut *self.shared.plan.write().unwrap_or_else(PoisonError::into_inner), plan.clone());
+        let hello = self.shared.hello();
+        for peer in lock(&self.shared.peers).iter() {
+            peer.replan(&before, &plan, &hello);
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// What has been carried, and how paths are: the text format of OpenMetrics, which Prometheus reads.
+    pub fn metrics(&self) -> String {
+        self.shared.metrics.text()
+    }
+
+    /// Whether there is a far gateway that forwards such a port.
+    pub fn is_carried(&self, protocol: Protocol, name: &Name) -> bool {
+        self.shared.choose(protocol, name).is_some()
+    }
+
+    /// Serves a session that we began, to its end.
+    pub async fn call(&self, session: Session) -> Ended {
+        self.run(&session, Side::Client).await
+    }
+
+    /// Serves a session that a far gateway began, to its end.
+    pub async fn answer(&self, session: Session) -> Ended {
+        self.run(&session, Side::Server).await
+    }
+
+    async fn run(&self, session: &Session, side: Side) -> Ended {
+        let Err(ended) = self.shared.serve(session, side).await;
+        match &ended {
+            Ended::Closed(_) => {}
+            Ended::NoGreeting => {
+                session.close(close::REFUSED, "this is a gateway (`punctual tunnel`), and was not greeted")
+            }
+            Ended::Full => session.close(close::REFUSED, "busy: as many gateways as are allowed are here already"),
+            Ended::Violation(violation) => session.close(close::VIOLATION, &violation.to_string()),
+        }
+        ended
+    }
+}
+
+impl Drop for Tunnel {
+    fn drop(&mut self) {
+        // Flows' tasks hold what they belong to.
+        for peer in lock(&self.shared.peers).drain(..) {
+            peer.end();
+        }
+    }
+}
+
+impl Shared {
+    fn plan(&self) -> Arc<Plan> {
+        self.plan.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Our greeting.
+    fn hello(&self) -> Hello {
+        let mut offers: Vec<_> = self.plan().forwards.keys().cloned().collect();
+        offers.sort();
+        Hello { version: wire::VERSION, instance: self.instance, offers }
+    }
+
+    /// The far gateway that came last of those that forward such a port.
+    fn choose(&self, protocol: Protocol, name: &Name) -> Option<Arc<Peer>> {
+        lock(&self.peers).iter().rev().find(|peer| peer.offers(protocol, name)).cloned()
+    }
+
+    /// Serves a session to its end.
+    async fn serve(self: &Arc<Self>, session: &Session, side: Side) -> Result<Infallible, Ended> {
+        let closed = |_| Ended::Closed(session.close_reason().unwrap_or(CloseReason::Local));
+        if side == Side::Client {
+            peer::greet(session, self.hello()).await.map_err(closed)?;
+        }
+        let hello = tokio::time::timeout(GREET_WITHIN, first_word(session)).await.map_err(|_| Ended::NoGreeting)??;
+        let peer = self.welcome(side, &hello)?;
+        let attached = Attached::new(self, &peer, session);
+        let offers =
+            hello.offers.iter().map(|(protocol, name)| format!("{name} ({protocol})")).collect::<Vec<_>>().join(", ");
+        info!(gateway = %peer, address = ?session.remote_address(), offers, "gateway connected");
+        peer.greeted(hello)?;
+        // Nothing else is to come to the far side before our greeting. A client has sent that long ago, and has been answered.
+        let greeted = async {
+            if side == Side::Server
+                && let Ok(sent) = peer::greet(session, self.hello()).await
+            {
+                sent.await;
+            }
+        };
+        let mut greeted = std::pin::pin!(greeted);
+        let mut waiting = true;
+        loop {
+            tokio::select! {
+                () = &mut greeted, if waiting => {
+                    waiting = false;
+                    peer.open(attached.generation);
+                }
+                block = session.recv() => {
+                    let block = block.map_err(Ended::Closed)?;
+                    peer.hear(self, session, attached.generation, block.data)?;
+                }
+            }
+        }
+    }
+
+    /// Who greets: somebody known, or somebody new, if there is room.
+    fn welcome(&self, side: Side, hello: &Hello) -> Result<Arc<Peer>, Ended> {
+        let mut peers = lock(&self.peers);
+        let known = peers.iter().position(|peer| peer.side == side && peer.instance == hello.instance);
+        let peer = match known {
+            Some(index) => peers.remove(index),
+            None if peers.len() >= self.plan().limits.clients => return Err(Ended::Full),
+            None => Arc::new(Peer::new(side, hello.instance)),
+        };
+        peers.push(peer.clone());
+        Ok(peer)
+    }
+
+    /// Waits for the end of a datagram's block.
+    fn follow(&self, sent: SentBlock, flow: &Arc<UdpFlow>, treatment: Treatment) {
+        // The tunnel is ending if nobody follows any more.
+        let _ = self.followed.send(Followed { sent, flow: flow.clone(), treatment });
+    }
+}
+
+/// A session that a far gateway has, until this is dropped.
+struct Attached<'a> {
+    shared: &'a Shared,
+    peer: &'a Arc<Peer>,
+    generation: u64,
+}
+
+impl<'a> Attached<'a> {
+    fn new(shared: &'a Shared, peer: &'a Arc<Peer>, session: &Session) -> Self {
+        Self { shared, peer, generation: peer.attach(session, shared.plan().limits.rate) }
+    }
+}
+
+impl Drop for Attached<'_> {
+    fn drop(&mut self) {
+        self.peer.detach(self.generation);
+        self.shared.forget();
+    }
+}
+
+/// The greeting, with which the far side begins.
+async fn first_word(session: &Session) -> Result<Hello, Ended> {
+    let block = session.recv().await.map_err(Ended::Closed)?;
+    match Word::decode(block.data) {
+        Ok(Some(Word::Hello(hello))) => Ok(hello),
+        _ => Err(Ended::NoGreeting),
+    }
+}
+
+/// Hears how datagrams ended.
+async fn follow_all(mut followed: mpsc::UnboundedReceiver<Followed>, shared: Weak<Shared>) {
+    let mut under_way = FuturesUnordered::new();
+    loop {
+        tokio::select! {
+            more = followed.recv() => match more {
+                Some(Followed { sent, flow, treatment }) => under_way.push(async move { (sent.await, flow, treatment) }),
+                None => return,
+            },
+            Some((outcome, flow, treatment)) = under_way.next() => {
+                let Some(shared) = shared.upgrade() else { return };
+                shared.metrics.ended(&treatment.class.name, &outcome);
+                if matches!(outcome, Outcome::Delivered(_)) {
+                    flow.known.store(true, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+}
+
+/// Ends what has been silent for too long, now and then.
+async fn sweep(shared: Weak<Shared>) {
+    loop {
+        let Some(idle) = shared.upgrade().map(|shared| shared.plan().limits.idle) else { return };
+        tokio::time::sleep(idle / 4).await;
+        let Some(shared) = shared.upgrade() else { return };
+        let now = Instant::now();
+        let peers = lock(&shared.peers).clone();
+        for peer in &peers {
+            for flow in peer.sweep(now, idle) {
+                debug!(name = %flow.name, program = %flow.program, flow = flow.id.0, "flow ends by silence");
+                if let Some(listening) = flow.origin.as_ref().and_then(Weak::upgrade) {
+                    listening.forget(&flow);
+                }
+            }
+        }
+        shared.forget();
+    }
+}
+
+impl Gateways for Shared {
+    fn snapshots(&self) -> Vec<Snapshot> {
+        let peers = lock(&self.peers).clone();
+        peers.iter().map(|peer| peer.snapshot()).collect()
+    }
+}
+
+impl Shared {
+    /// Forgets far gateways of which nothing is left.
+    fn forget(&self) {
+        lock(&self.peers).retain(|peer| !peer.is_gone());
+    }
+}
+
+impl Plan {
+    fn of(config: &Config) -> Self {
+        let forwarding = |forward: &Forward| {
+            let carried = Arc::new(config.carried(&forward.name, &forward.carry));
+            ((forward.protocol, forward.name.clone()), Forwarding { to: forward.to.clone(), carried })
+        };
+        Self { forwards: config.forward.iter().map(forwarding).collect(), limits: config.limits }
+    }
+
+    fn forward(&self, protocol: Protocol, name: &Name) -> Option<&Forwarding> {
+        self.forwards.get(&(protocol, name.clone()))
+    }
+}
+
+impl Listening {
+    /// How often one port's troubles are told.
+    const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
+
+    async fn open(port: &Listen, config: &Config, shared: &Arc<Shared>) -> Result<Port, StartError> {
+        let failed = |source| StartError::Listen { protocol: port.protocol, address: port.address, source };
+        let listening = |address, socket| {
+            Arc::new(Self {
+                port: port.clone(),
+                address,
+                carried: Mutex::new(Arc::new(config.carried(&port.name, &port.carry))),
+                socket,
+                flows: Mutex::default(),
+                complained: Mutex::default(),
+            })
+        };
+        match port.protocol {
+            Protocol::Udp => {
+                let socket = Arc::new(udp::listen(port.address).map_err(failed)?);
+                let listening = listening(socket.local_addr().map_err(failed)?, Some(socket.clone()));
+                let task = tokio::spawn(udp::hear(listening.clone(), socket, shared.clone()));
+                Ok(Port { listening, task })
+            }
+            Protocol::Tcp => {
+                let listener = TcpListener::bind(port.address).await.map_err(failed)?;
+                let listening = listening(listener.local_addr().map_err(failed)?, None);
+                let task = tokio::spawn(tcp::hear(listening.clone(), listener, shared.clone()));
+                Ok(Port { listening, task })
+            }
+        }
+    }
+
+    /// Whether this is the port that settings speak of.
+    fn is(&self, listen: &Listen) -> bool {
+        let Listen { protocol, address, name, .. } = &self.port;
+        (protocol, address, name) == (&listen.protocol, &listen.address, &listen.name)
+    }
+
+    /// Carries what comes otherwise from now on.
+    fn carry(&self, carried: Arc<Carried>) {
+        for (_, flow) in lock(&self.flows).values() {
+            lock(&flow.classifier).replace(carried.clone());
+        }
+        *lock(&self.carried) = carried;
+    }
+
+    /// Gives a program an answer.
+    fn answer(&self, datagram: &[u8], program: SocketAddr) {
+        let Some(socket) = &self.socket else { return };
+        if let Err(error) = socket.try_send_to(datagram, program) {
+            debug!(name = %self.port.name, %program, %error, "answer dropped");
+        }
+    }
+
+    /// Forgets who has been silent for too long, unless they have begun another flow.
+    fn forget(&self, flow: &Arc<UdpFlow>) {
+        let mut flows = lock(&self.flows);
+        if flows.get(&flow.program).is_some_and(|(_, known)| Arc::ptr_eq(known, flow)) {
+            flows.remove(&flow.program);
+        }
+    }
+
+    /// Says what is wrong, unless that has just been said.
+    fn complain(&self, why: &str) {
+        let now = Instant::now();
+        let mut complained = lock(&self.complained);
+        if complained.is_none_or(|then| now.saturating_duration_since(then) >= Self::COMPLAIN_EVERY) {
+            *complained = Some(now);
+            warn!(name = %self.port.name, port = %self.address, why, "not carried");
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! TCP ports: connections on this side, flows to the other. What is read is carried in order and without a deadline, no faster than the far
+//! side's program reads.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::{Bytes, BytesMut};
+use punctual::{Block, Channel, SendError, Session};
+use socket2::SockRef;
+use thiserror::Error;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream, tcp},
+    sync::{mpsc, watch},
+};
+use tracing::{debug, info, warn};
+
+use super::{
+    Listening, Shared,
+    flows::{Flow, Task, TcpFlow, TcpWord},
+    name::{Name, Protocol},
+    peer::{Peer, own},
+    wire::{FlowId, INITIAL_CREDIT, StopReason, Word},
+};
+use crate::class::Class;
+
+/// Bytes of a connection that are carried as one block, at most.
+const LARGEST: usize = 65_536;
+/// Bytes that may be under way to, or wait for, a program that reads: enough for 300 Mbit/s over 100 ms.
+const WINDOW: u64 = 4 << 20;
+/// How long to wait after an error in accepting: there may be no descriptors left.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How long it may take to reach where a port is forwarded to.
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+
+/// A connection, and all that its task needs.
+struct Connection {
+    peer: Arc<Peer>,
+    session: Session,
+    id: FlowId,
+    name: Name,
+    channel: Channel,
+    class: Arc<Class>,
+    words: mpsc::UnboundedReceiver<TcpWord>,
+    granted: Arc<AtomicU64>,
+    credit: watch::Receiver<u64>,
+}
+
+/// Why a connection ended before its time.
+#[derive(Debug, Error)]
+enum Broken {
+    #[error(transparent)]
+    Program(#[from] io::Error),
+    #[error(transparent)]
+    Session(#[from] SendError),
+    #[error("the far side stopped it")]
+    Stopped,
+}
+
+/// Accepts connections of this side's programs, and never returns.
+pub(super) async fn hear(listening: Arc<Listening>, listener: TcpListener, shared: Arc<Shared>) {
+    loop {
+        let (stream, from) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                warn!(name = %listening.port.name, %error, "cannot accept");
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        resets_when_dropped(&stream);
+        let name = listening.port.name.clone();
+        let found = shared.choose(Protocol::Tcp, &name);
+        let Some((peer, (session, generation))) = found.and_then(|peer| Some((peer.clone(), peer.session()?))) else {
+            listening.complain("no far gateway forwards this port");
+            continue;
+        };
+        let class = super::lock(&listening.carried).class.clone();
+        let begun = begin(&peer, &shared, &session, generation, None, name, class, |connection| async move {
+            let open = Word::Open { flow: connection.id, name: connection.name.clone() };
+            connection.session.send(own(open).channel(connection.channel)).await?;
+            debug!(name = %connection.name, program = %from, flow = connection.id.0, "connection begins");
+            connection.carry(stream).await
+        });
+        if let Err(reason) = begun {
+            listening.complain(reason.words());
+        }
+    }
+}
+
+/// The far side begins a connection.
+pub(super) fn begin_inward(
+    peer: &Arc<Peer>,
+    shared: &Arc<Shared>,
+    session: &Session,
+    generation: u64,
+    id: FlowId,
+    name: &Name,
+) -> Result<(), StopReason> {
+    let plan = shared.plan();
+    let forward = plan.forward(Protocol::Tcp, name).ok_or(StopReason::NoSuchPort)?;
+    let to = forward.to.clone();
+    let class = forward.carried.class.clone();
+    begin(peer, shared, session, generation, Some(id), name.clone(), class, |connection| async move {
+        let stream = match tokio::time::timeout(CONNECT_WITHIN, TcpStream::connect(&to)).await {
+            Ok(connected) => connected,
+            Err(_) => Err(io::ErrorKind::TimedOut.into()),
+        };
+        match stream {
+            Ok(stream) => {
+                resets_when_dropped(&stream);
+                connection.carry(stream).await
+            }
+            Err(error) => {
+                info!(name = %connection.name, to, %error, "cannot forward");
+                connection.stop(StopReason::Unreachable);
+                Ok(())
+            }
+        }
+    })
+}
+
+/// Puts a connection among the peer's flows, with a task that ends with it.
+#[expect(clippy::too_many_arguments, reason = "what a connection is made of, from two sides")]
+fn begin<F: Future<Output = Result<(), Broken>> + Send + 'static>(
+    peer: &Arc<Peer>,
+    shared: &Shared,
+    session: &Session,
+    generation: u64,
+    id: Option<FlowId>,
+    name: Name,
+    class: Arc<Class>,
+    run: impl FnOnce(Connection) -> F,
+) -> Result<(), StopReason> {
+    let (tell, words) = mpsc::unbounded_channel();
+    let (raise, credit) = watch::channel(INITIAL_CREDIT);
+    let granted = Arc::new(AtomicU64::new(INITIAL_CREDIT));
+    peer.insert(shared.plan().limits.flows, id, true, |id, channel| {
+        // All of TCP is in order, so there is one.
+        let channel = channel.unwrap_or(Channel(0));
+        let (session, granted_here) = (session.clone(), granted.clone());
+        let ended = (peer.clone(), session.clone());
+        let connection = Connection {
+            peer: peer.clone(),
+            session,
+            id,
+            name: name.clone(),
+            channel,
+            class,
+            words,
+            granted: granted_here,
+            credit,
+        };
+        let carried = run(connection);
+        let task = tokio::spawn(async move {
+            let (peer, session) = ended;
+            if let Err(broken) = carried.await {
+                debug!(%name, flow = id.0, error = %broken, "connection reset");
+                if !matches!(broken, Broken::Stopped) {
+                    let word = Word::Stop { flow: id, reason: StopReason::Reset };
+                    // Behind what was sent: it must not come before the connection does.
+                    let _ = session.send(own(word).channel(channel)).await;
+                }
+            }
+            peer.remove(id);
+        });
+        let task = Some(Task(task.abort_handle()));
+        Flow::Tcp(TcpFlow {
+            generation,
+            channel,
+            words: tell,
+            received: 0,
+            granted,
+            finished: false,
+            credit: raise,
+            _task: task,
+        })
+    })
+}
+
+/// Whoever goes away without a word of farewell has not sent all: a program must be able to tell a connection that broke from one that ended.
+fn resets_when_dropped(stream: &TcpStream) {
+    let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
+    // Blocks are made of what is there; to wait for more is not TCP's business here.
+    let _ = stream.set_nodelay(true);
+}
+
+impl Connection {
+    /// Carries both directions to their ends.
+    async fn carry(mut self, mut stream: TcpStream) -> Result<(), Broken> {
+        let (reader, writer) = stream.split();
+        let words = std::mem::replace(&mut self.words, mpsc::unbounded_channel().1);
+        tokio::try_join!(self.upward(reader), self.downward(writer, words))?;
+        // Both have ended as they should.
+        let _ = SockRef::from(&stream).set_linger(None);
+        Ok(())
+    }
+
+    /// From the program to the far side.
+    async fn upward(&self, mut reader: tcp::ReadHalf<'_>) -> Result<(), Broken> {
+        let mut credit = self.credit.clone();
+        let mut sent = 0;
+        loop {
+            let limit = *credit.wait_for(|limit| *limit > sent).await.map_err(|_| Broken::Stopped)?;
+            let room = usize::try_from(limit - sent).unwrap_or(usize::MAX).min(LARGEST);
+            // Not filled with room before there is something to read: many connections are idle.
+            reader.readable().await?;
+            let mut data = BytesMut::with_capacity(room);
+            let read = (&mut reader).take(room as u64).read_buf(&mut data).await?;
+            if read == 0 {
+                self.say(Word::Fin { flow: self.id, size: sent }).await?;
+                return Ok(());
+            }
+            self.peer.may_send(read).await;
+            let word = Word::Data { flow: self.id, offset: sent, data: data.freeze() };
+            self.say(word).await?;
+            sent += read as u64;
+        }
+    }
+
+    /// From the far side to the program.
+    async fn downward(
+        &self,
+        mut writer: tcp::WriteHalf<'_>,
+        mut words: mpsc::UnboundedReceiver<TcpWord>,
+    ) -> Result<(), Broken> {
+        let (mut written, mut window, mut larger) = (0, INITIAL_CREDIT, None);
+        loop {
+            let data: Bytes = match words.recv().await {
+                Some(TcpWord::Data(data)) => data,
+                Some(TcpWord::Fin) => {
+                    writer.shutdown().await?;
+                    return Ok(());
+                }
+                None => return Err(Broken::Stopped),
+            };
+            self.peer.may_forward(data.len()).await;
+            writer.write_all(&data).await?;
+            written += data.len() as u64;
+            if larger.is_none() && written >= INITIAL_CREDIT / 2 {
+                // It is more than a few words: give it the larger window, if there is room for that.
+                larger = self.peer.window(WINDOW - INITIAL_CREDIT);
+                window = if larger.is_some() { WINDOW } else { INITIAL_CREDIT };
+            }
+            let granted = self.granted.load(Ordering::Relaxed);
+            if granted.saturating_sub(written) <= window / 2 {
+                let limit = written + window;
+                self.granted.store(limit, Ordering::Relaxed);
+                self.session.send(own(Word::Credit { flow: self.id, limit })).await?;
+            }
+        }
+    }
+
+    /// Says something that keeps its place.
+    async fn say(&self, word: Word) -> Result<(), SendError> {
+        let mut block = Block::new(word.encode()).priority(self.class.priority).channel(self.channel);
+        block.redundancy = self.class.redundancy;
+        self.session.send(block).await.map(drop)
+    }
+
+    /// Says that it is not carried.
+    fn stop(&self, reason: StopReason) {
+        let word = Word::Stop { flow: self.id, reason };
+        let _ = self.session.try_send(own(word).channel(self.channel));
+    }
+}

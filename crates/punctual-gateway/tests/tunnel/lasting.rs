@@ -1,0 +1,121 @@
+//! What lasts, and what ends: sessions that are lost, flows that fall silent, settings that are read again.
+
+use std::time::Duration;
+
+use punctual_gateway::tunnel::{Config, Limits, Protocol};
+use tokio::net::UdpSocket;
+
+use super::pair::{PATIENCE, Server, ask, config, echo, program};
+
+/// Who answers with the address that it sees.
+async fn mirror() -> std::net::SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
+    let address = socket.local_addr().expect("it is bound");
+    tokio::spawn(async move {
+        let mut space = [0; 100];
+        while let Ok((_, from)) = socket.recv_from(&mut space).await {
+            let _ = socket.send_to(from.to_string().as_bytes(), from).await;
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn flows_outlive_the_session_and_the_far_program_sees_the_same_address() {
+    let server = Server::start(config(&[], &[&format!("game=udp:{}", mirror().await)])).await;
+    let client = server.client(config(&["udp:127.0.0.1:0=game"], &[])).await;
+    let (session, called) = client.call(&server).await;
+    let program = program(client.port("game").await).await;
+    let before = ask(&program, b"who am I?").await;
+    session.close(1, "it breaks here");
+    called.await.expect("it does not panic");
+    let (_session, _called) = client.call(&server).await;
+    assert_eq!(ask(&program, b"and now?").await, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn flows_end_by_silence_at_either_side_and_begin_again() {
+    let idle = Duration::from_millis(200);
+    let short = |config| Config { limits: Limits { idle, ..Limits::default() }, ..config };
+    for server_ends_first in [true, false] {
+        let (here, there) =
+            (config(&["udp:127.0.0.1:0=game"], &[]), config(&[], &[&format!("game=udp:{}", mirror().await)]));
+        let (here, there) = if server_ends_first { (here, short(there)) } else { (short(here), there) };
+        let server = Server::start(there).await;
+        let client = server.client(here).await;
+        let (_session, _called) = client.call(&server).await;
+        let program = program(client.port("game").await).await;
+        let before = ask(&program, b"who am I?").await;
+        let shorter = if server_ends_first { &server.tunnel } else { &client.tunnel };
+        let ended = async {
+            while shorter.metrics().contains("punctual_tunnel_flows{gateway=")
+                && !shorter
+                    .metrics()
+                    .lines()
+                    .any(|line| line.starts_with("punctual_tunnel_flows{") && line.ends_with("} 0"))
+            {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, ended).await.expect("an end by silence");
+        assert_ne!(ask(&program, b"and now?").await, before, "another flow, from another socket");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_are_read_again_while_everything_goes_on() {
+    let (one, other) = (echo().await, echo().await);
+    let server = Server::start(config(&[], &[&format!("one=udp:{one}")])).await;
+    let client = server.client(config(&["udp:127.0.0.1:0=one"], &[])).await;
+    let (session, _called) = client.call(&server).await;
+    let program_of_one = program(client.port("one").await).await;
+    ask(&program_of_one, b"before").await;
+
+    let forwards = [format!("one=udp:{one}"), format!("other=udp:{other}")];
+    server.tunnel.reload(config(&[], &[&forwards[0], &forwards[1]])).await.expect("it makes sense");
+    let port_of_one = client.port("one").await;
+    let listens = ["udp:127.0.0.1:0=one", "udp:127.0.0.1:0=other"];
+    client.tunnel.reload(config(&listens, &[])).await.expect("it makes sense");
+    assert_eq!(client.port("one").await, port_of_one, "what stays is not touched");
+    client.until_carried(Protocol::Udp, "other").await;
+    let program_of_other = program(client.port("other").await).await;
+    assert_eq!(ask(&program_of_other, b"new").await, b"new");
+    assert_eq!(ask(&program_of_one, b"after").await, b"after");
+
+    // What is forwarded no longer is reached no longer.
+    server.tunnel.reload(config(&[], &[&forwards[1]])).await.expect("it makes sense");
+    let gone = async {
+        let mut space = [0; 100];
+        loop {
+            program_of_one.send(b"anybody?").await.expect("sent");
+            if tokio::time::timeout(Duration::from_millis(300), program_of_one.recv(&mut space)).await.is_err() {
+                break;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, gone).await.expect("no more answers");
+    assert_eq!(ask(&program_of_other, b"still").await, b"still");
+    assert!(session.close_reason().is_none());
+    assert!(client.tunnel.reload(config(&[], &[])).await.is_err(), "it makes no sense");
+    assert_eq!(ask(&program_of_other, b"unharmed").await, b"unharmed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_carried_is_counted_by_its_class() {
+    let server = Server::start(config(&[], &[&format!("game=udp:{}", echo().await)])).await;
+    let client = server.client(config(&["udp:127.0.0.1:0=game,deadline=10s"], &[])).await;
+    let (_session, _called) = client.call(&server).await;
+    let program = program(client.port("game").await).await;
+    ask(&program, b"0123456789").await;
+    let counted = async {
+        while !client.tunnel.metrics().contains("punctual_tunnel_datagrams_total{class=\"game\",outcome=\"on_time\"}") {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, counted).await.expect("its end is heard of");
+    let text = client.tunnel.metrics();
+    for part in ["punctual_tunnel_path_rtt_seconds{gateway=\"", "punctual_tunnel_path_health{gateway=\"", "path=\"1\""]
+    {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+}

@@ -1,0 +1,8 @@
+//! Programs that know nothing of Punctual, and two gateways between them, on loopback.
+
+mod bad_links;
+mod hostile;
+mod lasting;
+mod pair;
+mod tcp;
+mod udp;

@@ -1,0 +1,129 @@
+//! Connections through two gateways.
+
+use std::{net::SocketAddr, time::Duration};
+
+use punctual_gateway::tunnel::Protocol;
+
+use super::pair::{PATIENCE, Server, config};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+};
+
+/// A program that says what it is told, until whoever tells it has finished.
+async fn echo() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("it is bound");
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let (mut reader, mut writer) = stream.split();
+                let _ = tokio::io::copy(&mut reader, &mut writer).await;
+                let _ = writer.shutdown().await;
+            });
+        }
+    });
+    address
+}
+
+/// Reads to the end, or to what went wrong.
+async fn rest(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+    let mut all = Vec::new();
+    tokio::time::timeout(PATIENCE, stream.read_to_end(&mut all)).await.expect("an end")?;
+    Ok(all)
+}
+
+/// What nobody writes by mistake.
+fn pattern(size: usize) -> Vec<u8> {
+    (0..size).map(|n| (n * 7 + n / 251) as u8).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_bytes_arrive_in_order_and_each_direction_has_its_own_end() {
+    let server = Server::start(config(&[], &[&format!("echo=tcp:{}", echo().await)])).await;
+    let client = server.client(config(&["tcp:127.0.0.1:0=echo"], &[])).await;
+    let (_session, _called) = client.call(&server).await;
+    // More than any window, so that credit must be granted.
+    let sent = pattern(12 << 20);
+    let mut stream = client.connected("echo").await;
+    let (mut reader, mut writer) = stream.split();
+    let mut came = Vec::new();
+    let both = async {
+        tokio::join!(
+            async {
+                writer.write_all(&sent).await.expect("written");
+                writer.shutdown().await.expect("half of it ends");
+            },
+            async { reader.read_to_end(&mut came).await.expect("an orderly end") }
+        )
+    };
+    tokio::time::timeout(PATIENCE, both).await.expect("an end");
+    assert!(came == sent, "{} bytes of {}", came.len(), sent.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_does_not_read_holds_up_its_own_connection_only() {
+    // One that accepts and reads nothing.
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let deaf = listener.local_addr().expect("it is bound");
+    let forwards = [format!("deaf=tcp:{deaf}"), format!("echo=tcp:{}", echo().await)];
+    let server = Server::start(config(&[], &[&forwards[0], &forwards[1]])).await;
+    let client = server.client(config(&["tcp:127.0.0.1:0=deaf", "tcp:127.0.0.1:0=echo"], &[])).await;
+    let (session, _called) = client.call(&server).await;
+
+    let mut stuck = client.connected("deaf").await;
+    let (_kept, _) = listener.accept().await.expect("it is forwarded");
+    let block = pattern(1 << 20);
+    let mut written = 0;
+    // Until nothing more is taken: sockets' buffers and windows are full.
+    while let Ok(taken) = tokio::time::timeout(Duration::from_millis(500), stuck.write(&block)).await {
+        written += taken.expect("it lasts");
+        assert!(written < 256 << 20, "somebody keeps it all");
+    }
+    assert!(session.stats().live_out_bytes < 16 << 20, "{} bytes are held", session.stats().live_out_bytes);
+
+    let mut stream = client.connected("echo").await;
+    stream.write_all(b"still there?").await.expect("written");
+    stream.shutdown().await.expect("half of it ends");
+    assert_eq!(rest(&mut stream).await.expect("an orderly end"), b"still there?");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_reached_is_a_connection_that_is_reset() {
+    // A port that was just free.
+    let nobody = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("it is bound");
+    let server = Server::start(config(&[], &[&format!("gone=tcp:{nobody}")])).await;
+    let client = server.client(config(&["tcp:127.0.0.1:0=gone", "tcp:127.0.0.1:0=never"], &[])).await;
+    let (_session, _called) = client.call(&server).await;
+    client.until_carried(Protocol::Tcp, "gone").await;
+    // The far side does not forward the other one at all.
+    for name in ["gone", "never"] {
+        // The reset may be there before the connection is known to be.
+        let ended = match TcpStream::connect(client.port(name).await).await {
+            Ok(mut stream) => rest(&mut stream).await,
+            Err(error) => Err(error),
+        };
+        let error = ended.expect_err("an end in peace would be a lie");
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_is_lost_resets_its_connections_and_the_next_carries_new_ones() {
+    let server = Server::start(config(&[], &[&format!("echo=tcp:{}", echo().await)])).await;
+    let client = server.client(config(&["tcp:127.0.0.1:0=echo"], &[])).await;
+    let (session, called) = client.call(&server).await;
+    let mut stream = client.connected("echo").await;
+    stream.write_all(b"half of it").await.expect("written");
+    let mut half = [0; 10];
+    stream.read_exact(&mut half).await.expect("an answer");
+    session.close(1, "it breaks here");
+    called.await.expect("it does not panic");
+    assert!(rest(&mut stream).await.is_err(), "an end in peace would be a lie");
+
+    let (_session, _called) = client.call(&server).await;
+    let mut stream = client.connected("echo").await;
+    stream.write_all(b"again").await.expect("written");
+    stream.shutdown().await.expect("half of it ends");
+    assert_eq!(rest(&mut stream).await.expect("an orderly end"), b"again");
+}

@@ -1,0 +1,60 @@
+//! Datagrams through two gateways.
+
+use punctual_gateway::{
+    class::{Dscp, Rule},
+    tunnel::Config,
+};
+
+use super::pair::{Server, ask, config, echo, program};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn datagrams_go_through_and_answers_find_their_way_back() {
+    let server = Server::start(config(&[], &[&format!("game=udp:{}", echo().await)])).await;
+    let client = server.client(config(&["udp:127.0.0.1:0=game"], &[])).await;
+    let (session, _called) = client.call(&server).await;
+    let programs = [program(client.port("game").await).await, program(client.port("game").await).await];
+    for n in 0..10 {
+        for (which, program) in programs.iter().enumerate() {
+            let words = format!("{which}: {n}");
+            assert_eq!(ask(program, words.as_bytes()).await, words.as_bytes());
+        }
+    }
+    assert_eq!(session.path_stats().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn datagrams_of_any_size_survive() {
+    let server = Server::start(config(&[], &[&format!("any=udp:{}", echo().await)])).await;
+    let client = server.client(config(&["udp:127.0.0.1:0=any"], &[])).await;
+    let (_session, _called) = client.call(&server).await;
+    let program = program(client.port("any").await).await;
+    for size in [1, 0, 1_200, 1_316, 9_000, 65_507] {
+        let datagram: Vec<u8> = (0..size).map(|n| n as u8).collect();
+        assert_eq!(ask(&program, &datagram).await, datagram, "{size} bytes");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_server_listens_too() {
+    let server = Server::start(config(&["udp:127.0.0.1:0=sensor"], &[])).await;
+    let client = server.client(config(&[], &[&format!("sensor=udp:{}", echo().await)])).await;
+    let (_session, _called) = client.call(&server).await;
+    let program = program(super::pair::port(&server.tunnel, "sensor").await).await;
+    assert_eq!(ask(&program, b"how warm?").await, b"how warm?");
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn marks_of_programs_say_the_class() {
+    let class = |text: &str| (text.to_owned(), Default::default());
+    let rules = vec![Rule { class: "marked".into(), dscp: Some(Dscp(46)), ..Rule::default() }];
+    let here = Config { classes: [class("marked")].into(), rules, ..config(&["udp:127.0.0.1:0=any"], &[]) };
+    let server = Server::start(config(&[], &[&format!("any=udp:{}", echo().await)])).await;
+    let client = server.client(here).await;
+    let (_session, _called) = client.call(&server).await;
+    let program = program(client.port("any").await).await;
+    socket2::SockRef::from(&program).set_tos_v4(46 << 2).expect("it can be marked");
+    ask(&program, b"urgent").await;
+    assert!(client.tunnel.metrics().contains("punctual_tunnel_sent_bytes_total{class=\"marked\"}"));
+    assert!(!client.tunnel.metrics().contains("class=\"any\""));
+}
