@@ -34,6 +34,8 @@ pub struct PathView {
     pub ready_at: Option<Instant>,
     /// What the congestion controller would let it carry, bytes per second. Never 0.
     pub rate: f64,
+    /// Nothing has shown yet that it carries no more: `rate` is what it was seen to carry, and may be a small part of it.
+    pub growing: bool,
     /// Smoothed round-trip time.
     pub rtt: Duration,
     /// Smallest round-trip time seen.
@@ -78,6 +80,7 @@ impl PathView {
             ready: true,
             ready_at: None,
             rate,
+            growing: false,
             rtt,
             min_rtt: rtt,
             rtt_var: Duration::ZERO,

@@ -121,6 +121,11 @@ pub trait Driver: Send + fmt::Debug {
         self.rate(now, path)
     }
 
+    /// Whether the path may carry much more than has been seen so far: nothing has shown yet that it is full.
+    fn is_growing(&self) -> bool {
+        false
+    }
+
     /// How fast packets may leave.
     fn pace(&self, now: Instant, path: &PathState) -> Rate;
 

@@ -480,6 +480,10 @@ impl Driver for Steady {
         }
     }
 
+    fn is_growing(&self) -> bool {
+        self.startup
+    }
+
     fn pace(&self, _: Instant, path: &Path) -> Rate {
         let Some(rate) = self.rate else { return self.start(path) };
         let pace = match (self.standing.queue(), self.startup, self.climb) {

@@ -22,7 +22,7 @@ use crate::path::health::GRANULARITY;
 /// lost and nothing can be done about it:
 ///
 /// ```text
-/// loss_i · least loss of another try        if there is time to find it lost, behind the queue, and to send it again where that is quickest
+/// loss_i · least loss of another try        if it may be sent again, and there is time to find it lost, behind the queue, and to send it again where that is quickest
 /// 0                                         if repair fragments on a dearer path cost less than the rest of the block would there
 /// loss_i                                    otherwise
 /// ```
@@ -115,7 +115,7 @@ impl<'a> Bargain<'a> {
         let is_first = self.fragment.lost_on.is_none();
         // The answer waits behind the queue, too, and the alarm for what is later than that.
         let known = arrival.saturating_sub(path.min_one_way_delay) + path.answer + path.spread + GRANULARITY;
-        if is_first && known + self.again + MARGIN <= self.left {
+        if is_first && self.fragment.is_resent && known + self.again + MARGIN <= self.left {
             return path.loss * self.lost_again();
         }
         if is_first && self.fragment.is_protected && self.repairs_are_cheaper(path) { 0.0 } else { path.loss }
@@ -242,6 +242,8 @@ mod tests {
         for (within, expected) in [(200, 0), (180, 1)] {
             assert_eq!(Expected.choose(&block(now, 1_000, within), &[lossy, dear], now), on(expected), "{within} ms");
         }
+        let once = FragmentView { is_resent: false, is_protected: false, ..block(now, 1_000, 200) };
+        assert_eq!(Expected.choose(&once, &[lossy, dear], now), on(1), "what is lost of it is lost");
         let again = FragmentView { lost_on: Some(lossy.id), ..block(now, 1_000, 200) };
         assert_eq!(Expected.choose(&again, &[lossy, dear], now), on(1), "it would be the last try");
         // 40 fragments with 11 repair fragments on the dear path cost less than 40 there; unprotected they would be lost.

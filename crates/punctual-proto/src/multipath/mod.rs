@@ -35,12 +35,14 @@ pub struct FragmentView {
     pub behind: u64,
     /// Whether repair fragments or a copy can make up for its loss, if its block wants them.
     pub is_protected: bool,
+    /// Whether what is lost of it goes again.
+    pub is_resent: bool,
 }
 
 impl FragmentView {
     /// The next `len` bytes of a block, for the first time and with nothing before them. For tests of path schedulers.
     pub fn new(block: BlockView, len: usize) -> Self {
-        Self { block, len, lost_on: None, ahead: 0, behind: 0, is_protected: true }
+        Self { block, len, lost_on: None, ahead: 0, behind: 0, is_protected: true, is_resent: true }
     }
 }
 

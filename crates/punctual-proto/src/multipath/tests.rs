@@ -15,6 +15,7 @@ pub(crate) fn path(id: u32) -> PathView {
         ready: true,
         ready_at: None,
         rate: 1e6,
+        growing: false,
         rtt: Duration::from_millis(50),
         min_rtt: Duration::from_millis(50),
         rtt_var: Duration::from_millis(5),
@@ -48,7 +49,7 @@ pub(super) fn fragment() -> FragmentView {
         beyond_means: false,
         again: false,
     };
-    FragmentView { block, len: 1000, lost_on: None, ahead: 0, behind: 0, is_protected: true }
+    FragmentView { block, len: 1000, lost_on: None, ahead: 0, behind: 0, is_protected: true, is_resent: true }
 }
 
 /// The path a fragment takes.

@@ -54,7 +54,8 @@ impl PathBudget {
 /// `10 MB/1 min`, in the largest unit that loses nothing.
 impl fmt::Display for PathBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (unit, size) = UNITS.into_iter().rev().find(|(_, size)| self.bytes % size == 0).unwrap_or(UNITS[0]);
+        let (unit, size) =
+            UNITS.into_iter().rev().find(|(_, size)| self.bytes.is_multiple_of(*size)).unwrap_or(UNITS[0]);
         write!(f, "{} {unit}/{}", self.bytes / size, duration::spoken(self.per))
     }
 }

@@ -271,6 +271,7 @@ impl Path {
             ready: trusted && room && paced_until.is_none(),
             ready_at: paced_until.filter(|_| trusted && room),
             rate: self.forecast_at(now).bytes_per_second(),
+            growing: self.driver.as_ref().is_some_and(|driver| driver.is_growing()),
             rtt: self.model.rtt(),
             min_rtt,
             rtt_var: self.model.rtt_var(),

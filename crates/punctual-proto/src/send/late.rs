@@ -4,7 +4,8 @@
 //!
 //! - one of those that depend on it can still be in time, behind all that goes first; or
 //! - more of them are likely to come, and
-//!   - sending goes faster than blocks are handed over, so that what is late is caught up with while they still come; or
+//!   - sending goes faster than blocks are handed over, or will before long, as far as anybody knows: then what is late is caught up with while
+//!     they still come; or
 //!   - nothing else is there to be sent in its place. That the paths carry too little is an estimate, and one that nothing mends if nothing is
 //!     sent.
 //!
@@ -49,6 +50,8 @@ pub(crate) enum Use {
 #[derive(Debug, Default)]
 pub(super) struct Forecast {
     paths: Vec<(Duration, f64)>,
+    /// One of them may carry much more than has been seen so far.
+    growing: bool,
 }
 
 impl Forecast {
@@ -56,6 +59,7 @@ impl Forecast {
         self.paths.clear();
         self.paths.extend(trusted(cx.paths).map(|path| (path.delay(), path.rate / WIRE_BYTES)));
         self.paths.sort_unstable_by_key(|&(delay, _)| delay);
+        self.growing = trusted(cx.paths).any(|path| path.growing);
     }
 
     /// How long it takes until so many bytes that leave from now on have arrived.
@@ -198,6 +202,9 @@ impl Store {
         let deadline = last.deadline?;
         let late = forecast.arrival(now, ahead + family)?.saturating_duration_since(last.due()?);
         let room = 1.0 - self.load.rate(now, priority) / forecast.rate(deadline);
+        if self.forecast.growing {
+            return Some(Use::Until(now + to_come.max(deadline)));
+        }
         let caught_up = Duration::try_from_secs_f64(late.as_secs_f64() / room).ok();
         if let Some(caught_up) = caught_up.filter(|caught_up| *caught_up <= to_come) {
             return Some(Use::Until(now + caught_up.max(deadline)));

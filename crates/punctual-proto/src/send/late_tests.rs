@@ -231,6 +231,28 @@ fn those_to_come_count_if_there_is_room_to_catch_up() {
     }
 }
 
+/// The first frames of a video, over a path of which little is known yet: to drop them all until the next that stands alone is to go by an estimate
+/// that is about to be mended (gauntlet 121).
+#[test]
+fn nobody_is_given_up_for_a_rate_that_is_only_beginning_to_show() {
+    for growing in [false, true] {
+        let mut sender = Sender::new();
+        sender.paths = vec![PathView { growing, rate: 2e5, ..path(0) }];
+        let first = sender.send(0, 50_000, &[]);
+        assert_eq!(sender.next(0), Some(first));
+        let mut last = first;
+        for frame in 1..12 {
+            last = sender.send(frame * 10, 8_000, &[last]);
+            // Something else is there to be sent in its place.
+            sender.send_with(frame * 10, Block::new(vec![0; 500]).deadline(100 * MS).priority(255), &[]);
+            sender.next(frame * 10);
+        }
+        sender.wait_until(115);
+        let lives = sender.store.get(BlockId(first)).is_some_and(|block| block.dying.is_none());
+        assert_eq!(lives, growing);
+    }
+}
+
 #[test]
 fn lost_bytes_go_again_for_the_sake_of_others() {
     let mut sender = Sender::new();

@@ -523,6 +523,7 @@ impl Session {
             ahead: self.output.held_bytes,
             behind: if self.output.makes_copies() { self.store.waiting_beside(id, &self.output.held) } else { 0 },
             is_protected: !matches!(block.redundancy, Redundancy::None | Redundancy::Retransmit),
+            is_resent: block.redundancy.resends(),
         })
     }
 
