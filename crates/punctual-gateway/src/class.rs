@@ -32,6 +32,9 @@ pub struct Class {
     pub redundancy: Option<Redundancy>,
     /// Whether datagrams of a flow leave the far side in the order in which they came in, those that are lost or late left out.
     pub ordered: bool,
+    /// How long after its coming in a datagram leaves the far side, whatever the network's jitter; what is not there by then is left out, and order is
+    /// kept. `None`: as soon as it comes. A flow has one: the longest of those its port's datagrams may have.
+    pub latency: Option<Duration>,
 }
 
 /// What a flow carries, as far as the gateway looks into it.
@@ -101,6 +104,21 @@ pub struct ClassSettings {
     pub redundancy: Option<Redundancy>,
     /// Whether order is kept.
     pub ordered: Option<bool>,
+    /// A time such as `200ms`.
+    #[serde(deserialize_with = "latency")]
+    pub latency: Option<Duration>,
+}
+
+/// The longest that the far side holds anything back for: as long as a receiver of blocks does by default.
+const LONGEST_LATENCY: Duration = Duration::from_secs(10);
+
+fn parse_latency(text: &str) -> Result<Duration, String> {
+    let latency = duration::parse(text).map_err(|error| error.to_string())?;
+    match latency {
+        Duration::ZERO => Err("a latency is more than nothing".into()),
+        _ if latency > LONGEST_LATENCY => Err("a latency is 10s or less".into()),
+        _ => Ok(latency),
+    }
 }
 
 /// A deadline, or that there is none.
@@ -127,6 +145,7 @@ impl ClassSettings {
             priority: self.priority.or(other.priority),
             redundancy: self.redundancy.or(other.redundancy),
             ordered: self.ordered.or(other.ordered),
+            latency: self.latency.or(other.latency),
         }
     }
 
@@ -139,6 +158,7 @@ impl ClassSettings {
             priority: self.priority.unwrap_or(if is_media { 0 } else { 128 }),
             redundancy: self.redundancy,
             ordered: self.ordered.unwrap_or(format == Format::TransportStream),
+            latency: self.latency,
         }
     }
 
@@ -152,6 +172,7 @@ impl ClassSettings {
             "priority" => self.priority = Some(value.parse().map_err(|_| "a priority is a number from 0 to 255")?),
             "redundancy" => self.redundancy = Some(value.parse().map_err(text)?),
             "ordered" => self.ordered = Some(value.parse().map_err(|_| "ordered is `true` or `false`")?),
+            "latency" => self.latency = Some(parse_latency(value)?),
             _ => return Ok(false),
         }
         Ok(true)
@@ -164,6 +185,10 @@ fn text(error: impl fmt::Display) -> String {
 
 fn deadline<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Deadline>, D::Error> {
     String::deserialize(from)?.parse().map(Some).map_err(serde::de::Error::custom)
+}
+
+fn latency<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+    parse_latency(&String::deserialize(from)?).map(Some).map_err(serde::de::Error::custom)
 }
 
 fn mode<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Redundancy>, D::Error> {
@@ -266,9 +291,18 @@ pub(crate) struct Carried {
 }
 
 impl Carried {
-    /// Whether any of it is to keep its order.
+    /// Whether any of it is to keep its order, or to be held back.
     pub(crate) fn orders(&self) -> bool {
-        self.class.ordered || self.rules.iter().any(|(_, class)| class.ordered)
+        self.classes().any(|class| class.ordered) || self.latency().is_some()
+    }
+
+    /// How long after their coming in datagrams leave the far side.
+    pub(crate) fn latency(&self) -> Option<Duration> {
+        self.classes().filter_map(|class| class.latency).max()
+    }
+
+    fn classes(&self) -> impl Iterator<Item = &Class> {
+        [&self.class].into_iter().chain(self.rules.iter().map(|(_, class)| class)).map(|class| &**class)
     }
 }
 
@@ -463,9 +497,15 @@ mod tests {
     #[test]
     fn settings_say_what_is_wrong_with_them() {
         let mut settings = ClassSettings::default();
-        for (key, bad) in
-            [("deadline", "1us"), ("deadline", "soon"), ("priority", "256"), ("redundancy", "much"), ("ordered", "yes")]
-        {
+        for (key, bad) in [
+            ("deadline", "1us"),
+            ("deadline", "soon"),
+            ("priority", "256"),
+            ("redundancy", "much"),
+            ("ordered", "yes"),
+            ("latency", "0"),
+            ("latency", "11s"),
+        ] {
             assert!(settings.set(key, bad).is_err(), "{key}={bad}");
         }
         assert_eq!(settings.set("colour", "red"), Ok(false));

@@ -195,7 +195,7 @@ impl Carry {
                 "class" => carry.class = Some(value.to_owned()),
                 _ if carry.settings.set(key, value).map_err(|error| format!("{key}: {error}"))? => {}
                 _ => {
-                    let known = "format, class, deadline, priority, redundancy, ordered";
+                    let known = "format, class, deadline, priority, redundancy, ordered, latency";
                     return Err(format!("`{key}` is not known; there are {known}"));
                 }
             }
@@ -207,10 +207,10 @@ impl Carry {
 impl Carry {
     /// Bytes of a TCP port all arrive, in order.
     fn fits(&self, protocol: Protocol) -> Result<(), String> {
-        let ClassSettings { deadline, ordered, .. } = self.settings;
-        let said = deadline.is_some() || ordered.is_some() || self.format != Format::default();
+        let ClassSettings { deadline, ordered, latency, .. } = self.settings;
+        let said = deadline.is_some() || ordered.is_some() || latency.is_some() || self.format != Format::default();
         if protocol == Protocol::Tcp && said {
-            return Err("a TCP port has no deadline, format or order: its bytes all arrive, in order".into());
+            return Err("a TCP port has no deadline, latency, format or order: its bytes all arrive, in order".into());
         }
         Ok(())
     }
@@ -270,19 +270,20 @@ struct Written {
     priority: Option<u8>,
     redundancy: Option<String>,
     ordered: Option<bool>,
+    latency: Option<String>,
 }
 
 impl Written {
     /// What it speaks, and where.
     fn read(self) -> Result<(Protocol, String, Name, Carry), String> {
-        let Self { name, udp, tcp, format, class, deadline, priority, redundancy, ordered } = self;
+        let Self { name, udp, tcp, format, class, deadline, priority, redundancy, ordered, latency } = self;
         let (protocol, place) = match (udp, tcp) {
             (Some(udp), None) => (Protocol::Udp, udp),
             (None, Some(tcp)) => (Protocol::Tcp, tcp),
             _ => return Err(format!("port `{name}`: say either udp or tcp")),
         };
         let mut settings = ClassSettings { priority, ordered, ..ClassSettings::default() };
-        for (key, value) in [("deadline", deadline), ("redundancy", redundancy)] {
+        for (key, value) in [("deadline", deadline), ("redundancy", redundancy), ("latency", latency)] {
             if let Some(value) = value {
                 settings.set(key, &value).map_err(|error| format!("port `{name}`: {key}: {error}"))?;
             }

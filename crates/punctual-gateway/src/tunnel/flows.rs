@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use punctual::Channel;
+use punctual::{Channel, Session};
 use tokio::{
     sync::{mpsc, watch},
     task::AbortHandle,
@@ -71,6 +71,10 @@ pub(super) struct UdpFlow {
     pub(super) classifier: Mutex<Classifier>,
     /// Where its order is kept.
     pub(super) channel: Option<Channel>,
+    /// How long after their coming in datagrams are to leave the far side.
+    latency: Option<Duration>,
+    /// The session that was told so: one more than its generation.
+    told: AtomicU64,
     /// Whether the far side is known to have it.
     pub(super) known: AtomicBool,
     /// Until when it is not even tried, since the far side does not carry it.
@@ -100,10 +104,31 @@ impl UdpFlow {
             origin,
             classifier: Mutex::new(classifier),
             channel,
+            latency: None,
+            told: AtomicU64::new(0),
             known: AtomicBool::new(known),
             refused: Mutex::new(None),
             used: AtomicU64::new(0),
             born: Instant::now(),
+        }
+    }
+
+    /// The same, whose datagrams leave the far side so long after their coming in.
+    pub(super) fn with_latency(self, latency: Option<Duration>) -> Self {
+        Self { latency, ..self }
+    }
+
+    /// The channel for datagrams that keep their order, or have to, as they are held back.
+    pub(super) fn channel_for(&self, ordered: bool) -> Option<Channel> {
+        self.channel.filter(|_| ordered || self.latency.is_some())
+    }
+
+    /// Tells a session, once, how long what goes over the flow's channel is to be held back. Another flow may have had the channel before.
+    pub(super) fn tell_latency(&self, session: &Session, generation: u64) {
+        let Some(channel) = self.channel else { return };
+        if self.told.swap(generation + 1, Ordering::Relaxed) != generation + 1 {
+            // If the session is gone, the next is told.
+            let _ = session.wish_latency(Some(channel), self.latency);
         }
     }
 

@@ -464,7 +464,8 @@ impl Peer {
         let mut classifier = lock(&flow.classifier);
         let treatment = classifier.classify(datagram, Origin { program: flow.program, dscp }, generation);
         let mut block = treatment.block(word.encode());
-        block.channel = flow.channel.filter(|_| treatment.class.ordered);
+        block.channel = flow.channel_for(treatment.class.ordered);
+        flow.tell_latency(&session, generation);
         match session.try_send(block) {
             Ok(sent) => {
                 classifier.sent(sent.id());

@@ -132,8 +132,11 @@ fn begin_outward(
     let carried = lock(&listening.carried).clone();
     let (name, origin) = (listening.port.name.clone(), Some(Arc::downgrade(listening)));
     let mut begun = None;
+    let latency = carried.latency();
     peer.insert(shared.plan().limits.flows, None, carried.orders(), |id, channel| {
-        let flow = Arc::new(UdpFlow::new(id, name, from, origin, Classifier::new(carried), channel, false));
+        let flow = Arc::new(
+            UdpFlow::new(id, name, from, origin, Classifier::new(carried), channel, false).with_latency(latency),
+        );
         begun = Some(flow.clone());
         Flow::Outward(flow)
     })?;
@@ -151,7 +154,10 @@ pub(super) fn begin_inward(peer: &Arc<Peer>, shared: &Arc<Shared>, id: FlowId, n
     peer.insert(plan.limits.flows, Some(id), forward.carried.orders(), |id, channel| {
         let nobody = (Ipv4Addr::UNSPECIFIED, 0).into();
         let classifier = Classifier::new(forward.carried.clone());
-        let flow = Arc::new(UdpFlow::new(id, name.clone(), nobody, None, classifier, channel, true));
+        let flow = Arc::new(
+            UdpFlow::new(id, name.clone(), nobody, None, classifier, channel, true)
+                .with_latency(forward.carried.latency()),
+        );
         let task =
             tokio::spawn(carry(Arc::downgrade(peer), shared.clone(), flow.clone(), forward.to.clone(), datagrams));
         Flow::Inward { flow, datagrams: queue, _task: Task(task.abort_handle()) }

@@ -58,3 +58,18 @@ async fn marks_of_programs_say_the_class() {
     assert!(client.tunnel.metrics().contains("punctual_tunnel_sent_bytes_total{class=\"marked\"}"));
     assert!(!client.tunnel.metrics().contains("class=\"any\""));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_has_a_latency_is_held_back_on_the_far_side_as_long_as_it_says() {
+    let server = Server::start(config(&[], &[&format!("film=udp:{}", echo().await)])).await;
+    let client = server.client(config(&["udp:127.0.0.1:0=film,deadline=200ms,latency=400ms"], &[])).await;
+    let (_session, _called) = client.call(&server).await;
+    let program = program(client.port("film").await).await;
+    // The session's clocks and the far side's word on the latency come with the first.
+    for n in 0..3_u8 {
+        let began = std::time::Instant::now();
+        assert_eq!(ask(&program, &[n]).await, [n]);
+        // Answers come as soon as they can: the side that forwards says nothing of theirs.
+        assert!(began.elapsed() > std::time::Duration::from_millis(300) || n == 0, "{n}: {:?}", began.elapsed());
+    }
+}
