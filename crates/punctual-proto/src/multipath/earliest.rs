@@ -50,7 +50,10 @@ pub(super) fn among(
     let meant = || paths.iter().filter(|path| is_meant(path));
     let len = fragment.len.min(FULL_PACKET) as u64;
     let left = fragment.block.due().map(|due| due.saturating_duration_since(now));
-    let again = paths.iter().filter_map(|path| arrival(path, len, now)).min().unwrap_or_default();
+    let again = match fragment.is_resent {
+        true => paths.iter().filter_map(|path| arrival(path, len, now)).min().unwrap_or_default(),
+        false => NEVER,
+    };
     let bands = if fragment.lost_on.is_some() { &FINE_BANDS[..] } else { &BANDS[..] };
     let in_vain = bands.len();
     let promise = |path: &PathView, bytes: u64| -> Option<Promise> {
@@ -135,6 +138,8 @@ pub(super) fn arrival(path: &PathView, bytes: u64, now: Instant) -> Option<Durat
     Some(wait + path.backlog.saturating_sub(wait) + through + path.min_one_way_delay)
 }
 
+/// Longer than anything is waited for.
+const NEVER: Duration = Duration::from_secs(1 << 32);
 /// No more of a block than this goes in one packet, near enough.
 pub(super) const FULL_PACKET: usize = 1_400;
 /// The share of packets that are later than forecast by more than a path's spread.

@@ -374,9 +374,6 @@ impl Path {
         // The loss of an MTU probe says nothing of the path, and QUIC does not report it.
         if !probe {
             self.in_flight.on_sent(pn, at, bytes, wait);
-            if self.trust.health() == PathHealth::Suspect {
-                self.in_flight.silence();
-            }
         }
     }
 

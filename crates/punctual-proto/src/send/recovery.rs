@@ -27,8 +27,6 @@ pub(crate) struct Packet {
     contents: Contents,
     /// Its fragments have been sent for again already; only an acknowledgement still counts.
     given_up: bool,
-    /// It was on its way when the path went silent, or left while it was: what becomes of it says nothing of chance.
-    silenced: bool,
     /// The paths that were given a copy of it, a bit each, as [`mark`] has it.
     copied: u64,
 }
@@ -51,8 +49,6 @@ enum Fate {
     Acked,
     /// In a queue that overflows, as far as one can tell.
     Overflowed,
-    /// With all else that was on its way, when the path went silent.
-    Silenced,
     /// In any other way.
     Lost,
 }
@@ -92,15 +88,8 @@ pub(crate) struct InFlight {
 
 impl InFlight {
     pub(crate) fn on_sent(&mut self, pn: u64, sent: Instant, bytes: u16, wait: Duration) {
-        let packet = Place::Open(Packet {
-            sent,
-            bytes,
-            wait,
-            contents: Contents::default(),
-            given_up: false,
-            silenced: false,
-            copied: 0,
-        });
+        let packet =
+            Place::Open(Packet { sent, bytes, wait, contents: Contents::default(), given_up: false, copied: 0 });
         if self.packets.back().is_none_or(|&(last, _)| last < pn) {
             self.packets.push_back((pn, packet));
             return;
@@ -132,12 +121,7 @@ impl InFlight {
 
     /// QUIC gave the packet up. `congestion`: it found a long queue.
     pub(crate) fn on_lost(&mut self, pn: u64, congestion: bool, path: PathId, now: Instant, store: &mut Store) {
-        let silenced = self.get(pn).is_some_and(|packet| packet.silenced);
-        let fate = match congestion {
-            _ if silenced => Fate::Silenced,
-            true => Fate::Overflowed,
-            false => Fate::Lost,
-        };
+        let fate = if congestion { Fate::Overflowed } else { Fate::Lost };
         if let Some(packet) = self.remove(pn, fate, |_| true).filter(|packet| !packet.given_up) {
             lose(&packet.contents, path, now, store);
         }
@@ -147,12 +131,6 @@ impl InFlight {
     /// there will be none, for the path is `gone`.
     pub(crate) fn give_up(&mut self, gone: bool, path: PathId, now: Instant, store: &mut Store) {
         self.give_up_where(|_| true, gone, path, now, store);
-    }
-
-    /// The path is silent: what is on its way is lost with it, or late. A path that died and came back would pass for one that loses a third of its packets
-    /// until some hundreds have gone by, and so never be given them.
-    pub(crate) fn silence(&mut self) {
-        self.packets.iter_mut().filter_map(|(_, place)| place.packet_mut()).for_each(|packet| packet.silenced = true);
     }
 
     /// The same, for those packets whose answer has not come in `patience`, a wait on their way not counted.
@@ -320,16 +298,13 @@ impl InFlight {
 
     /// What became of the next packet, in the order of sending. Against what we do to the path ourselves, doing more of it is no help.
     fn learn(&mut self, sent: Instant, bytes: u16, fate: Fate) {
-        if fate == Fate::Silenced {
-            return;
-        }
         self.fates.note(fate != Fate::Acked);
         match fate {
             Fate::Acked => {
                 self.policer.on_passed(sent, bytes);
                 self.losses.note(false);
             }
-            Fate::Overflowed | Fate::Silenced => {}
+            Fate::Overflowed => {}
             Fate::Lost => match self.policer.on_dropped(sent, bytes) {
                 0 => self.losses.note(true),
                 policed => self.pardon(policed - 1),
