@@ -56,7 +56,14 @@ impl fmt::Display for PathBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, size) =
             UNITS.into_iter().rev().find(|(_, size)| self.bytes.is_multiple_of(*size)).unwrap_or(UNITS[0]);
-        write!(f, "{} {unit}/{}", self.bytes / size, duration::spoken(self.per))
+        write!(f, "{} {unit}/", self.bytes / size)?;
+        match self.per.as_secs() {
+            seconds if self.per.subsec_nanos() > 0 || !seconds.is_multiple_of(60) => {
+                f.write_str(&duration::spoken(self.per))
+            }
+            seconds if seconds.is_multiple_of(3_600) => write!(f, "{} h", seconds / 3_600),
+            seconds => write!(f, "{} min", seconds / 60),
+        }
     }
 }
 
