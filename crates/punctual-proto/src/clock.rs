@@ -118,6 +118,8 @@ pub(crate) struct Clocks {
     min_rtt: f64,
     /// The latest time heard of.
     now: Micros,
+    /// By how much the peer's clock has gained on ours, µs, as far as the drift was known, and as of when.
+    drifted: (f64, Micros),
 }
 
 impl Default for Clocks {
@@ -136,6 +138,7 @@ impl Clocks {
             anchor_rtt: f64::INFINITY,
             min_rtt: f64::INFINITY,
             now: 0,
+            drifted: (0.0, 0),
         }
     }
 
@@ -186,11 +189,6 @@ impl Clocks {
         Some(self.filter.invert(i128::from(peer) - origin))
     }
 
-    /// The peer's clock minus ours, microseconds, as of the latest time heard of.
-    pub(crate) fn offset(&self) -> Option<f64> {
-        Some(self.known_origin()? as f64 + self.filter.offset_at(self.now))
-    }
-
     /// The peer's clock minus ours at a moment of ours, microseconds. As long as the clocks have not been compared, by what was heard from the peer alone: the fastest datagram is taken to have
     /// been `delay` µs on its way. `None` if none with a time was heard.
     pub(crate) fn offset_or_guess(&self, now: Micros, delay: f64) -> Option<f64> {
@@ -200,6 +198,20 @@ impl Clocks {
         let fastest = self.paths.iter().filter_map(|path| path.bucket.backward()).min_by(f64::total_cmp)?;
         // Delays are kept relative to the origin and the filter's offset, which is 0 until there is a comparison.
         Some(self.origin? as f64 + delay - fastest)
+    }
+
+    /// What the peer's clock would have read at that reading of its own, had it not drifted since the session began, as far as is known. Delays reckoned by it stay what they
+    /// are for as long as the network does. A better estimate of the drift changes what is to come, and nothing of what was.
+    pub(crate) fn without_drift(&mut self, peers: u64, now: Micros) -> u64 {
+        let (drifted, at) = &mut self.drifted;
+        *drifted += self.filter.skew() * now.saturating_sub(*at) as f64;
+        *at = now.max(*at);
+        peers.saturating_add_signed(-(*drifted as i64))
+    }
+
+    /// The peer's clock [without its drift](Self::without_drift) minus ours, microseconds, as of the latest time heard of.
+    pub(crate) fn offset_without_drift(&self) -> Option<f64> {
+        Some(self.known_origin()? as f64 + self.filter.offset_at(self.now) - self.drifted.0)
     }
 
     fn known_origin(&self) -> Option<i128> {
@@ -279,7 +291,7 @@ impl Clocks {
         }
 
         self.min_rtt = self.min_rtt.min(seen.rtt);
-        self.paths[index].note_noise(seen.rtt);
+        self.paths[index].note_noise(&seen);
 
         let id = self.paths[index].id;
         match self.stage {

@@ -142,10 +142,11 @@ pub(super) struct PathClock {
     since: Micros,
     /// What may be the next level.
     trial: Option<Trial>,
-    /// How long its buckets are, µs; the RTT of the last; the average difference from one to the next; and how many of these were noisy of late, or, if negative, were not.
+    /// How long its buckets are, µs; what the last one said; by how much each direction's delay differs from one to the next on average; and how many were noisy of late, or, if negative,
+    /// were not.
     length: u64,
-    last_rtt: Option<f64>,
-    noise: f64,
+    last: Option<Level>,
+    noise: [f64; 2],
     unrest: i32,
     /// The asymmetry of the last bucket, if that had the level's RTT and not its asymmetry.
     jumped: Option<f64>,
@@ -166,8 +167,8 @@ impl PathClock {
             since: now,
             trial: None,
             length: BUCKET,
-            last_rtt: None,
-            noise: 0.0,
+            last: None,
+            noise: [0.0; 2],
             unrest: 0,
             jumped: None,
             torn: false,
@@ -178,13 +179,15 @@ impl PathClock {
         self.bucket.is_due(if self.level.is_none() { FIRST_BUCKET } else { self.length }, now)
     }
 
-    /// A bucket had this RTT: the next ones are as long as it takes to find datagrams that did not wait.
-    pub(super) fn note_noise(&mut self, rtt: f64) {
-        let Some(last) = self.last_rtt.replace(rtt) else { return };
-        let change = (rtt - last).abs();
-        // Of a step, or a queue that comes and stays, one look is enough.
-        self.noise += NOISE_SHARE * (change.min(2.0 * STEP) - self.noise);
-        self.unrest = if change > NOISY { self.unrest.max(0) + 1 } else { self.unrest.min(0) - 1 };
+    /// A bucket said this: the next ones are as long as it takes to find datagrams that did not wait.
+    pub(super) fn note_noise(&mut self, seen: &Level) {
+        let Some(last) = self.last.replace(*seen) else { return };
+        let (rtt, asymmetry) = (seen.rtt - last.rtt, seen.asymmetry - last.asymmetry);
+        for (noise, change) in self.noise.iter_mut().zip([rtt / 2.0 + asymmetry, rtt / 2.0 - asymmetry]) {
+            // Of a step, or a queue that comes and stays, one look is enough.
+            *noise += NOISE_SHARE * (change.abs().min(STEP) - *noise);
+        }
+        self.unrest = if self.both() > NOISY { self.unrest.max(0) + 1 } else { self.unrest.min(0) - 1 };
         if self.unrest >= UNREST {
             self.unrest = 0;
             self.length = (2 * self.length).min(BUCKET_LONGEST);
@@ -194,14 +197,19 @@ impl PathClock {
         }
     }
 
+    /// By how much RTTs differ from one bucket to the next because of what happens in both directions, µs. Where one is quiet, it tells the time by itself.
+    fn both(&self) -> f64 {
+        2.0 * self.noise[0].min(self.noise[1])
+    }
+
     /// What an RTT may be above the level and still be at it, µs.
     pub(super) fn step(&self) -> f64 {
-        STEP.max(3.0 * self.noise)
+        STEP.max(3.0 * self.both())
     }
 
     /// By how much a bucket is off because datagrams are delayed by chance, µs: about half of what its RTT differs from the next.
     pub(super) fn noise(&self) -> f64 {
-        if self.noise > QUIET { self.noise / 2.0 } else { 0.0 }
+        if self.both() > QUIET { self.both() / 2.0 } else { 0.0 }
     }
 
     /// How long a level may be tried.

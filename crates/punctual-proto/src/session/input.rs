@@ -352,6 +352,7 @@ impl Session {
             if sent <= micros {
                 self.clocks.on_reported(path.id, sent, at, micros);
             }
+            let at = self.clocks.without_drift(at, micros);
             list.push(Reported { stamp: arrival.stamp, at, ce: arrival.ce });
         }
         path.on_report(now, &list);

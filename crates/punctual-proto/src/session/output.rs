@@ -554,7 +554,7 @@ impl Session {
 
     pub(super) fn refresh_views(&mut self, now: Instant) {
         self.paths.iter_mut().for_each(|path| path.settle_budget(now));
-        self.paths.views(now, self.clocks.offset(), &mut self.output.views);
+        self.paths.views(now, self.clocks.offset_without_drift(), &mut self.output.views);
         if self.store.groups.has_any() {
             self.store.groups.set_one_way_delay(context(now, &self.output.views).one_way_delay);
         }

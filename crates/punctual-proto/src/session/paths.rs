@@ -163,7 +163,7 @@ impl Session {
     pub fn path_stats(&mut self, now: Instant) -> Vec<PathStats> {
         let conn = &mut self.conn;
         let mut views = Vec::new();
-        self.paths.views(now, self.clocks.offset(), &mut views);
+        self.paths.views(now, self.clocks.offset_without_drift(), &mut views);
         let stats = |(path, view): (&Path, PathView)| {
             let quic = conn.path_stats(path.quic).unwrap_or_default();
             PathStats {
