@@ -8,7 +8,7 @@ use std::{
 };
 
 use ipnet::IpNet;
-use punctual::{Block, BlockId, Redundancy, duration};
+use punctual::{Block, BlockId, Limits, Redundancy, duration};
 use serde::{Deserialize, Deserializer};
 
 use crate::{
@@ -109,14 +109,13 @@ pub struct ClassSettings {
     pub latency: Option<Duration>,
 }
 
-/// The longest that the far side holds anything back for: as long as a receiver of blocks does by default.
-const LONGEST_LATENCY: Duration = Duration::from_secs(10);
-
 fn parse_latency(text: &str) -> Result<Duration, String> {
     let latency = duration::parse(text).map_err(|error| error.to_string())?;
+    // The far side is a gateway, too, and holds nothing back for longer.
+    let longest = Limits::default().wished_latency;
     match latency {
         Duration::ZERO => Err("a latency is more than nothing".into()),
-        _ if latency > LONGEST_LATENCY => Err("a latency is 10s or less".into()),
+        _ if latency > longest => Err(format!("a latency is {} or less", duration::spoken(longest))),
         _ => Ok(latency),
     }
 }

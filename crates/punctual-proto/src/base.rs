@@ -121,6 +121,16 @@ impl PathView {
     }
 }
 
+/// The chance that a block of the highest priority may run of missing its deadline though there is a way to be surer.
+pub(crate) const MISS: f64 = 1e-3;
+/// The lowest priority bears this much more risk than the highest, with those between on a geometric scale.
+const LOWEST_BEARS: f64 = 10.0;
+
+/// How much more risk blocks of a priority bear than those of the highest.
+pub(crate) fn bears(priority: u8) -> f64 {
+    LOWEST_BEARS.powf(f64::from(priority) / 255.0)
+}
+
 /// How far a path is trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]

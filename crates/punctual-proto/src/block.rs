@@ -169,6 +169,11 @@ impl Redundancy {
     pub(crate) fn resends(self) -> bool {
         !matches!(self, Self::None | Self::Fec)
     }
+
+    /// Whether repair fragments, or a copy, may make up for what is lost.
+    pub(crate) fn repairs(self) -> bool {
+        !matches!(self, Self::None | Self::Retransmit)
+    }
 }
 
 impl fmt::Display for Redundancy {

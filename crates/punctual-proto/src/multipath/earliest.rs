@@ -34,15 +34,13 @@ impl PathScheduler for Earliest {
     }
 
     fn choose(&mut self, fragment: &FragmentView, paths: &[PathView], now: Instant) -> PathChoice {
-        among(fragment, fragment.ahead + fragment.block.unsent, paths, now, |_| true)
+        among(fragment, paths, now, |_| true)
     }
 }
 
-/// What [`Earliest`] answers if only the paths that are meant may be taken, and `whole` bytes are to go before the fragment's block is across. What
-/// is lost may be sent again on any.
+/// What [`Earliest`] answers if only the paths that are meant may be taken. What is lost may be sent again on any.
 pub(super) fn among(
     fragment: &FragmentView,
-    whole: u64,
     paths: &[PathView],
     now: Instant,
     is_meant: impl Fn(&PathView) -> bool,
@@ -50,10 +48,8 @@ pub(super) fn among(
     let meant = || paths.iter().filter(|path| is_meant(path));
     let len = fragment.len.min(FULL_PACKET) as u64;
     let left = fragment.block.due().map(|due| due.saturating_duration_since(now));
-    let again = match fragment.is_resent {
-        true => paths.iter().filter_map(|path| arrival(path, len, now)).min().unwrap_or_default(),
-        false => NEVER,
-    };
+    let quickest = paths.iter().filter_map(|path| arrival(path, len, now)).min();
+    let again = quickest.filter(|_| fragment.redundancy.resends());
     let bands = if fragment.lost_on.is_some() { &FINE_BANDS[..] } else { &BANDS[..] };
     let in_vain = bands.len();
     let promise = |path: &PathView, bytes: u64| -> Option<Promise> {
@@ -70,7 +66,7 @@ pub(super) fn among(
     match best(false) {
         Some((_, path)) if path.ready => PathChoice::Send(PathSet::one(path.id)),
         Some(((risk, first), path)) => {
-            match (best(true), promise(path, whole)) {
+            match (best(true), promise(path, fragment.whole())) {
                 // To wait for a moment costs less.
                 (Some(((other, arrival), stopgap)), _)
                     if other == risk
@@ -94,13 +90,13 @@ pub(super) fn among(
     }
 }
 
-/// The chance that a fragment expected at `arrival` is not there when it is `left` from now, if one that goes `again` takes so long.
+/// The chance that a fragment expected at `arrival` is not there when it is `left` from now, if one that goes `again` takes so long, or none does.
 ///
 /// Half of all packets are later than expected, one in twenty by more than the spread; between and beyond, the chance is taken to fall
 /// by the same factor with each bit.
-fn risk(path: &PathView, arrival: Duration, again: Duration, left: Duration) -> f64 {
+fn risk(path: &PathView, arrival: Duration, again: Option<Duration>, left: Duration) -> f64 {
     let found = arrival.saturating_sub(path.min_one_way_delay) + path.answer;
-    let lost = if found + again <= left { path.loss * path.loss } else { path.loss };
+    let lost = if again.is_some_and(|again| found + again <= left) { path.loss * path.loss } else { path.loss };
     1.0 - (1.0 - late(path, arrival, left)) * (1.0 - lost)
 }
 
@@ -138,8 +134,6 @@ pub(super) fn arrival(path: &PathView, bytes: u64, now: Instant) -> Option<Durat
     Some(wait + path.backlog.saturating_sub(wait) + through + path.min_one_way_delay)
 }
 
-/// Longer than anything is waited for.
-const NEVER: Duration = Duration::from_secs(1 << 32);
 /// No more of a block than this goes in one packet, near enough.
 pub(super) const FULL_PACKET: usize = 1_400;
 /// The share of packets that are later than forecast by more than a path's spread.

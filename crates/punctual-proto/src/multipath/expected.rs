@@ -6,7 +6,10 @@ use super::{
     FragmentView, MAX_PATHS, PathChoice, PathRole, PathScheduler, PathView,
     earliest::{self, FULL_PACKET},
 };
-use crate::path::health::GRANULARITY;
+use crate::{
+    base::{MISS, bears},
+    path::health::GRANULARITY,
+};
 
 /// Cheap paths first, and dear ones where the cheap would not do. The default.
 ///
@@ -39,9 +42,8 @@ impl PathScheduler for Expected {
     }
 
     fn choose(&mut self, fragment: &FragmentView, paths: &[PathView], now: Instant) -> PathChoice {
-        let whole = fragment.ahead + fragment.block.unsent;
-        let most = Bargain::new(fragment, whole, paths, now).and_then(|bargain| bargain.dearest());
-        earliest::among(fragment, whole, paths, now, |path| most.is_none_or(|most| price(path) <= most))
+        let most = Bargain::new(fragment, paths, now).and_then(|bargain| bargain.dearest());
+        earliest::among(fragment, paths, now, |path| most.is_none_or(|most| price(path) <= most))
     }
 }
 
@@ -62,7 +64,6 @@ const SCARCE_COST: f64 = 1e9;
 /// A fragment that is due, and paths of different costs.
 struct Bargain<'a> {
     fragment: &'a FragmentView,
-    whole: u64,
     paths: &'a [PathView],
     left: Duration,
     now: Instant,
@@ -74,7 +75,7 @@ struct Bargain<'a> {
 
 impl<'a> Bargain<'a> {
     /// `None` if all paths cost the same, or it does not matter.
-    fn new(fragment: &'a FragmentView, whole: u64, paths: &'a [PathView], now: Instant) -> Option<Self> {
+    fn new(fragment: &'a FragmentView, paths: &'a [PathView], now: Instant) -> Option<Self> {
         let first = price(paths.first()?);
         if paths.iter().all(|path| price(path) == first) {
             return None;
@@ -82,7 +83,7 @@ impl<'a> Bargain<'a> {
         let left = fragment.block.due()?.saturating_duration_since(now);
         let len = fragment.len.min(FULL_PACKET) as u64;
         let again = paths.iter().filter_map(|path| earliest::arrival(path, len, now)).min()?;
-        Some(Self { fragment, whole, paths, left, now, allowed: allowance(fragment.block.priority), again })
+        Some(Self { fragment, paths, left, now, allowed: MISS * bears(fragment.block.priority), again })
     }
 
     /// The price of the dearest of the paths that are enough; `None` if all of them are asked for.
@@ -99,7 +100,7 @@ impl<'a> Bargain<'a> {
     /// Whether the paths will do whose price is no more than that.
     fn is_enough(&self, most: f64) -> bool {
         let tier = || self.paths.iter().filter(|path| price(path) <= most);
-        let Some(across) = across(tier(), self.whole, self.now) else { return false };
+        let Some(across) = across(tier(), self.fragment.whole(), self.now) else { return false };
         let len = self.fragment.len.min(FULL_PACKET) as u64;
         tier().all(|path| {
             let Some(arrival) = earliest::arrival(path, len, self.now) else { return true };
@@ -115,10 +116,10 @@ impl<'a> Bargain<'a> {
         let is_first = self.fragment.lost_on.is_none();
         // The answer waits behind the queue, too, and the alarm for what is later than that.
         let known = arrival.saturating_sub(path.min_one_way_delay) + path.answer + path.spread + GRANULARITY;
-        if is_first && self.fragment.is_resent && known + self.again + MARGIN <= self.left {
+        if is_first && self.fragment.redundancy.resends() && known + self.again + MARGIN <= self.left {
             return path.loss * self.lost_again();
         }
-        if is_first && self.fragment.is_protected && self.repairs_are_cheaper(path) { 0.0 } else { path.loss }
+        if is_first && self.fragment.redundancy.repairs() && self.repairs_are_cheaper(path) { 0.0 } else { path.loss }
     }
 
     /// What is lost of second tries, on the path that loses least of those that are about as quick as the quickest.
@@ -172,20 +173,13 @@ fn across<'a>(paths: impl Iterator<Item = &'a PathView>, bytes: u64, now: Instan
     None
 }
 
-/// The chance of being late that a block of the highest priority may run, and how much more one of the lowest may, with those between on a geometric scale.
-const ALLOWED: (f64, f64) = (1e-3, 10.0);
-
-fn allowance(priority: u8) -> f64 {
-    ALLOWED.0 * ALLOWED.1.powf(f64::from(priority) / 255.0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::{
         super::tests::{fragment, path},
         *,
     };
-    use crate::{base::PathId, multipath::PathSet, schedule::BlockView};
+    use crate::{base::PathId, block::Redundancy, multipath::PathSet, schedule::BlockView};
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -242,7 +236,7 @@ mod tests {
         for (within, expected) in [(200, 0), (180, 1)] {
             assert_eq!(Expected.choose(&block(now, 1_000, within), &[lossy, dear], now), on(expected), "{within} ms");
         }
-        let once = FragmentView { is_resent: false, is_protected: false, ..block(now, 1_000, 200) };
+        let once = FragmentView { redundancy: Redundancy::None, ..block(now, 1_000, 200) };
         assert_eq!(Expected.choose(&once, &[lossy, dear], now), on(1), "what is lost of it is lost");
         let again = FragmentView { lost_on: Some(lossy.id), ..block(now, 1_000, 200) };
         assert_eq!(Expected.choose(&again, &[lossy, dear], now), on(1), "it would be the last try");
@@ -250,7 +244,7 @@ mod tests {
         let wide = |loss| PathView { rate: 1e7, window: 10_000_000, loss, loss_burst: 1.0, ..cheap };
         let large = block(now, 56_000, 180);
         assert_eq!(Expected.choose(&large, &[wide(0.1), dear], now), on(0));
-        let bare = FragmentView { is_protected: false, ..large };
+        let bare = FragmentView { redundancy: Redundancy::Retransmit, ..large };
         assert_eq!(Expected.choose(&bare, &[wide(0.1), dear], now), on(1));
     }
 

@@ -15,6 +15,7 @@ pub use crate::{
     role::{PathRole, UnknownRole},
 };
 use crate::{
+    block::Redundancy,
     registry::{self, Entry, LookupError},
     schedule::BlockView,
 };
@@ -33,16 +34,19 @@ pub struct FragmentView {
     pub ahead: u64,
     /// Bytes of all other blocks that are no less important, and wait; counted only for who [makes copies](PathScheduler::makes_copies).
     pub behind: u64,
-    /// Whether repair fragments or a copy can make up for its loss, if its block wants them.
-    pub is_protected: bool,
-    /// Whether what is lost of it goes again.
-    pub is_resent: bool,
+    /// How its block is protected against loss.
+    pub redundancy: Redundancy,
 }
 
 impl FragmentView {
+    /// Bytes that are to go until its block is across: all that it has yet to send, and what is ahead of that.
+    pub fn whole(&self) -> u64 {
+        self.ahead + self.block.unsent
+    }
+
     /// The next `len` bytes of a block, for the first time and with nothing before them. For tests of path schedulers.
     pub fn new(block: BlockView, len: usize) -> Self {
-        Self { block, len, lost_on: None, ahead: 0, behind: 0, is_protected: true, is_resent: true }
+        Self { block, len, lost_on: None, ahead: 0, behind: 0, redundancy: Redundancy::Auto }
     }
 }
 

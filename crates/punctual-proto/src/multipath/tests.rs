@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::*;
-use crate::block::BlockId;
+use crate::block::{BlockId, Redundancy};
 
 /// An active path with room.
 pub(crate) fn path(id: u32) -> PathView {
@@ -49,7 +49,7 @@ pub(super) fn fragment() -> FragmentView {
         beyond_means: false,
         again: false,
     };
-    FragmentView { block, len: 1000, lost_on: None, ahead: 0, behind: 0, is_protected: true, is_resent: true }
+    FragmentView { block, len: 1000, lost_on: None, ahead: 0, behind: 0, redundancy: Redundancy::Auto }
 }
 
 /// The path a fragment takes.

@@ -107,45 +107,32 @@ impl FromStr for PathBudget {
 /// A path that has spent its budget is used again when this share of it is there.
 const ENOUGH: f64 = 0.125;
 
-/// What is left of a budget.
-#[derive(Debug, Default)]
+/// What is left of a budget, whatever that is just now.
+#[derive(Debug)]
 pub(crate) struct Purse {
-    budget: Option<PathBudget>,
-    /// Bytes; less than nothing where words of the session's own went when all was spent.
-    left: f64,
-    at: Option<Instant>,
+    /// Of the budget, 1 being all of it; less than nothing where words of the session's own went when all was spent.
+    share: f64,
+    at: Instant,
     is_spent: bool,
 }
 
 impl Purse {
-    /// What is left is the same share of the new budget as it was of the old one.
-    pub(crate) fn set(&mut self, budget: Option<PathBudget>, now: Instant) {
-        if self.budget == budget {
-            return;
-        }
-        self.refill(now);
-        let share = self.share();
-        self.budget = budget;
-        self.left = budget.map_or(0.0, |budget| share * budget.bytes as f64);
-        self.at = Some(now);
-        self.is_spent &= budget.is_some();
+    /// A full one.
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { share: 1.0, at: now, is_spent: false }
     }
 
-    pub(crate) fn on_sent(&mut self, bytes: u64, now: Instant) {
-        if self.budget.is_some() {
-            self.refill(now);
-            self.left -= bytes as f64;
-        }
+    pub(crate) fn on_sent(&mut self, bytes: u64, budget: Option<PathBudget>) {
+        self.share -= budget.map_or(0.0, |budget| bytes as f64 / budget.bytes as f64);
     }
 
-    /// Takes in that time has passed. Whether it is spent has one answer until the next call.
-    pub(crate) fn refill(&mut self, now: Instant) {
-        let Some(budget) = self.budget else { return };
-        let whole = budget.bytes as f64;
-        let past = self.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
-        self.left = (self.left + whole * (past.as_secs_f64() / budget.per.as_secs_f64())).min(whole);
-        self.at = self.at.max(Some(now));
-        self.is_spent = self.left <= if self.is_spent { whole * ENOUGH } else { 0.0 };
+    /// Takes in that time has passed. Whether it is spent has one answer until the next call. Without a budget it is full.
+    pub(crate) fn refill(&mut self, budget: Option<PathBudget>, now: Instant) {
+        let past = now.saturating_duration_since(self.at).as_secs_f64();
+        let more = budget.map_or(f64::INFINITY, |budget| past / budget.per.as_secs_f64());
+        self.share = (self.share + more).min(1.0);
+        self.at = self.at.max(now);
+        self.is_spent = self.share <= if self.is_spent { ENOUGH } else { 0.0 };
     }
 
     pub(crate) fn is_spent(&self) -> bool {
@@ -154,7 +141,7 @@ impl Purse {
 
     /// The share of the budget that is left, from 0 to 1; without one, 1.
     pub(crate) fn share(&self) -> f64 {
-        self.budget.map_or(1.0, |budget| (self.left / budget.bytes as f64).clamp(0.0, 1.0))
+        self.share.clamp(0.0, 1.0)
     }
 }
 
@@ -166,29 +153,28 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn at(purse: &mut Purse, now: Instant) -> f64 {
-        purse.refill(now);
-        purse.share()
-    }
-
     #[test]
     fn what_is_spent_comes_back_in_its_time() {
         let start = Instant::now();
-        let mut purse = Purse::default();
-        purse.on_sent(1_000_000, start);
-        assert_eq!((at(&mut purse, start), purse.is_spent()), (1.0, false), "there is no budget");
-        purse.set(PathBudget::new(1_000, SECOND * 10), start);
-        purse.on_sent(600, start);
-        assert!((at(&mut purse, start) - 0.4).abs() < 1e-9);
-        purse.on_sent(500, start);
-        assert_eq!((at(&mut purse, start), purse.is_spent()), (0.0, true));
+        let mut purse = Purse::new(start);
+        purse.on_sent(1_000_000, None);
+        purse.refill(None, start);
+        assert_eq!((purse.share(), purse.is_spent()), (1.0, false), "there is no budget");
+        let budget = PathBudget::new(1_000, SECOND * 10);
+        for (bytes, share, spent) in [(600, 0.4, false), (500, 0.0, true)] {
+            purse.on_sent(bytes, budget);
+            purse.refill(budget, start);
+            assert!((purse.share() - share).abs() < 1e-9 && purse.is_spent() == spent, "{purse:?}");
+        }
         // A tenth less than nothing, and back to an eighth.
         for (after, spent) in [(1, true), (2, true), (3, false)] {
-            purse.refill(start + SECOND * after);
+            purse.refill(budget, start + SECOND * after);
             assert_eq!(purse.is_spent(), spent, "{after} s");
         }
-        assert_eq!(at(&mut purse, start + SECOND * 100), 1.0);
-        purse.set(None, start);
+        purse.refill(budget, start + SECOND * 100);
+        assert_eq!(purse.share(), 1.0);
+        purse.on_sent(5_000, budget);
+        purse.refill(None, start + SECOND * 100);
         assert!(!purse.is_spent());
     }
 
@@ -225,14 +211,13 @@ mod tests {
         #[test]
         fn no_more_goes_than_may(steps in proptest::collection::vec((0_u64..2_000, 1_u64..1_500), 1..300)) {
             let (mut now, start) = (Instant::now(), Instant::now());
-            let mut purse = Purse::default();
-            purse.set(PathBudget::new(100_000, SECOND * 10), start);
+            let (mut purse, budget) = (Purse::new(start), PathBudget::new(100_000, SECOND * 10));
             let mut sent = 0;
             for (millis, bytes) in steps {
                 now += Duration::from_millis(millis);
-                purse.refill(now);
+                purse.refill(budget, now);
                 if !purse.is_spent() {
-                    purse.on_sent(bytes, now);
+                    purse.on_sent(bytes, budget);
                     sent += bytes;
                 }
                 let may = 100_000.0 * (1.0 + (now - start).as_secs_f64() / 10.0) + 1_500.0;

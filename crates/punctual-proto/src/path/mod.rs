@@ -167,7 +167,7 @@ impl Path {
             suspected: 0,
             sent: SentBytes::default(),
             terms: PathTerms::default(),
-            purse: Purse::default(),
+            purse: Purse::new(now),
             status: PathStatus::Available,
             distrusted: None,
             pieces_said: 0,
@@ -334,10 +334,9 @@ impl Path {
         (self.trust.doubt().max(1), self.is_backup())
     }
 
-    /// Takes in that time has passed, and what our application says its budget is.
-    pub(crate) fn settle_budget(&mut self, now: Instant) {
-        self.purse.set(self.terms.own.budget, now);
-        self.purse.refill(now);
+    /// Takes in what has come into its budget since.
+    pub(crate) fn refill_budget(&mut self, now: Instant) {
+        self.purse.refill(self.terms.own.budget, now);
     }
 
     fn is_backup(&self) -> bool {
@@ -363,7 +362,7 @@ impl Path {
     /// A packet left on the path.
     pub(crate) fn on_sent(&mut self, pn: u64, bytes: u16, at: Instant, probe: bool) {
         self.pacer.on_sent(at, u64::from(bytes));
-        self.purse.on_sent(u64::from(bytes), at);
+        self.purse.on_sent(u64::from(bytes), self.terms.own.budget);
         if let Some(shaper) = &mut self.shaper {
             shaper.on_sent(at, u64::from(bytes));
         }

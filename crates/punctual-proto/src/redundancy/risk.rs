@@ -1,18 +1,18 @@
 //! The fewest repair fragments that keep the risk of a miss below a target.
 
 use super::{GroupView, MAX_REPAIRS, Policy, chance::Distribution, chance::together};
-use crate::{base::PathId, registry::Parameter};
+use crate::{
+    base::{MISS, PathId, bears},
+    registry::Parameter,
+};
 
 pub(super) const TARGET: Parameter = Parameter {
     name: "target",
     about: "the chance that a block of the highest priority misses its deadline by loss",
-    default: 1e-3,
+    default: MISS,
     min: 1e-9,
     max: 0.5,
 };
-
-/// The lowest priority bears this much more risk than the highest, with those between on a geometric scale.
-const LOWEST_BEARS: f64 = 10.0;
 
 /// No more repair fragments than this for so many sources, and this many besides: where losses come in long bursts and groups are
 /// small, the target may be out of reach at any price.
@@ -33,7 +33,7 @@ impl Risk {
 
     /// The chance of failure a group may have.
     fn allowed(&self, group: &GroupView<'_>) -> f64 {
-        let target = self.target * LOWEST_BEARS.powf(f64::from(group.priority) / 255.0);
+        let target = self.target * bears(group.priority);
         (target / group.reached.clamp(1e-3, 1.0)).min(0.5)
     }
 }

@@ -18,7 +18,7 @@ use super::{Phase, Session};
 use crate::{
     base::FragmentKind,
     base::{PathHealth, PathId, PathView},
-    block::{BlockId, Redundancy},
+    block::BlockId,
     clock::wire,
     congestion::steering::Gate,
     endpoint::{BASE_PACKET, DATAGRAM_QUEUE, EcnCodepoint, LocalId, NetworkPath, Transmit},
@@ -522,8 +522,7 @@ impl Session {
             lost_on: block.lost_on.filter(|_| again),
             ahead: self.output.held_bytes,
             behind: if self.output.makes_copies() { self.store.waiting_beside(id, &self.output.held) } else { 0 },
-            is_protected: !matches!(block.redundancy, Redundancy::None | Redundancy::Retransmit),
-            is_resent: block.redundancy.resends(),
+            redundancy: block.redundancy,
         })
     }
 
@@ -553,7 +552,7 @@ impl Session {
     }
 
     pub(super) fn refresh_views(&mut self, now: Instant) {
-        self.paths.iter_mut().for_each(|path| path.settle_budget(now));
+        self.paths.iter_mut().for_each(|path| path.refill_budget(now));
         self.paths.views(now, self.clocks.offset_without_drift(), &mut self.output.views);
         if self.store.groups.has_any() {
             self.store.groups.set_one_way_delay(context(now, &self.output.views).one_way_delay);
