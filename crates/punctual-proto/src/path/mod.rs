@@ -87,6 +87,10 @@ const CONTROL_SILENCE: (Duration, Duration) = (Duration::from_millis(3), Duratio
 /// How long a generation of observed silences lasts.
 const SILENCE_MEMORY: Duration = Duration::from_secs(1);
 
+/// A path that was suspect for so long, and for so many round trips, was dead: bursts of losses are over sooner, as far as they can be told from that.
+const DEAD: Duration = Duration::from_millis(250);
+const DEAD_RTTS: u32 = 4;
+
 /// A path of a session.
 #[derive(Debug)]
 pub(crate) struct Path {
@@ -411,7 +415,12 @@ impl Path {
         let bytes = self.in_flight.on_acked(pn, sent, now, store)?;
         self.proof.on_acked(bytes, now, self.model.rtt());
         self.model.on_acked(pn, sent, now);
-        self.trust.on_acked(sent, now, self.model.rtt()).then_some(PathEvent::Recovered)
+        let silent = self.trust.suspect_since().map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        let recovered = self.trust.on_acked(sent, now, self.model.rtt());
+        if recovered {
+            self.in_flight.end_silence(silent >= DEAD.max(self.model.rtt() * DEAD_RTTS));
+        }
+        recovered.then_some(PathEvent::Recovered)
     }
 
     /// QUIC gave a packet up.

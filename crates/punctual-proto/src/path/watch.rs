@@ -73,6 +73,7 @@ impl Path {
     pub(super) fn suspect(&mut self, now: Instant, store: &mut Store) {
         self.trust.suspect(now);
         self.suspected += 1;
+        self.in_flight.begin_silence();
         self.in_flight.give_up(false, self.id, now, store);
     }
 

@@ -27,6 +27,8 @@ pub(crate) struct Packet {
     contents: Contents,
     /// Its fragments have been sent for again already; only an acknowledgement still counts.
     given_up: bool,
+    /// It left before the path was heard again that had been dead: what becomes of it says nothing of chance.
+    died: bool,
     /// The paths that were given a copy of it, a bit each, as [`mark`] has it.
     copied: u64,
 }
@@ -49,6 +51,8 @@ enum Fate {
     Acked,
     /// In a queue that overflows, as far as one can tell.
     Overflowed,
+    /// With the path, which was dead.
+    Died,
     /// In any other way.
     Lost,
 }
@@ -81,6 +85,8 @@ pub(crate) struct InFlight {
     /// The same, with those in it that a queue of ours is to blame for.
     fates: Losses,
     policer: Policer,
+    /// What was known of losses, chance and all, when the path went silent.
+    before_silence: Option<(Losses, Losses)>,
     /// The latest packet the peer is known to have. What was sent before it is for QUIC's loss detection to judge; what
     /// was sent after it is the tail, of which nothing has been heard.
     largest_acked: Option<u64>,
@@ -88,8 +94,15 @@ pub(crate) struct InFlight {
 
 impl InFlight {
     pub(crate) fn on_sent(&mut self, pn: u64, sent: Instant, bytes: u16, wait: Duration) {
-        let packet =
-            Place::Open(Packet { sent, bytes, wait, contents: Contents::default(), given_up: false, copied: 0 });
+        let packet = Place::Open(Packet {
+            sent,
+            bytes,
+            wait,
+            contents: Contents::default(),
+            given_up: false,
+            died: false,
+            copied: 0,
+        });
         if self.packets.back().is_none_or(|&(last, _)| last < pn) {
             self.packets.push_back((pn, packet));
             return;
@@ -121,7 +134,12 @@ impl InFlight {
 
     /// QUIC gave the packet up. `congestion`: it found a long queue.
     pub(crate) fn on_lost(&mut self, pn: u64, congestion: bool, path: PathId, now: Instant, store: &mut Store) {
-        let fate = if congestion { Fate::Overflowed } else { Fate::Lost };
+        let died = self.get(pn).is_some_and(|packet| packet.died);
+        let fate = match congestion {
+            _ if died => Fate::Died,
+            true => Fate::Overflowed,
+            false => Fate::Lost,
+        };
         if let Some(packet) = self.remove(pn, fate, |_| true).filter(|packet| !packet.given_up) {
             lose(&packet.contents, path, now, store);
         }
@@ -131,6 +149,25 @@ impl InFlight {
     /// there will be none, for the path is `gone`.
     pub(crate) fn give_up(&mut self, gone: bool, path: PathId, now: Instant, store: &mut Store) {
         self.give_up_where(|_| true, gone, path, now, store);
+    }
+
+    /// The path goes silent.
+    pub(crate) fn begin_silence(&mut self) {
+        self.before_silence.get_or_insert((self.losses, self.fates));
+    }
+
+    /// The path is heard again. If it was `dead` meanwhile, what was lost with it says nothing of chance: it would pass for a path that loses a third of its
+    /// packets until some hundreds have gone by, and so never be given them. (Bursts of losses, and policers, make a path silent, too, but not for long.)
+    pub(crate) fn end_silence(&mut self, dead: bool) {
+        let Some(before) = self.before_silence.take().filter(|_| dead) else { return };
+        (self.losses, self.fates) = before;
+        for (_, place) in &mut self.packets {
+            match place {
+                Place::Open(packet) => packet.died = true,
+                Place::Gone { fate, .. } if *fate != Fate::Acked => *fate = Fate::Died,
+                Place::Gone { .. } => {}
+            }
+        }
     }
 
     /// The same, for those packets whose answer has not come in `patience`, a wait on their way not counted.
@@ -298,13 +335,16 @@ impl InFlight {
 
     /// What became of the next packet, in the order of sending. Against what we do to the path ourselves, doing more of it is no help.
     fn learn(&mut self, sent: Instant, bytes: u16, fate: Fate) {
+        if fate == Fate::Died {
+            return;
+        }
         self.fates.note(fate != Fate::Acked);
         match fate {
             Fate::Acked => {
                 self.policer.on_passed(sent, bytes);
                 self.losses.note(false);
             }
-            Fate::Overflowed => {}
+            Fate::Overflowed | Fate::Died => {}
             Fate::Lost => match self.policer.on_dropped(sent, bytes) {
                 0 => self.losses.note(true),
                 policed => self.pardon(policed - 1),
