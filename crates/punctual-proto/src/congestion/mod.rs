@@ -11,6 +11,7 @@ use noq_proto::congestion::{Bbr3Config, ControllerFactory, CubicConfig, NewRenoC
 mod contest;
 mod losses;
 pub(crate) mod pacing;
+mod shallow;
 mod standing;
 mod steady;
 pub(crate) mod steering;
@@ -92,6 +93,17 @@ pub struct PathState {
     pub policed: bool,
 }
 
+/// A packet that was lost.
+#[derive(Debug, Clone, Copy)]
+pub struct Loss {
+    /// Bytes of it, UDP payload.
+    pub bytes: u64,
+    /// The queue that its neighbours found.
+    pub queue: Duration,
+    /// As far as one can tell there was no room for it in the queue, and it was not lost by chance.
+    pub overflow: bool,
+}
+
 /// Drives a path by what its receiver reports.
 pub trait Driver: Send + fmt::Debug {
     /// A packet left; `in_flight` includes it.
@@ -102,9 +114,9 @@ pub trait Driver: Send + fmt::Debug {
     /// There was nothing more to be sent.
     fn on_dry(&mut self) {}
 
-    /// A packet was lost; its neighbours found this queue.
-    fn on_lost(&mut self, now: Instant, bytes: u64, queue: Duration) {
-        let _ = (now, bytes, queue);
+    /// A packet was lost.
+    fn on_lost(&mut self, loss: &Loss) {
+        let _ = loss;
     }
 
     /// The receiver has reported arrivals. Returns by how much the path has become longer, if that is what they show.

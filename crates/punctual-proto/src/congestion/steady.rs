@@ -11,10 +11,11 @@ use std::{
 };
 
 use super::{
-    Driver, PathState as Path, Report,
+    Driver, Loss, PathState as Path, Report,
     contest::{self, Contest},
     losses::Losses,
     pacing::QUANTUM,
+    shallow::Shallow,
     standing::{Queue, Seen, Standing},
 };
 use crate::{path::Least, rate::Rate};
@@ -162,6 +163,7 @@ pub(crate) struct Steady {
     spreads: [Duration; SPREAD_ROUNDS],
     contest: Option<Contest>,
     losses: Losses,
+    shallow: Shallow,
     round: Round,
     /// Since when packets count to this round, and to this part of it.
     since: Option<Since>,
@@ -197,6 +199,7 @@ impl Steady {
             spreads: [Duration::ZERO; SPREAD_ROUNDS],
             contest: None,
             losses: Losses::default(),
+            shallow: Shallow::default(),
             round: Round::default(),
             since: None,
             part: None,
@@ -213,7 +216,21 @@ impl Steady {
     fn short(&self, path: &Path) -> Duration {
         let packets = if self.is_wary() { SHORT_PACKETS.1 } else { SHORT_PACKETS.0 };
         let ours = self.rate.unwrap_or(Rate::LEAST).time_for(packets * u64::from(path.packet));
-        SHORT.max(ours) + self.jitter(path)
+        let worth = self.worth(path).max(ours + self.jitter(path));
+        match self.shallow(path) {
+            Some(full) => worth.min((full / 2).max(ours)),
+            None => worth,
+        }
+    }
+
+    /// The same, whatever our packets take, and though it may never become so long.
+    fn worth(&self, path: &Path) -> Duration {
+        SHORT + self.jitter(path)
+    }
+
+    /// How long the queue is when it is full, where it is full before it stands. A policer has none, whatever is found on the way to it.
+    fn shallow(&self, path: &Path) -> Option<Duration> {
+        self.shallow.full(self.worth(path), path.base).filter(|_| !path.policed)
     }
 
     /// What packets vary by though nothing of ours is in their way, as far as is known; or may vary by, as they come by fits and starts.
@@ -300,7 +317,8 @@ impl Steady {
         let jitter = self.jitter(path);
         let fills =
             rises > SHORT + jitter || round.served && !(stood && was_faster) && (rises > SHORT || jitter <= GRAIN);
-        let full = round.dry || !empty || round.marked > 0 || fills;
+        let overflows = self.shallow.end_round(round.packets) && self.shallow(path).is_some();
+        let full = round.dry || !empty || round.marked > 0 || fills || overflows;
         if self.startup {
             // What one round delivers is what left in the one before, which may have been as slow as that before it.
             self.flat = if round.dry || grew || !full { 0 } else { self.flat + 1 };
@@ -426,8 +444,12 @@ impl Driver for Steady {
         self.round.dry = true;
     }
 
-    fn on_lost(&mut self, _: Instant, bytes: u64, queue: Duration) {
+    fn on_lost(&mut self, loss: &Loss) {
+        let &Loss { bytes, queue, overflow } = loss;
         self.round.lost += 1;
+        if overflow {
+            self.shallow.on_overflow(queue);
+        }
         if let (Some(contest), Some(without_us)) = (&mut self.contest, self.standing.without_us()) {
             contest.on_lost(queue, without_us, bytes);
         }
@@ -499,7 +521,7 @@ impl Driver for Steady {
             (Queue::Empty, false, Some(rounds)) => rate * CLIMB[(rounds / CLIMB_ROUNDS).min(CLIMB.len() - 1)],
             (Queue::Empty, false, None) => match self.drain(path) {
                 drain if drain < 1.0 => rate * drain,
-                _ if self.round.dry => rate * BURST_GAIN,
+                _ if self.round.dry && self.shallow(path).is_none() => rate * BURST_GAIN,
                 _ => rate,
             },
         };

@@ -54,7 +54,7 @@ pub(crate) use self::{model::Reported, window::Least};
 use crate::{
     base::{PathHealth, PathId, PathView},
     congestion::{
-        Driver, PathState,
+        Driver, Loss, PathState,
         pacing::Pacer,
         steering::{Panel, PathReading, Slot},
     },
@@ -429,7 +429,7 @@ impl Path {
         if let Some(packet) = self.in_flight.get(pn) {
             self.proof.on_lost(packet.bytes, now, self.model.rtt());
             if let Some(driver) = &mut self.driver {
-                driver.on_lost(now, packet.bytes.into(), queue);
+                driver.on_lost(&Loss { bytes: packet.bytes.into(), queue, overflow: congestion.is_some() });
             }
         }
         if let Some(before) = congestion {

@@ -260,3 +260,16 @@ fn data_flows_to_who_reports_nothing() {
     // A first window in each round trip.
     assert!(rate > 0.95 * 12e3 / 0.04, "{rate}");
 }
+
+/// A dozen packets of queue are less than what stands would have to be beyond the jitter: who sends by fits and starts is told by what is lost that it is
+/// full. (A fifth was lost while only delay was asked.)
+#[test]
+fn a_queue_that_is_full_before_it_stands_is_not_overrun() {
+    let (rate, jitter) = (6.2e6, (Duration::from_micros(1_320), Duration::ZERO));
+    let link = Link { rate, rtt: MS * 5, queue: 18e3, jitter, ..Link::PLAIN };
+    // Nine tenths of what the link carries.
+    let mut link = Bottleneck::supplied(link, Supply { packets: 93, every: MS * 20 });
+    link.run(2.0);
+    let carried = link.run(20.0)[0];
+    assert!(carried > 0.85 * rate && link.lost() < 0.05, "{carried} {}", link.lost());
+}
