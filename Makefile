@@ -9,7 +9,7 @@ WORLDS ?= 100000
 FROM ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test example lint licences package bench fuzz chaos links gateway worlds
+.PHONY: help setup demo test example lint licences crates package bench fuzz chaos links gateway worlds
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
@@ -39,9 +39,12 @@ lint: ## formatting, clippy and documentation, warnings denied
 licences: ## licences of all dependencies against deny.toml
 	python3 scripts/licences.py
 
-package: ## every crate as it would be published, built from that alone
+crates: ## every crate as it would be published, built from that alone
 	for crate in crates/*/; do cmp LICENSE-MIT $$crate/LICENSE-MIT && cmp LICENSE-APACHE $$crate/LICENSE-APACHE || exit 1; done
 	$(CARGO) package --workspace --allow-dirty
+
+package: setup ## a static program and a Debian package, in target/package
+	bash scripts/package
 
 bench: ## micro-benchmarks
 	$(CARGO) bench --workspace --features punctual-proto/fuzzing

@@ -2,6 +2,8 @@
 """Checks that the licence of every dependency allows its use: the `licenses.allow` list of deny.toml.
 
 Needs nothing but Python 3.8 and cargo. Prints what is not allowed and exits with 1, or prints a count.
+With `--notices PACKAGE TARGET`: prints what has to be said of the work of others in a program built of that package for that target,
+name by name: the licence, and the texts that it came with.
 """
 
 import json
@@ -91,11 +93,55 @@ def check_self():
         raise AssertionError(f"{text!r} should be refused")
 
 
+def metadata_of(*options):
+    command = ["cargo", "metadata", "--format-version", "1", *options]
+    return json.loads(subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout)
+
+
+def built_into(metadata, name):
+    """The packages of others that a program of this package is made of; what only builds or tests it is none of it."""
+    packages = {package["id"]: package for package in metadata["packages"]}
+    nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
+    waiting = [package["id"] for package in metadata["packages"] if package["name"] == name and package["source"] is None]
+    seen = set()
+    while waiting:
+        package = waiting.pop()
+        if package not in seen:
+            seen.add(package)
+            normal = [d["pkg"] for d in nodes[package]["deps"] if any(kind["kind"] is None for kind in d["dep_kinds"])]
+            waiting.extend(normal)
+    others = [packages[package] for package in seen if packages[package]["source"] is not None]
+    return sorted(others, key=lambda package: (package["name"], package["version"]))
+
+
+def notices(name, target):
+    texts, lines = {}, []
+    for package in built_into(metadata_of("--filter-platform", target), name):
+        folder = Path(package["manifest_path"]).parent
+        names = [path for path in sorted(folder.iterdir()) if re.match(r"(licen[cs]e|copying|notice|unlicense)", path.name, re.I)]
+        numbers = []
+        for path in names:
+            if path.is_file():
+                text = path.read_text(encoding="utf-8", errors="replace").strip()
+                # The same words, however their lines are broken, are printed once.
+                numbers.append(texts.setdefault(" ".join(text.split()), (len(texts) + 1, text))[0])
+        authors = ", ".join(re.sub(r"\s*<[^>]*>", "", author) for author in package["authors"])
+        said = f"{package['name']} {package['version']}{f' (by {authors})' if authors else ''}: {package['license'] or 'see below'}"
+        lines.append(f"{said}{'; texts ' + ', '.join(map(str, numbers)) if numbers else ''}")
+    print(*lines, sep="\n")
+    for number, text in texts.values():
+        print(f"\n{'-' * 78}\nText {number}\n\n{text}")
+
+
 def main():
+    if sys.argv[1:2] == ["--notices"]:
+        if len(sys.argv) != 4:
+            sys.exit("licences.py --notices PACKAGE TARGET")
+        notices(*sys.argv[2:])
+        return
     check_self()
     allow = allowed_licences((ROOT / "deny.toml").read_text(encoding="utf-8"))
-    command = ["cargo", "metadata", "--format-version", "1", "--all-features"]
-    metadata = json.loads(subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout)
+    metadata = metadata_of("--all-features")
     bad = []
     for package in metadata["packages"]:
         expression = package["license"]
