@@ -62,8 +62,8 @@ chaos: setup ## as root: live video while links are unplugged in every way, 10 a
 
 # What else to tell it: LINKS='--loss 0,5 --seconds 10'.
 LINKS ?=
-links: setup ## as root: DMTP's two paths between namespaces, and over them punctual, kernel MPTCP and kernel TCP
-	$(CARGO) build --release -p punctual-cli --bin punctual
+links: setup ## as root: DMTP's two paths between namespaces; over them Punctual, gateways, multipath QUIC, MPTCP, TCP, SRT
+	$(CARGO) build --release -p punctual-cli --bin punctual --example mpquic
 	python3 scripts/links $(LINKS)
 
 FAILED = $${CARGO_TARGET_DIR:-$(CURDIR)/target}/failed-worlds.txt

@@ -1,6 +1,7 @@
-"""DMTP's comparison on real kernels: its two paths between two network namespaces, and over them punctual, kernel MPTCP and kernel TCP. Linux, as root.
+"""DMTP's comparison on real kernels: its two paths between two network namespaces, and over them Punctual, a pair of gateways, plain multipath QUIC, kernel
+MPTCP, kernel TCP and SRT (where it is installed). Linux, as root.
 
-    make links                                              build, and all of it: eight cells of three transports, about a minute each
+    make links                                              build, and all of it: seven losses, up to six transports, about a minute each
     python3 scripts/links --loss 0,5 --seconds 10           a part, with a program that is there
 
 Frames of 24 KB, 50 times a second, due after 200 ms, over two paths of 15 Mbit/s and 60 ms one way, of which the first loses (DMTP, Networking 2023, fig. 5 and 7 to 9). The paths are `punctual link --tun` with
@@ -31,7 +32,7 @@ def arguments():
     target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
     parser.add_argument("--program", default=os.path.join(target, "release", "punctual"), help="what to try (default: %(default)s)")
     parser.add_argument("--loss", default="0,0.5,1,2,5,10,rising", help="per cent lost on the first path, or `rising` (default: %(default)s)")
-    parser.add_argument("--transports", default=",".join(TRANSPORTS), help="which (default: %(default)s)")
+    parser.add_argument("--transports", help=f"which, of {', '.join(TRANSPORTS)} (default: all that are there)")
     parser.add_argument("--seconds", type=int, default=50, help="of frames (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the links")
     parser.add_argument("--out", default="punctual-links", metavar="DIR", help="where to put results.json and report.html (default: %(default)s)")
@@ -52,6 +53,8 @@ def check(args):
         refuse("ip is not there: apt-get install iproute2")
     if not os.access(args.program, os.X_OK):
         refuse(f"{args.program} is not there: make links builds it")
+    if args.transports is None:
+        args.transports = ",".join(name for name in TRANSPORTS if name != "srt" or shutil.which("srt-live-transmit"))
     unknown = set(args.transports.split(",")) - set(TRANSPORTS)
     if unknown:
         refuse(f"there are {', '.join(TRANSPORTS)}, and no {', '.join(sorted(unknown))}")

@@ -28,6 +28,7 @@
 //! | A path's statistics count a packet's STREAM frames as soon as the packet is made. | `Session::note_words` | words of the control stream are not said again when their path dies |
 //! | What a path's peer said of it last is what `remote_path_status` tells. | `Session::take_path_event` | a path is distrusted for an old word |
 //! | Of a reason to close, [`MOST_REASON`] bytes fit CONNECTION_CLOSE with any code. A longer one overruns noq's packet (1.4), which panics. | [`told_of`] | closing a session ends every session of the endpoint |
+//! | CONNECTION_CLOSE is said at each level of encryption that there are keys of, in one call of `poll_transmit` if that may make as many datagrams; asked for one, it begins anew at each call. | `Session::poll_parting` | a client that closes with its first answer floods the network |
 //! | CONNECTION_CLOSE leaves on the first path that is not being abandoned. | `Session::part` | a farewell over a dead path |
 //! | `paths` has abandoned paths, too, until noq has forgotten them, and none when there is none left. | [`has_no_path`] | noq panics when it is asked for a packet without any path (1.4, with an ACK frequency configured) |
 //! | noq renews a connection's keys early, once, and not again for very many packets after [`renew_keys`]. | `Session::renew_keys` | what is under way on a longer path is lost when keys change |

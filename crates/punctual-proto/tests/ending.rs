@@ -242,3 +242,45 @@ fn a_session_in_its_handshake_is_closed_with_all_others() {
     world.run(ms(500));
     assert!(has_parted(&mut world, server));
 }
+
+/// Two attempts at a server succeed with the same turn, and one of them is given up (as by who tries several paths at once): it has answered nothing yet, and has keys of each level. Once it
+/// sent farewells without end, a hundred thousand a second.
+#[test]
+fn who_closes_with_the_first_answer_says_so_a_few_times() {
+    let mut world = World::new(ms(10));
+    let server = world.add_endpoint(Some(server_config(SessionConfig::default())));
+    let host = world.add_endpoint(None);
+    let (config, mut now) = (client_config(SessionConfig::default()), world.now);
+    let path = |to| NetworkPath { local: LocalId(0), remote: common::address(to) };
+    let session = world.endpoint(host).connect(now, &config, path(server), common::SERVER_NAME).expect("it can begin");
+    let exchange = |from: HostId, to: HostId, now, world: &mut World| {
+        let (mut sent, mut buf) = (0, Vec::new());
+        while let Some(transmit) = world.endpoint(from).poll_transmit(now, &mut buf) {
+            sent += 1;
+            assert!(sent < 100, "without end");
+            let datagram = buf[..transmit.size].iter().copied().collect();
+            world.endpoint(to).handle_datagram(now, path(from), transmit.ecn, datagram);
+            buf.clear();
+        }
+        sent
+    };
+    exchange(host, server, now, &mut world);
+    now += ms(10);
+    exchange(server, host, now, &mut world);
+    world.session(host, session).close(now, 7, "enough");
+    let mut farewells = 0;
+    for _ in 0..500 {
+        farewells += exchange(host, server, now, &mut world);
+        exchange(server, host, now, &mut world);
+        now += ms(10);
+        world.endpoint(host).handle_timeout(now);
+        world.endpoint(server).handle_timeout(now);
+    }
+    assert!((1..=9).contains(&farewells), "{farewells}");
+    world.now = now;
+    world.drain();
+    let ends = world.take_events(server);
+    let knows =
+        |(_, event): &(_, Event)| matches!(event, Event::Closed(CloseReason::Transport(_) | CloseReason::Peer { .. }));
+    assert!(ends.iter().any(knows), "the server is told: {ends:?}");
+}

@@ -11,6 +11,7 @@ mod quic;
 
 use std::{
     collections::BTreeSet,
+    num::NonZeroUsize,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -467,6 +468,26 @@ fn a_reason_to_close_fits_with_any_code() {
             }
         }
     }
+}
+
+#[test]
+fn the_farewell_is_said_in_one_call() {
+    let mut pair = Pair::begun(Wanted::default());
+    pair.drain(Who::Server);
+    pair.deliver();
+    assert!(
+        !pair.client.conn.is_handshaking(),
+        "noq's client needs more than the server's first answer: this test tests nothing"
+    );
+    pair.client.conn.close(pair.now, VarInt::from_u32(0), "".into());
+    // One for each level of encryption; asked for one, it begins anew each time where that takes all of a datagram.
+    let most = NonZeroUsize::new(3).expect("it is not zero");
+    let mut made = || pair.client.conn.poll_transmit(pair.now, most, &mut Vec::new()).is_some();
+    assert!(made(), "noq says no farewell in the middle of the handshake: the peer waits for what has been given up");
+    assert!(
+        !made(),
+        "noq says farewell again and again: a client that closes with its first answer floods the network"
+    );
 }
 
 #[test]

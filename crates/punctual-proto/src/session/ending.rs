@@ -8,6 +8,7 @@
 
 use std::{
     collections::VecDeque,
+    num::NonZeroUsize,
     time::{Duration, Instant},
 };
 
@@ -29,6 +30,7 @@ const TIMES: u32 = 3;
 const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(100));
 /// Datagrams of a farewell, at most: QUIC sends one for each level of encryption the peer may have reached.
 const MAX_DATAGRAMS: usize = 3;
+const MOST_DATAGRAMS: NonZeroUsize = NonZeroUsize::new(MAX_DATAGRAMS).expect("it is not zero");
 
 /// What both sides have said of the end.
 #[derive(Debug, Default)]
@@ -52,6 +54,8 @@ pub(super) struct Ending {
 pub(super) struct Farewell {
     /// What to say once what was to be said before has left.
     waiting: Option<(VarInt, Bytes)>,
+    /// What QUIC has said of it that has not left yet.
+    unsent: VecDeque<(Transmit, Vec<u8>)>,
     /// What was said, and over which path.
     said: Vec<(Transmit, Vec<u8>)>,
     /// How often it is to be said again, and when next.
@@ -64,7 +68,7 @@ pub(super) struct Farewell {
 impl Farewell {
     /// Whether all has been said that is to be said.
     fn is_over(&self) -> bool {
-        self.waiting.is_none() && self.left == 0 && self.copies.is_empty()
+        self.waiting.is_none() && self.left == 0 && self.unsent.is_empty() && self.copies.is_empty()
     }
 
     /// When the next copies are due.
@@ -222,9 +226,9 @@ impl Session {
 
     /// The next datagram of a session that is not, or no longer, open.
     pub(super) fn poll_parting(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
-        let mut transmit = self.poll_quic(now, buf);
+        let mut transmit = self.poll_last_words(now, buf);
         if transmit.is_none() && self.say_farewell(now) {
-            transmit = self.poll_quic(now, buf);
+            transmit = self.poll_last_words(now, buf);
         }
         if let Some(transmit) = transmit {
             self.note_farewell(transmit, buf);
@@ -234,6 +238,25 @@ impl Session {
         let (transmit, bytes) = self.farewell.said.get(index)?;
         buf.extend_from_slice(bytes);
         Some(Transmit { path, ..*transmit })
+    }
+
+    /// What QUIC says, which it does once, is asked for all at once when it is the last: asked for one datagram at a time it would begin anew with the first level of encryption, for
+    /// ever, as long as it has the keys of that ([contract](crate::noq)).
+    fn poll_last_words(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
+        if !self.conn.is_closed() {
+            return self.poll_quic(now, buf);
+        }
+        if self.farewell.unsent.is_empty() {
+            let (transmit, datagram) = self.poll_quic_for(now, MOST_DATAGRAMS, buf)?;
+            let pieces = buf[..transmit.size].chunks(datagram);
+            self.farewell
+                .unsent
+                .extend(pieces.map(|piece| (Transmit { size: piece.len(), ..transmit }, piece.to_vec())));
+            buf.clear();
+        }
+        let (transmit, bytes) = self.farewell.unsent.pop_front()?;
+        buf.extend_from_slice(&bytes);
+        Some(transmit)
     }
 
     /// Keeps what QUIC says for the last time, and has it go over the other paths, too: to a peer that takes it for a move of the first, as servers do where both paths end at the same address of theirs.

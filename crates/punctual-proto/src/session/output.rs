@@ -571,13 +571,21 @@ impl Session {
 
     /// Asks QUIC for one packet, and learns of it.
     pub(super) fn poll_quic(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
+        self.poll_quic_for(now, NonZeroUsize::MIN, buf).map(|(transmit, _)| transmit)
+    }
+
+    /// The same, for up to so many datagrams, one behind the other; and how long each of them is but the last.
+    pub(super) fn poll_quic_for(
+        &mut self,
+        now: Instant,
+        datagrams: NonZeroUsize,
+        buf: &mut Vec<u8>,
+    ) -> Option<(Transmit, usize)> {
         self.output.last_sent = None;
-        let transmit = self.conn.poll_transmit(now, NonZeroUsize::MIN, buf);
-        if transmit.is_some() {
-            self.take_fates(now);
-            self.note_words();
-        }
-        transmit.map(|transmit| self.to_network(&transmit))
+        let transmit = self.conn.poll_transmit(now, datagrams, buf)?;
+        self.take_fates(now);
+        self.note_words();
+        Some((self.to_network(&transmit), transmit.segment_size.unwrap_or(transmit.size).max(1)))
     }
 
     /// Notes whether the packet that just left has something of the control stream in it, which matters where there are several paths.

@@ -402,6 +402,14 @@ impl Pair {
         self.now = until;
     }
 
+    /// Lets what is on its way arrive, and nobody answer.
+    pub(crate) fn deliver(&mut self) {
+        if let Some((&(at, _), _)) = self.wire.last_key_value() {
+            self.now = self.now.max(at);
+            self.step();
+        }
+    }
+
     fn step(&mut self) {
         let now = self.now;
         for side in [&mut self.client, &mut self.server] {
