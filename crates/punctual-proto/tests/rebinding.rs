@@ -158,6 +158,23 @@ fn a_path_is_validated_though_what_is_said_for_that_is_lost_at_first() {
     }
 }
 
+/// What the peer is challenged with is answered after QUIC has given up: such an answer is worth nothing, and is not taken for one again and again.
+#[test]
+fn a_path_is_validated_though_it_has_become_much_longer() {
+    for talks in [Talks::Client, Talks::Server, Talks::Both] {
+        let mut rebound = Rebound::new(talks, 1);
+        rebound.bind_anew(0);
+        rebound.world.one_way_delay = ms(80);
+        rebound.talk(300);
+        assert!(rebound.doubted.is_empty(), "{talks:?}: {:?} for good", rebound.doubted);
+        let received = rebound.received;
+        rebound.talk(100);
+        let each = if talks == Talks::Both { 200 } else { 100 };
+        let more = rebound.received - received;
+        assert!(more + 4 >= each, "{talks:?}: {more} of {each}");
+    }
+}
+
 /// Paths that move at once need no longer than one that does: half a packet's pause more, if what finds out that the second has moved leaves last.
 #[test]
 fn both_that_are_bound_anew_at_once_are_trusted_again_after_one_round_trip() {

@@ -288,10 +288,8 @@ impl Session {
             if transmit.is_some() {
                 return transmit;
             }
-            let stuck = self.paths.get_mut(id).filter(|_| self.output.queued.is_some());
-            if let Some(validation) = stuck.and_then(|path| path.validation.as_mut()) {
+            if self.output.queued.is_some() && self.doubt_validation(now, id) {
                 // Hardly anything may be sent there before it is validated, if it ever is.
-                validation.doubt(now);
                 return self.poll_anywhere(now, buf);
             }
             if self.output.queued.is_some() {

@@ -128,7 +128,8 @@ pub(crate) struct World {
     hosts: Vec<Host>,
     wire: BTreeMap<(Instant, u64), Packet>,
     sequence: u64,
-    one_way_delay: Duration,
+    /// How long what is sent from now on takes.
+    pub(crate) one_way_delay: Duration,
     /// What each endpoint's sessions had to say and nobody has taken yet.
     events: Vec<Vec<(SessionId, Event)>>,
     /// UDP datagrams each host has sent.
