@@ -54,11 +54,13 @@ pub(super) struct Datagram {
     pub(super) contents: Contents,
     /// If it is a repair fragment: its length, and the block it is there for first.
     pub(super) repair: Option<(u64, BlockId)>,
+    /// How long it is, once it is with QUIC.
+    pub(super) len: usize,
 }
 
 impl Datagram {
     pub(super) fn new(path: PathId, stamp: u32, contents: Contents) -> Self {
-        Self { path, stamp, contents, repair: None }
+        Self { path, stamp, contents, repair: None, len: 0 }
     }
 
     /// What it carries: kind, block, and the range there.
@@ -271,6 +273,7 @@ impl Session {
         // What is still queued may have been thrown away since.
         self.output.last_sent = None;
         self.note_departure(now);
+        self.clear_queue(now);
         loop {
             if self.output.queued.is_none() && !self.queue_next(now) {
                 self.release_held();
@@ -336,6 +339,27 @@ impl Session {
         }
     }
 
+    /// What waits in QUIC's queue since an earlier turn may have become too long for every path: for the one that took such datagrams is gone, or its peer has moved, and QUIC
+    /// begins with small packets there. It would be in the way of all that follows for ever. QUIC can only be brought to throw it away by another datagram that leaves no
+    /// room for it, which says nothing.
+    fn clear_queue(&mut self, now: Instant) {
+        let Some(queued) = &self.output.queued else { return };
+        let Some(most) = self.conn.datagrams().max_size().filter(|most| *most < queued.len) else { return };
+        let Some(carrier) = self.paths.get(queued.path).map(|path| path.id).or(self.paths.control()) else { return };
+        let micros = self.micros(now);
+        let Some(path) = self.paths.get_mut(carrier) else { return };
+        let stamp = wire(path.stamp(micros));
+        let mut writer = DatagramWriter::new(most);
+        writer.timestamp(stamp);
+        writer.pad();
+        if self.conn.datagrams().send(writer.finish(), true).is_ok() {
+            let datagram = Datagram { len: most, ..Datagram::new(carrier, stamp, Contents::default()) };
+            if let Some(lost) = self.output.queued.replace(datagram) {
+                recovery::lose(&lost.contents, lost.path, now, &mut self.store);
+            }
+        }
+    }
+
     /// Puts the next datagram, if there is one, into QUIC's queue.
     fn queue_next(&mut self, now: Instant) -> bool {
         while let Some((datagram, payload)) = self
@@ -345,8 +369,9 @@ impl Session {
             .or_else(|| self.next_wanted_copy(now))
             .or_else(|| self.next_fill(now))
         {
+            let len = payload.len();
             if self.conn.datagrams().send(payload, false).is_ok() {
-                self.output.queued = Some(datagram);
+                self.output.queued = Some(Datagram { len, ..datagram });
                 return true;
             }
             // It does not fit any more (the MTU fell): its bytes are due again.
