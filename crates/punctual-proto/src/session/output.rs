@@ -7,32 +7,29 @@
 use std::{
     collections::VecDeque,
     num::NonZeroUsize,
-    ops::Range,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use noq_proto::Transmit as QuicTransmit;
 
-use super::{Phase, Session};
+use super::{Phase, Session, queued::Datagram};
 use crate::{
-    base::FragmentKind,
     base::{PathHealth, PathId, PathView},
     block::BlockId,
     clock::wire,
     congestion::steering::Gate,
-    endpoint::{BASE_PACKET, DATAGRAM_QUEUE, EcnCodepoint, LocalId, NetworkPath, Transmit},
+    endpoint::{BASE_PACKET, EcnCodepoint, LocalId, NetworkPath, Transmit},
     frame::DatagramWriter,
     multipath::{FragmentView, Outlook, Outstanding, PathChoice, PathScheduler, PathSet, Turn},
     noq,
-    observe::FragmentSent,
     path::{Path, sent::SentBytes},
     schedule::{SendContext, usable},
     send::{
         groups::Groups,
         last_chance::Kind,
         live::LiveBlock,
-        packetize::{self, Contents, Piece, Preface},
+        packetize::{self, Contents, Preface},
         recovery,
     },
 };
@@ -40,42 +37,14 @@ use crate::{
 /// How many blocks a path scheduler may make wait, at most, before the session stops looking for one that need not: so that a burst of
 /// packets costs no more than this, however small the blocks are.
 const MAX_HELD: usize = 256;
-/// What QUIC's datagram queue has room for when it is empty.
-const EMPTY_QUEUE: usize = noq::empty_queue(DATAGRAM_QUEUE);
 /// Who has sent block data within this time counts as a sender, whose paths all stay open to QUIC.
 const SENDER_MEMORY: Duration = Duration::from_secs(1);
-
-/// A datagram that QUIC holds or is about to be given.
-#[derive(Debug)]
-pub(super) struct Datagram {
-    pub(super) path: PathId,
-    /// Its TIMESTAMP.
-    pub(super) stamp: u32,
-    pub(super) contents: Contents,
-    /// If it is a repair fragment: its length, and the block it is there for first.
-    pub(super) repair: Option<(u64, BlockId)>,
-    /// How long it is, once it is with QUIC.
-    pub(super) len: usize,
-}
-
-impl Datagram {
-    pub(super) fn new(path: PathId, stamp: u32, contents: Contents) -> Self {
-        Self { path, stamp, contents, repair: None, len: 0 }
-    }
-
-    /// What it carries: kind, block, and the range there.
-    fn fragments(&self) -> impl Iterator<Item = (FragmentKind, BlockId, Range<u64>)> {
-        let repair = self.repair.map(|(len, block)| (FragmentKind::Repair, block, 0..len));
-        let pieces = self.contents.iter().filter(|piece| !piece.range.is_empty());
-        pieces.map(|piece| (piece.kind, piece.id, piece.range.clone())).chain(repair)
-    }
-}
 
 /// The state of the pipeline's end.
 pub(super) struct Output {
     path_scheduler: Box<dyn PathScheduler>,
     /// In QUIC's queue.
-    queued: Option<Datagram>,
+    pub(super) queued: Option<Datagram>,
     /// Copies that follow on other paths.
     copies: VecDeque<(Datagram, Bytes)>,
     /// Blocks the path scheduler made wait.
@@ -88,7 +57,7 @@ pub(super) struct Output {
     /// QUIC may have something of its own to send.
     stirred: bool,
     /// The largest datagram, once asked for; only what comes in can change it.
-    capacity: Option<usize>,
+    pub(super) capacity: Option<usize>,
     /// When pacing lets the next packet go.
     wake_at: Option<Instant>,
     /// When pacing or the spreading of repair fragments lets the next of these go.
@@ -100,7 +69,7 @@ pub(super) struct Output {
     /// When block data left last.
     last_data: Option<Instant>,
     /// The packet that left last, in the latest poll of QUIC.
-    last_sent: Option<(PathId, u64)>,
+    pub(super) last_sent: Option<(PathId, u64)>,
     /// Payload bytes, by why they left.
     pub(super) sent: SentBytes,
 }
@@ -310,80 +279,9 @@ impl Session {
         transmit
     }
 
-    /// If the queued datagram has left, ties its contents to the packet it left in.
-    fn note_departure(&mut self, now: Instant) {
-        if self.output.queued.is_none() || self.conn.datagrams().send_buffer_space() < EMPTY_QUEUE {
-            return;
-        }
-        let Some(datagram) = self.output.queued.take() else { return };
-        match self.output.last_sent.and_then(|(path, pn)| Some((self.paths.get_mut(path)?, pn))) {
-            Some((path, pn)) => {
-                for (kind, block, range) in datagram.fragments() {
-                    let (offset, len) = (range.start, range.end - range.start);
-                    self.output.sent.count(kind, len);
-                    path.sent.count(kind, len);
-                    if let Some(observer) = &mut self.observer {
-                        let fragment = FragmentSent { block, offset, len, kind, path: path.id, packet: pn };
-                        observer.fragment_sent(now, &fragment);
-                    }
-                }
-                path.on_stamped(pn, datagram.stamp);
-                let in_a_hurry = |piece: &Piece| self.store.get(piece.id).is_none_or(|block| block.due().is_some());
-                if !datagram.contents.iter().any(in_a_hurry) {
-                    path.on_patient(pn);
-                }
-                path.in_flight.set_contents(pn, datagram.contents);
-            }
-            // QUIC threw it away, for the MTU fell, or it left on a path that is gone.
-            None => recovery::lose(&datagram.contents, datagram.path, now, &mut self.store),
-        }
-    }
-
-    /// What waits in QUIC's queue since an earlier turn may have become too long for every path: for the one that took such datagrams is gone, or its peer has moved, and QUIC
-    /// begins with small packets there. It would be in the way of all that follows for ever. QUIC can only be brought to throw it away by another datagram that leaves no
-    /// room for it, which says nothing.
-    fn clear_queue(&mut self, now: Instant) {
-        let Some(queued) = &self.output.queued else { return };
-        let Some(most) = self.conn.datagrams().max_size().filter(|most| *most < queued.len) else { return };
-        let Some(carrier) = self.paths.get(queued.path).map(|path| path.id).or(self.paths.control()) else { return };
-        let micros = self.micros(now);
-        let Some(path) = self.paths.get_mut(carrier) else { return };
-        let stamp = wire(path.stamp(micros));
-        let mut writer = DatagramWriter::new(most);
-        writer.timestamp(stamp);
-        writer.pad();
-        if self.conn.datagrams().send(writer.finish(), true).is_ok() {
-            let datagram = Datagram { len: most, ..Datagram::new(carrier, stamp, Contents::default()) };
-            if let Some(lost) = self.output.queued.replace(datagram) {
-                recovery::lose(&lost.contents, lost.path, now, &mut self.store);
-            }
-        }
-    }
-
-    /// Puts the next datagram, if there is one, into QUIC's queue.
-    fn queue_next(&mut self, now: Instant) -> bool {
-        while let Some((datagram, payload)) = self
-            .next_report(now)
-            .or_else(|| self.next_copy(now))
-            .or_else(|| self.next_repair(now))
-            .or_else(|| self.next_wanted_copy(now))
-            .or_else(|| self.next_fill(now))
-        {
-            let len = payload.len();
-            if self.conn.datagrams().send(payload, false).is_ok() {
-                self.output.queued = Some(Datagram { len, ..datagram });
-                return true;
-            }
-            // It does not fit any more (the MTU fell): its bytes are due again.
-            self.output.capacity = None;
-            recovery::lose(&datagram.contents, datagram.path, now, &mut self.store);
-        }
-        false
-    }
-
     /// A datagram that tells the peer when its own arrived: by the path on which they did, for then both ends learn of it, unless that
     /// is in doubt.
-    fn next_report(&mut self, now: Instant) -> Option<(Datagram, Bytes)> {
+    pub(super) fn next_report(&mut self, now: Instant) -> Option<(Datagram, Bytes)> {
         let capacity = self.capacity()?;
         let id = self.paths.iter().find(|path| path.report_due().is_some_and(|due| due <= now))?.id;
         let carrier =
@@ -398,7 +296,7 @@ impl Session {
     }
 
     /// A copy of a datagram that left on another path; it goes if it can go now, or not at all.
-    fn next_copy(&mut self, now: Instant) -> Option<(Datagram, Bytes)> {
+    pub(super) fn next_copy(&mut self, now: Instant) -> Option<(Datagram, Bytes)> {
         while let Some((copy, payload)) = self.output.copies.pop_front() {
             self.refresh_views(now);
             if self.output.views.iter().any(|view| view.id == copy.path && view.ready) {
@@ -409,7 +307,7 @@ impl Session {
     }
 
     /// A datagram filled with what should go next.
-    fn next_fill(&mut self, now: Instant) -> Option<(Datagram, Bytes)> {
+    pub(super) fn next_fill(&mut self, now: Instant) -> Option<(Datagram, Bytes)> {
         let (id, paths, chance, kind) = loop {
             let (id, paths) = match self.next_fragment(now) {
                 Next::Send(id, paths) => (id, paths),

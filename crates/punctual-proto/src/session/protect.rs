@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::{Session, output::Datagram};
+use super::{Session, queued::Datagram};
 use crate::{
     base::{PathId, PathView},
     block::{BlockId, Redundancy},
