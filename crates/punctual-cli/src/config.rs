@@ -93,12 +93,12 @@ pub(crate) struct SessionSettings {
     #[arg(long, value_name = "FILE|@NAME")]
     pub(crate) token: Option<String>,
     /// How long to wait for the receiver to answer [default: 5s].
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
-    #[serde(deserialize_with = "time")]
+    #[arg(long, value_name = "TIME", value_parser = parse_wait, allow_hyphen_values = true)]
+    #[serde(deserialize_with = "wait")]
     pub(crate) connect_timeout: Option<Duration>,
     /// The session is lost if nothing is heard from the receiver for so long [default: 10s].
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
-    #[serde(deserialize_with = "time")]
+    #[arg(long, value_name = "TIME", value_parser = parse_wait, allow_hyphen_values = true)]
+    #[serde(deserialize_with = "wait")]
     pub(crate) idle_timeout: Option<Duration>,
 }
 
@@ -305,6 +305,12 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     duration::parse(text).map_err(|error| error.to_string())
 }
 
+/// How long to wait for somebody.
+fn parse_wait(text: &str) -> Result<Duration, String> {
+    let wait = parse_duration(text)?;
+    if wait.is_zero() { Err("it must be longer than nothing".into()) } else { Ok(wait) }
+}
+
 /// A time that a block may have.
 pub(crate) fn parse_deadline(text: &str) -> Result<Duration, String> {
     let deadline = parse_duration(text)?;
@@ -326,6 +332,11 @@ fn parse_fps(text: &str) -> Result<f64, String> {
 fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
     let text = String::deserialize(from)?;
     parse_duration(&text).map(Some).map_err(serde::de::Error::custom)
+}
+
+fn wait<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+    let text = String::deserialize(from)?;
+    parse_wait(&text).map(Some).map_err(serde::de::Error::custom)
 }
 
 fn deadline<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {

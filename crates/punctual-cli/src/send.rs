@@ -102,6 +102,9 @@ fn cut(args: &SendArgs, settings: &Settings) -> Result<Cut, Failure> {
         _ if args.pace => {
             Err(Failure::Usage("--pace is for videos (--h264, --h265), which have a beat to keep".into()))
         }
+        _ if args.settings.fps.is_some() => {
+            Err(Failure::Usage("--fps is for videos (--h264, --h265): nothing else has a frame rate".into()))
+        }
         _ => Ok(cut),
     }
 }

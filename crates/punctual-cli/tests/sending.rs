@@ -358,7 +358,14 @@ fn what_makes_no_sense_is_said_in_a_sentence() {
     let negative = send(&["--lines", "--deadline", "-5ms"]);
     assert_eq!(negative.status.code(), Some(2));
     assert!(text(&negative.stderr).contains("cannot be negative"), "{}", text(&negative.stderr));
+    for flag in ["--idle-timeout", "--connect-timeout"] {
+        let never = send(&["--lines", flag, "0s"]);
+        let said = text(&never.stderr);
+        assert_eq!(never.status.code(), Some(2), "{said}");
+        assert!(said.contains(flag) && said.contains("longer than nothing"), "{said}");
+    }
     fails(&send(&["--lines", "--pace"]), "--pace is for videos");
+    fails(&send(&["--lines", "--fps", "25"]), "--fps is for videos");
     fails(
         &send(&["--lines", "--redundancy-policy", "risk:size=1"]),
         "redundancy policy `risk` has no parameter `size`",

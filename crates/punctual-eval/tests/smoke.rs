@@ -134,6 +134,7 @@ smoke! {
     budget: "budget",
     backup: "backup",
     four_modems: "four-modems",
+    mtu_beside: "mtu-beside",
     mtu_pair: "mtu-pair",
     fairness_networks: "fairness-networks",
     rmcat_capacity: "rmcat-capacity",

@@ -20,6 +20,7 @@
 //! | A path whose peer has moved gets a new controller from the factory, or, if nothing but its port is another (of IPv4), a clone of the one before. Either way nothing is in flight on it, and what was is never heard of again. | `Session::follow_moves`, [`nothing_in_flight`] | what becomes of packets is put down to the wrong ones; the path is full for ever |
 //! | A path whose peer moves is challenged; if two challenges are lost, it is not again until the peer moves once more, and then from any other address of the peer that it is shown. | `Session::needs_validation`, [`alias`] | paths that move where much is lost are as good as dead |
 //! | The queue of outgoing datagrams has [`empty_queue`] bytes of room exactly when it is empty. | `Session::note_departure` | datagrams are thought to have left, or never to leave |
+//! | A datagram that waits stays in the queue though it fits no path any more. One that is sent with leave to drop others, and does not fit beside it, takes its place. | `Session::clear_queue` | one datagram that is too long stops a session for good |
 //! | `poll_transmit` asked for one datagram makes one packet, once the handshake is done. | `Session::poll_quic` | two queued datagrams share a fate that only one is told |
 //! | The datagrams of a packet can be received as soon as it has been handed in. | `Session::handle_datagram` | arrivals are put down to the wrong path |
 //! | The number of a path on the wire is its `PathId` as text, and both sides count alike. | [`path_number`] | reports of arrivals name the wrong path |

@@ -381,6 +381,37 @@ fn a_datagram_is_no_longer_than_the_narrowest_path_allows() {
 }
 
 #[test]
+fn a_datagram_that_fits_no_path_any_more_makes_way_for_one_that_does_not_fit_beside_it() {
+    let mut pair = Pair::with(Wanted { mtu_discovery: true, queue: Some(2 << 10), ..Wanted::default() });
+    pair.run(ms(2_000));
+    let size = |pair: &mut Pair| pair.client.conn.datagrams().max_size().expect("datagrams are spoken");
+    let room = |pair: &mut Pair| pair.client.conn.datagrams().send_buffer_space();
+    let (wide, empty) = (size(&mut pair), room(&mut pair));
+    assert_eq!(empty, empty_queue(2 << 10));
+    // The only path that would have it is shut, and another has yet to learn of more than 1,200 bytes.
+    pair.client.hand.all(CLOSED);
+    pair.client.send(vec![1; wide]);
+    pair.begin_opening(1);
+    let narrow = size(&mut pair);
+    assert!(wide > narrow, "{wide} {narrow}");
+    pair.drain(Who::Client);
+    assert!(
+        room(&mut pair) < empty,
+        "noq throws away what has become too long: `Session::clear_queue` is not needed any more"
+    );
+    pair.client.conn.datagrams().send(vec![2; narrow].into(), true).expect("it fits");
+    pair.client.hand.all(Answers::default());
+    pair.run(ms(100));
+    let arrived: Vec<_> = pair.server.datagrams.iter().map(|(_, datagram)| datagram.len()).collect();
+    assert_eq!(
+        arrived,
+        [narrow],
+        "noq keeps a datagram that is too long in front of others: a session in whose queue one is left stands still"
+    );
+    assert_eq!(room(&mut pair), empty);
+}
+
+#[test]
 fn a_packet_larger_than_the_known_mtu_is_a_probe_and_is_not_told_lost() {
     let mut pair = Pair::with(Wanted { mtu_discovery: true, ..Wanted::default() });
     pair.client.hand.take();

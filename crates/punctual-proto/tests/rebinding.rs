@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{BOUND, End, World, address, client_config, ms, server_config};
+use common::{BOUND, BOUND_PORT, End, World, address, client_config, ms, server_config};
 use punctual_proto::{Block, Event, LocalId, NetworkPath, PathEvent, PathId, SessionConfig};
 
 /// One way.
@@ -38,10 +38,15 @@ struct Rebound {
 
 impl Rebound {
     fn new(talks: Talks, paths: u32) -> Self {
+        Self::seen_as(BOUND, talks, paths)
+    }
+
+    /// Behind a NAT that shows the client as this end and those that follow.
+    fn seen_as(bound: u32, talks: Talks, paths: u32) -> Self {
         let mut world = World::new(DELAY);
         let server = world.add_endpoint(Some(server_config(SessionConfig::default())));
         let host = world.add_endpoint(None);
-        world.nat = (0..paths).map(|local| ((host, local), BOUND + local)).collect();
+        world.nat = (0..paths).map(|local| ((host, local), bound + local)).collect();
         let session = world.connect(host, &client_config(SessionConfig::default()), server);
         let client = End { host, session };
         let server = End { host: server, session: world.accept(server) };
@@ -155,6 +160,24 @@ fn a_path_is_validated_though_what_is_said_for_that_is_lost_at_first() {
         let ends: Vec<_> = stats.iter().map(|path| path.network.remote).collect();
         let bound = |local| common::address_at(rebound.client.host, BOUND + local + 10);
         assert_eq!(ends, (0..paths).map(bound).collect::<Vec<_>>(), "the application is told the real addresses");
+    }
+}
+
+/// What the peer is challenged with is answered after QUIC has given up: such an answer is worth nothing, and is not taken for one again and again.
+#[test]
+fn a_path_is_validated_though_it_has_become_much_longer() {
+    for talks in [Talks::Client, Talks::Server, Talks::Both] {
+        // Another port only: QUIC takes the path to be as it was.
+        let mut rebound = Rebound::seen_as(BOUND_PORT, talks, 1);
+        rebound.bind_anew(0);
+        rebound.world.one_way_delay = ms(80);
+        rebound.talk(300);
+        assert!(rebound.doubted.is_empty(), "{talks:?}: {:?} for good", rebound.doubted);
+        let received = rebound.received;
+        rebound.talk(100);
+        let each = if talks == Talks::Both { 200 } else { 100 };
+        let more = rebound.received - received;
+        assert!(more + 4 >= each, "{talks:?}: {more} of {each}");
     }
 }
 

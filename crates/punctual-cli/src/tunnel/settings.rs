@@ -186,6 +186,16 @@ idle = '30s'
         assert_eq!((config.limits.flows, config.limits.clients), (10, Limits::default().clients));
     }
 
+    /// The example in `docs/gateway.md` is read, and its limits are those there are by default.
+    #[test]
+    fn the_file_in_the_documentation_says_what_the_defaults_are() {
+        const DOCUMENT: &str = include_str!("../../../../docs/gateway.md");
+        let after = DOCUMENT.split("## A file with many ports").nth(1).and_then(|text| text.split("```toml\n").nth(1));
+        let (_, config) = load(after.and_then(|text| text.split("```").next()).unwrap()).unwrap();
+        assert_eq!(config.rules.len(), 1);
+        assert_eq!(format!("{:?}", config.limits), format!("{:?}", Limits::default()));
+    }
+
     #[test]
     fn what_is_wrong_is_said_with_its_line() {
         for (text, word) in [

@@ -41,6 +41,7 @@ pub const BUILTIN: &[(&str, &str)] = &[
     ("budget", include_str!("../../experiments/budget.toml")),
     ("backup", include_str!("../../experiments/backup.toml")),
     ("four-modems", include_str!("../../experiments/four-modems.toml")),
+    ("mtu-beside", include_str!("../../experiments/mtu-beside.toml")),
     ("mtu-pair", include_str!("../../experiments/mtu-pair.toml")),
     ("fairness-networks", include_str!("../../experiments/fairness-networks.toml")),
     ("rmcat-capacity", include_str!("../../experiments/rmcat-capacity.toml")),

@@ -97,6 +97,9 @@ const CAREFUL_MADE_UP_FOR: f64 = 0.05;
 const FIRST_WINDOW_LASTS: Duration = Duration::from_millis(100);
 /// The smallest window, packets.
 const LEAST_WINDOW: u64 = 4;
+/// However little was delivered, a packet may leave each round trip, and so often for a round trip that is shorter. Who sends less learns nothing of the path: a round in which all but a few words
+/// was lost leaves a rate of some bytes a second, at which a packet leaves every ten seconds, and is a round by itself. (RFC 9002 has two packets a round trip as the least.)
+const LEAST_OFTEN: Duration = Duration::from_millis(100);
 
 /// What has been seen since the round began.
 #[derive(Debug, Clone, Copy, Default)]
@@ -526,7 +529,8 @@ impl Driver for Steady {
             },
         };
         let most = if self.careful > 0 { CAREFUL_MADE_UP_FOR } else { MOST_MADE_UP_FOR };
-        pace * (1.0 / (1.0 - self.losses.by_itself().min(most)))
+        let least = Rate::of(path.packet.into(), path.rtt.max(LEAST_OFTEN));
+        (pace * (1.0 / (1.0 - self.losses.by_itself().min(most)))).max(least)
     }
 
     fn burst(&self, _: &Path) -> Option<u64> {
@@ -621,6 +625,24 @@ mod tests {
                 steady.on_sent(at, 1_200, 12_000);
             }
             assert_eq!(!steady.startup, ends, "{queue} to {longest} ms");
+        }
+    }
+
+    /// All but a few words was lost, as where the MTU has shrunk, and what came through is taken for all that the path carries (wide 300033).
+    #[test]
+    fn a_packet_leaves_each_round_trip_however_little_was_delivered() {
+        for (rtt, least) in [(MS * 20, LEAST_OFTEN), (MS * 400, MS * 400)] {
+            let (start, mut steady) = (Instant::now(), Steady::new(12_000));
+            steady.on_sent(start, 1_200, 12_000);
+            for round in 1..=8 {
+                let at = start + MS * 1_000 * round;
+                (0..30).for_each(|_| steady.on_lost(at, 1_200, Duration::ZERO));
+                let words = ten(at, at - rtt, u64::from(round) * 1_000_000, Duration::ZERO, Duration::ZERO);
+                steady.on_report(&Report { packets: 1, bytes: 40, ..words }, &path(rtt, rtt));
+                steady.on_sent(at, 1_200, 12_000);
+            }
+            assert!(!steady.startup && steady.rate.unwrap() < Rate::of(60, MS * 1_000), "{:?}", steady.rate);
+            assert!(steady.pace(start, &path(rtt, rtt)) >= Rate::of(1_200, least), "{rtt:?}");
         }
     }
 }

@@ -9,8 +9,9 @@ use crate::{
     congestion::steering::{SteeredFactory, Steering},
 };
 
-/// Room in QUIC's queue for outgoing datagrams; we queue one at a time.
-pub(crate) const DATAGRAM_QUEUE: usize = 64 << 10;
+/// Room in QUIC's queue for outgoing datagrams. We queue one at a time, and beside one of a full packet there is no room for another: so that one that fits no path
+/// any more can be thrown out ([`noq`](crate::noq)). The largest packet that MTU discovery tries has 1,452 bytes.
+pub(crate) const DATAGRAM_QUEUE: usize = 2 << 10;
 /// Room in QUIC's queue for incoming datagrams; it is drained after every packet.
 const DATAGRAM_INBOX: usize = 256 << 10;
 /// Bytes of one stream, and of all, that a peer may send ahead of our reading.

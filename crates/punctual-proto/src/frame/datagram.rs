@@ -108,6 +108,11 @@ impl DatagramWriter {
         })
     }
 
+    /// PADDING, up to the capacity.
+    pub(crate) fn pad(&mut self) {
+        self.buf.resize(self.capacity, PADDING as u8);
+    }
+
     /// ARRIVALS, with as many of the path's arrivals as there is room for, and as fit `most` bytes: how many that was.
     pub(crate) fn arrivals(&mut self, path: u64, list: &[Arrival], most: usize) -> usize {
         let head = arrivals::head_size(path, list.len());

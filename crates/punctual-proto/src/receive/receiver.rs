@@ -9,11 +9,15 @@ use std::{
 use bytes::Bytes;
 use rangemap::RangeSet;
 
+mod incoming;
 mod timed;
 
+pub(crate) use super::credit::Totals;
+use incoming::{Incoming, Info};
+
 use super::{
+    credit::Credit,
     playout::{Latencies, Waiting},
-    reassembly::Reassembly,
     release::{Channels, Stand},
 };
 use crate::{
@@ -28,8 +32,6 @@ use crate::{
 /// positions in channels (beyond is an error). Between two ranges there is a live block of the sender's, which by
 /// `docs/protocol.md` has no more than this.
 const MAX_RANGES: usize = crate::config::MAX_LIVE + 1;
-/// Credit is renewed once this share of the window has been consumed: 1 / 4 (or less, if blocks may be as large as the window).
-const CREDIT_STEP: u64 = 4;
 
 /// Something the receiver has to say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,53 +42,13 @@ pub(crate) enum Notice {
     /// To the peer: a dropped block is forgotten here.
     Freed { id: BlockId, good_bytes: u64 },
     /// To the peer: new totals of credit.
-    Credit { bytes: u64, blocks: u64 },
+    Credit(Totals),
     /// To both: a block is not wanted any more, for what is behind it in its channel has come to its time.
     Skipped { id: BlockId, received_bytes: u64 },
     /// To the application: the peer dropped a block.
     Dropped { id: BlockId, reason: DropReason, received_bytes: u64 },
     /// To the application: there is something to receive.
     Readable,
-}
-
-/// What the peer said of a block, in our terms.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Info {
-    /// As it counts.
-    size: u64,
-    is_empty: bool,
-    /// On the peer's clock.
-    begin: u64,
-    deadline: Option<Duration>,
-    priority: u8,
-    channel: Option<(Channel, u64)>,
-}
-
-/// A block that has not been handed over.
-#[derive(Debug, Default)]
-struct Incoming {
-    info: Option<Info>,
-    /// What the peer said of it since.
-    update: Option<(Option<Duration>, u8)>,
-    bytes: Reassembly,
-    good_bytes: u64,
-}
-
-impl Incoming {
-    fn is_complete(&self) -> bool {
-        self.info.is_some_and(|info| self.bytes.is_complete(info.size))
-    }
-
-    fn deadline(&self) -> Option<Duration> {
-        self.update.map_or_else(|| self.info.and_then(|info| info.deadline), |(deadline, _)| deadline)
-    }
-}
-
-/// Totals of credit since the session began.
-#[derive(Debug, Clone, Copy, Default)]
-struct Totals {
-    bytes: u64,
-    blocks: u64,
 }
 
 /// What a fragment brought.
@@ -128,11 +90,7 @@ pub(crate) struct Receiver {
     ended: RangeSet<u64>,
     /// Blocks refused here whose credit the peer has not settled yet, and their info, if that had been seen.
     refused: BTreeMap<BlockId, Option<Info>>,
-    granted: Totals,
-    opened: Totals,
-    /// Blocks known by their fragments or an UPDATE only, each with the end of its furthest fragment.
-    headless: Totals,
-    consumed: Totals,
+    credit: Credit,
     notices: VecDeque<Notice>,
     tally: Tally,
 }
@@ -153,10 +111,7 @@ impl Receiver {
             ready_bytes: 0,
             ended: RangeSet::new(),
             refused: BTreeMap::new(),
-            granted: Totals::default(),
-            opened: Totals::default(),
-            headless: Totals::default(),
-            consumed: Totals::default(),
+            credit: Credit::default(),
             notices: VecDeque::new(),
             tally: Tally::default(),
         }
@@ -174,7 +129,7 @@ impl Receiver {
 
     /// The peer is told what it may open.
     pub(crate) fn begin(&mut self) {
-        self.granted = Totals { bytes: self.limits.receive_bytes, blocks: self.limits.receive_blocks };
+        self.credit.begin(&self.limits);
     }
 
     /// BLOCK_INFO arrived; `begin` is the block's hand-over on the peer's clock. Returns whether the block is complete by it.
@@ -207,7 +162,7 @@ impl Receiver {
         if block.bytes.end() > info.size {
             return Err(ProtocolError::FragmentRange);
         }
-        self.open(info.size)?;
+        self.credit.open(info.size)?;
         block.bytes.expect(info.size);
         let (limits, max_places) = (self.limits, self.max_places());
         block.info = Some(info);
@@ -257,13 +212,11 @@ impl Receiver {
             block.good_bytes += new;
         }
         let holds = block.bytes.held();
-        if block.info.is_none() {
-            self.headless.bytes += block.bytes.end() - end;
-        }
+        let longer = if block.info.is_none() { block.bytes.end() - end } else { 0 };
         self.held = self.held + holds - held;
         self.tally.received_bytes += new;
         self.tally.duplicate_bytes += len - new;
-        self.check_credit()?;
+        self.credit.hear_of_more(longer)?;
         // Twice the window leaves room for the accounting of small fragments; an honest peer is far from it.
         if self.held > self.limits.receive_bytes.saturating_mul(2) {
             return Err(ProtocolError::Credit);
@@ -304,7 +257,7 @@ impl Receiver {
             }
             if size > 0 {
                 if info.is_none() {
-                    self.open(size)?;
+                    self.credit.open(size)?;
                 }
                 self.consume(size);
                 self.notices.push_back(Notice::Freed { id, good_bytes: 0 });
@@ -333,7 +286,7 @@ impl Receiver {
         let (received_bytes, good_bytes) = block.map_or((0, 0), |block| (block.bytes.received(), block.good_bytes));
         if size > 0 {
             if info.is_none() {
-                self.open(size)?;
+                self.credit.open(size)?;
             }
             self.consume(size);
             self.notices.push_back(Notice::Freed { id, good_bytes });
@@ -433,7 +386,7 @@ impl Receiver {
         }
         self.blocks.clear();
         self.held = 0;
-        self.headless = Totals::default();
+        self.credit.settle_all();
         self.refused.clear();
         self.channels = Channels::default();
         self.notices.retain(|notice| matches!(notice, Notice::Dropped { .. } | Notice::Readable));
@@ -447,8 +400,7 @@ impl Receiver {
     /// A block that has not ended, which the peer may be speaking of for the first time.
     fn block(&mut self, id: BlockId) -> Result<&mut Incoming, ProtocolError> {
         if !self.blocks.contains_key(&id) {
-            self.headless.blocks += 1;
-            self.check_credit()?;
+            self.credit.hear_of_another()?;
         }
         Ok(self.blocks.entry(id).or_default())
     }
@@ -457,8 +409,7 @@ impl Receiver {
         let block = self.blocks.remove(&id)?;
         self.held -= block.bytes.held();
         if block.info.is_none() {
-            self.headless.bytes -= block.bytes.end();
-            self.headless.blocks -= 1;
+            self.credit.settle(block.bytes.end());
         }
         Some(block)
     }
@@ -469,33 +420,9 @@ impl Receiver {
         self.blocks.insert(id, block);
     }
 
-    fn open(&mut self, size: u64) -> Result<(), ProtocolError> {
-        self.opened.bytes = self.opened.bytes.saturating_add(size);
-        self.opened.blocks += 1;
-        self.check_credit()
-    }
-
-    /// Whether all the peer has opened, as far as it is known, had credit.
-    fn check_credit(&self) -> Result<(), ProtocolError> {
-        let bytes = self.opened.bytes.saturating_add(self.headless.bytes);
-        let blocks = self.opened.blocks + self.headless.blocks;
-        if bytes > self.granted.bytes || blocks > self.granted.blocks { Err(ProtocolError::Credit) } else { Ok(()) }
-    }
-
     fn consume(&mut self, size: u64) {
-        self.consumed.bytes += size;
-        self.consumed.blocks += 1;
-        let bytes = self.consumed.bytes.saturating_add(self.limits.receive_bytes);
-        let blocks = self.consumed.blocks.saturating_add(self.limits.receive_blocks);
-        // Never less than the largest block needs, if there is that much: a sender might wait for it for ever.
-        let left = self.granted.bytes.saturating_sub(self.opened.bytes);
-        if bytes - self.granted.bytes >= self.limits.receive_bytes / CREDIT_STEP
-            || left < self.limits.max_block_size
-            || blocks - self.granted.blocks >= self.limits.receive_blocks.div_ceil(CREDIT_STEP)
-        {
-            self.granted = Totals { bytes, blocks };
-            self.notices.push_back(Notice::Credit { bytes, blocks });
-        }
+        let renewed = self.credit.consume(size, &self.limits);
+        self.notices.extend(renewed.map(Notice::Credit));
     }
 
     fn end(&mut self, id: BlockId) {
@@ -622,10 +549,10 @@ mod tests {
             let (mut r, clocks) = receiver(Limits::default());
             r.on_info(&info(0, 9, None), 0, 1, &clocks).unwrap();
             r.refuse(BlockId(0), 1, &clocks).unwrap();
-            let granted = r.granted.bytes;
+            let granted = r.credit.granted_bytes();
             let settled = r.on_dropped(BlockId(0), DropReason::Refused, size, place, 2, &clocks);
             assert_eq!(settled, if fits { Ok(()) } else { Err(ProtocolError::InfoConflict) }, "{size} {place:?}");
-            assert!(r.granted.bytes <= granted + 9, "credit is what was opened, once");
+            assert!(r.credit.granted_bytes() <= granted + 9, "credit is what was opened, once");
         }
     }
 
@@ -642,8 +569,8 @@ mod tests {
             r.on_fragment(BlockId(id), 0, vec![0; size as usize].into(), 1, &clocks).unwrap();
             r.recv().unwrap();
             while let Some(notice) = r.poll() {
-                if let Notice::Credit { bytes, .. } = notice {
-                    granted = bytes;
+                if let Notice::Credit(totals) = notice {
+                    granted = totals.bytes;
                 }
             }
         }

@@ -4,10 +4,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::{
-    Session,
-    output::{Datagram, context},
-};
+use super::{Session, output::context, queued::Datagram};
 use crate::{
     base::PathId,
     block::BlockId,

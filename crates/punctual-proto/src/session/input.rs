@@ -22,7 +22,7 @@ use crate::{
     noq,
     observe::{FragmentArrived, SentPacket},
     path::{Reported, path_number},
-    receive::receiver::Notice as ReceiverNotice,
+    receive::receiver::{Notice as ReceiverNotice, Totals},
     send::store::Notice as StoreNotice,
 };
 
@@ -500,7 +500,7 @@ impl Session {
                 ReceiverNotice::Freed { id, good_bytes } => {
                     self.control.write(&ControlFrame::Freed { id, good_bytes });
                 }
-                ReceiverNotice::Credit { bytes, blocks } => {
+                ReceiverNotice::Credit(Totals { bytes, blocks }) => {
                     if self.punctual == Some(true) {
                         self.control.write(&ControlFrame::Credit { bytes, blocks });
                     }

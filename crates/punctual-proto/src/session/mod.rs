@@ -24,6 +24,7 @@ mod output;
 mod paths;
 mod playout;
 mod protect;
+mod queued;
 #[cfg(test)]
 mod tests;
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::Session;
 use crate::{
-    base::PathHealth,
+    base::{PathHealth, PathId},
     congestion::steering::Panel,
     endpoint::{LocalId, NetworkPath},
     event::Event,
@@ -56,15 +56,30 @@ impl Validation {
         due
     }
 
-    /// QUIC does not let go what is to leave on the path: it has not succeeded, whatever has come back.
-    pub(crate) fn doubt(&mut self, now: Instant) {
+    /// QUIC does not let go what is to leave on the path: it has not succeeded, whatever has come back. What the `answers` so far were to, they are not counted again: or each
+    /// packet that comes would have it believed once more, and put off for as long.
+    pub(crate) fn doubt(&mut self, now: Instant, answers: u64) {
         if std::mem::take(&mut self.done) {
+            self.answers = answers;
             self.until = now + self.wait;
         }
     }
 }
 
+/// How many answers to challenges have come on a path, valid or not.
+fn answers(conn: &mut noq_proto::Connection, quic: noq_proto::PathId) -> u64 {
+    conn.path_stats(quic).map_or(0, |stats| stats.frame_rx.path_response)
+}
+
 impl Session {
+    /// QUIC does not let go what is to leave on a path that has moved. Says whether that may be because it has yet to be validated.
+    pub(super) fn doubt_validation(&mut self, now: Instant, id: PathId) -> bool {
+        let Some(path) = self.paths.get_mut(id) else { return false };
+        let Some(validation) = path.validation.as_mut() else { return false };
+        validation.doubt(now, answers(&mut self.conn, path.quic));
+        true
+    }
+
     /// A datagram came, from an address that was unknown or on a path that is being validated: QUIC may have taken that for a path whose peer has moved.
     /// It begins such a path's congestion control anew, and keeps what becomes of the packets sent before to itself.
     pub(super) fn follow_moves(&mut self, now: Instant) {
@@ -82,7 +97,7 @@ impl Session {
         for id in moved {
             let driver = self.new_driver();
             let Some(path) = self.paths.get_mut(id) else { continue };
-            let answers = self.conn.path_stats(path.quic).map_or(0, |stats| stats.frame_rx.path_response);
+            let answers = answers(&mut self.conn, path.quic);
             path.validation = Some(Validation::begin(now, answers, path.rtt(), path.validation.as_ref()));
             let controller = self.conn.congestion_state(path.quic);
             if let Some(controller) = controller {
@@ -102,7 +117,7 @@ impl Session {
         let Some(path) = self.paths.on_network(network) else { return false };
         let carries = path.health() == PathHealth::Active;
         let Some(validation) = path.validation.as_mut().filter(|validation| !validation.done) else { return false };
-        let answers = self.conn.path_stats(path.quic).map_or(0, |stats| stats.frame_rx.path_response);
+        let answers = answers(&mut self.conn, path.quic);
         validation.done = carries && answers > validation.answers;
         !validation.done && validation.is_due(now)
     }

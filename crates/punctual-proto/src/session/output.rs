@@ -7,32 +7,29 @@
 use std::{
     collections::VecDeque,
     num::NonZeroUsize,
-    ops::Range,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use noq_proto::Transmit as QuicTransmit;
 
-use super::{Phase, Session};
+use super::{Phase, Session, queued::Datagram};
 use crate::{
-    base::FragmentKind,
     base::{PathHealth, PathId, PathView},
     block::BlockId,
     clock::wire,
     congestion::steering::Gate,
-    endpoint::{BASE_PACKET, DATAGRAM_QUEUE, EcnCodepoint, LocalId, NetworkPath, Transmit},
+    endpoint::{BASE_PACKET, EcnCodepoint, LocalId, NetworkPath, Transmit},
     frame::DatagramWriter,
     multipath::{FragmentView, Outlook, Outstanding, PathChoice, PathScheduler, PathSet, Turn},
     noq,
-    observe::FragmentSent,
     path::{Path, sent::SentBytes},
     schedule::{SendContext, usable},
     send::{
         groups::Groups,
         last_chance::Kind,
         live::LiveBlock,
-        packetize::{self, Contents, Piece, Preface},
+        packetize::{self, Contents, Preface},
         recovery,
     },
 };
@@ -40,40 +37,14 @@ use crate::{
 /// How many blocks a path scheduler may make wait, at most, before the session stops looking for one that need not: so that a burst of
 /// packets costs no more than this, however small the blocks are.
 const MAX_HELD: usize = 256;
-/// What QUIC's datagram queue has room for when it is empty.
-const EMPTY_QUEUE: usize = noq::empty_queue(DATAGRAM_QUEUE);
 /// Who has sent block data within this time counts as a sender, whose paths all stay open to QUIC.
 const SENDER_MEMORY: Duration = Duration::from_secs(1);
-
-/// A datagram that QUIC holds or is about to be given.
-#[derive(Debug)]
-pub(super) struct Datagram {
-    pub(super) path: PathId,
-    /// Its TIMESTAMP.
-    pub(super) stamp: u32,
-    pub(super) contents: Contents,
-    /// If it is a repair fragment: its length, and the block it is there for first.
-    pub(super) repair: Option<(u64, BlockId)>,
-}
-
-impl Datagram {
-    pub(super) fn new(path: PathId, stamp: u32, contents: Contents) -> Self {
-        Self { path, stamp, contents, repair: None }
-    }
-
-    /// What it carries: kind, block, and the range there.
-    fn fragments(&self) -> impl Iterator<Item = (FragmentKind, BlockId, Range<u64>)> {
-        let repair = self.repair.map(|(len, block)| (FragmentKind::Repair, block, 0..len));
-        let pieces = self.contents.iter().filter(|piece| !piece.range.is_empty());
-        pieces.map(|piece| (piece.kind, piece.id, piece.range.clone())).chain(repair)
-    }
-}
 
 /// The state of the pipeline's end.
 pub(super) struct Output {
     path_scheduler: Box<dyn PathScheduler>,
     /// In QUIC's queue.
-    queued: Option<Datagram>,
+    pub(super) queued: Option<Datagram>,
     /// Copies that follow on other paths.
     copies: VecDeque<(Datagram, Bytes)>,
     /// Blocks the path scheduler made wait.
@@ -86,7 +57,7 @@ pub(super) struct Output {
     /// QUIC may have something of its own to send.
     stirred: bool,
     /// The largest datagram, once asked for; only what comes in can change it.
-    capacity: Option<usize>,
+    pub(super) capacity: Option<usize>,
     /// When pacing lets the next packet go.
     wake_at: Option<Instant>,
     /// When pacing or the spreading of repair fragments lets the next of these go.
@@ -98,7 +69,7 @@ pub(super) struct Output {
     /// When block data left last.
     last_data: Option<Instant>,
     /// The packet that left last, in the latest poll of QUIC.
-    last_sent: Option<(PathId, u64)>,
+    pub(super) last_sent: Option<(PathId, u64)>,
     /// Payload bytes, by why they left.
     pub(super) sent: SentBytes,
 }
@@ -271,6 +242,7 @@ impl Session {
         // What is still queued may have been thrown away since.
         self.output.last_sent = None;
         self.note_departure(now);
+        self.clear_queue(now);
         loop {
             if self.output.queued.is_none() && !self.queue_next(now) {
                 self.release_held();
@@ -288,10 +260,8 @@ impl Session {
             if transmit.is_some() {
                 return transmit;
             }
-            let stuck = self.paths.get_mut(id).filter(|_| self.output.queued.is_some());
-            if let Some(validation) = stuck.and_then(|path| path.validation.as_mut()) {
+            if self.output.queued.is_some() && self.doubt_validation(now, id) {
                 // Hardly anything may be sent there before it is validated, if it ever is.
-                validation.doubt(now);
                 return self.poll_anywhere(now, buf);
             }
             if self.output.queued.is_some() {
@@ -309,58 +279,9 @@ impl Session {
         transmit
     }
 
-    /// If the queued datagram has left, ties its contents to the packet it left in.
-    fn note_departure(&mut self, now: Instant) {
-        if self.output.queued.is_none() || self.conn.datagrams().send_buffer_space() < EMPTY_QUEUE {
-            return;
-        }
-        let Some(datagram) = self.output.queued.take() else { return };
-        match self.output.last_sent.and_then(|(path, pn)| Some((self.paths.get_mut(path)?, pn))) {
-            Some((path, pn)) => {
-                for (kind, block, range) in datagram.fragments() {
-                    let (offset, len) = (range.start, range.end - range.start);
-                    self.output.sent.count(kind, len);
-                    path.sent.count(kind, len);
-                    if let Some(observer) = &mut self.observer {
-                        let fragment = FragmentSent { block, offset, len, kind, path: path.id, packet: pn };
-                        observer.fragment_sent(now, &fragment);
-                    }
-                }
-                path.on_stamped(pn, datagram.stamp);
-                let in_a_hurry = |piece: &Piece| self.store.get(piece.id).is_none_or(|block| block.due().is_some());
-                if !datagram.contents.iter().any(in_a_hurry) {
-                    path.on_patient(pn);
-                }
-                path.in_flight.set_contents(pn, datagram.contents);
-            }
-            // QUIC threw it away, for the MTU fell, or it left on a path that is gone.
-            None => recovery::lose(&datagram.contents, datagram.path, now, &mut self.store),
-        }
-    }
-
-    /// Puts the next datagram, if there is one, into QUIC's queue.
-    fn queue_next(&mut self, now: Instant) -> bool {
-        while let Some((datagram, payload)) = self
-            .next_report(now)
-            .or_else(|| self.next_copy(now))
-            .or_else(|| self.next_repair(now))
-            .or_else(|| self.next_wanted_copy(now))
-            .or_else(|| self.next_fill(now))
-        {
-            if self.conn.datagrams().send(payload, false).is_ok() {
-                self.output.queued = Some(datagram);
-                return true;
-            }
-            // It does not fit any more (the MTU fell): its bytes are due again.
-            self.output.capacity = None;
-            recovery::lose(&datagram.contents, datagram.path, now, &mut self.store);
-        }
-        false
-    }
-
     /// A datagram that tells the peer when its own arrived: by the path on which they did, for then both ends learn of it, unless that
     /// is in doubt.
-    fn next_report(&mut self, now: Instant) -> Option<(Datagram, Bytes)> {
+    pub(super) fn next_report(&mut self, now: Instant) -> Option<(Datagram, Bytes)> {
         let capacity = self.capacity()?;
         let id = self.paths.iter().find(|path| path.report_due().is_some_and(|due| due <= now))?.id;
         let carrier =
@@ -375,7 +296,7 @@ impl Session {
     }
 
     /// A copy of a datagram that left on another path; it goes if it can go now, or not at all.
-    fn next_copy(&mut self, now: Instant) -> Option<(Datagram, Bytes)> {
+    pub(super) fn next_copy(&mut self, now: Instant) -> Option<(Datagram, Bytes)> {
         while let Some((copy, payload)) = self.output.copies.pop_front() {
             self.refresh_views(now);
             if self.output.views.iter().any(|view| view.id == copy.path && view.ready) {
@@ -386,7 +307,7 @@ impl Session {
     }
 
     /// A datagram filled with what should go next.
-    fn next_fill(&mut self, now: Instant) -> Option<(Datagram, Bytes)> {
+    pub(super) fn next_fill(&mut self, now: Instant) -> Option<(Datagram, Bytes)> {
         let (id, paths, chance, kind) = loop {
             let (id, paths) = match self.next_fragment(now) {
                 Next::Send(id, paths) => (id, paths),

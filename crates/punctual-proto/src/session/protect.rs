@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::{Session, output::Datagram};
+use super::{Session, queued::Datagram};
 use crate::{
     base::{PathId, PathView},
     block::{BlockId, Redundancy},
@@ -226,5 +226,5 @@ fn write(repair: &RepairFragment, symbol: Symbol, path: PathId, capacity: usize,
     let fits = writer.repair(&repair.head, &repair.shard);
     debug_assert!(fits, "it was measured before it was taken");
     let repair = repair.block.map(|block| (repair.shard.len() as u64, block));
-    (Datagram { path, stamp, contents: Contents::repair(symbol), repair }, writer.finish())
+    (Datagram { path, stamp, contents: Contents::repair(symbol), repair, len: 0 }, writer.finish())
 }

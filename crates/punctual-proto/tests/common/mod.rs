@@ -85,6 +85,12 @@ const ROAMING: u32 = 32_768;
 /// The first of the ends as which a NAT shows others. One that it has not bound leads nowhere.
 pub(crate) const BOUND: u32 = 1_000;
 
+/// The first of those that differ by their port only, not by their address.
+pub(crate) const BOUND_PORT: u32 = 10_000;
+
+/// The port of all others.
+const PORT: u16 = 4433;
+
 /// Names a host of a world.
 pub(crate) type HostId = usize;
 
@@ -95,15 +101,17 @@ pub(crate) fn address(host: HostId) -> SocketAddr {
 
 /// The address of an end of a host, by its [`LocalId`].
 pub(crate) fn address_at(host: HostId, local: u32) -> SocketAddr {
+    let (local, port) = if (BOUND_PORT..ROAMING).contains(&local) { (0, local as u16) } else { (local, PORT) };
     let [.., high, low] = local.to_be_bytes();
-    (Ipv4Addr::new(10, high, low, host as u8 + 1), 4433).into()
+    (Ipv4Addr::new(10, high, low, host as u8 + 1), port).into()
 }
 
 fn end_at(address: SocketAddr) -> (HostId, LocalId) {
     match address {
         SocketAddr::V4(v4) => {
             let [_, high, low, host] = v4.ip().octets();
-            (usize::from(host) - 1, LocalId(u16::from_be_bytes([high, low]).into()))
+            let by_port = Some(v4.port()).filter(|port| (BOUND_PORT..ROAMING).contains(&u32::from(*port)));
+            (usize::from(host) - 1, LocalId(by_port.unwrap_or(u16::from_be_bytes([high, low])).into()))
         }
         SocketAddr::V6(_) => panic!("{address} is nobody's"),
     }
@@ -128,7 +136,8 @@ pub(crate) struct World {
     hosts: Vec<Host>,
     wire: BTreeMap<(Instant, u64), Packet>,
     sequence: u64,
-    one_way_delay: Duration,
+    /// How long what is sent from now on takes.
+    pub(crate) one_way_delay: Duration,
     /// What each endpoint's sessions had to say and nobody has taken yet.
     events: Vec<Vec<(SessionId, Event)>>,
     /// UDP datagrams each host has sent.

@@ -228,6 +228,8 @@ pub(crate) enum Who {
 #[derive(Default)]
 pub(crate) struct Wanted {
     pub(crate) mtu_discovery: bool,
+    /// Room in the queue for outgoing datagrams, if not [`QUEUE`].
+    pub(crate) queue: Option<usize>,
     pub(crate) renewals: Arc<AtomicUsize>,
 }
 
@@ -248,16 +250,16 @@ pub(crate) struct Pair {
     pub(crate) moved_to: Option<u8>,
 }
 
-fn transport(hand: &Shared, mtu_discovery: bool) -> Arc<TransportConfig> {
+fn transport(hand: &Shared, wanted: &Wanted) -> Arc<TransportConfig> {
     let mut ack_frequency = AckFrequencyConfig::default();
     ack_frequency.ack_eliciting_threshold(VarInt::from_u32(1)).max_ack_delay(Some(ms(2)));
     let mut transport = TransportConfig::default();
     transport
-        .datagram_send_buffer_size(QUEUE)
+        .datagram_send_buffer_size(wanted.queue.unwrap_or(QUEUE))
         .datagram_receive_buffer_size(Some(1 << 20))
         .max_concurrent_multipath_paths(8)
         .ack_frequency_config(Some(ack_frequency))
-        .mtu_discovery_config(mtu_discovery.then(MtuDiscoveryConfig::default))
+        .mtu_discovery_config(wanted.mtu_discovery.then(MtuDiscoveryConfig::default))
         .congestion_controller_factory(Arc::new(hand.clone()));
     Arc::new(transport)
 }
@@ -292,8 +294,8 @@ impl Pair {
         let now = Instant::now();
         let (ours, theirs) = (Shared::default(), Shared::default());
         let crypto = QuicClientConfig::try_from(rustls_client()).expect("ring has the first cipher suite");
-        let mut config = ClientConfig::new(inject::counting(crypto, wanted.renewals));
-        config.transport_config(transport(&ours, wanted.mtu_discovery));
+        let mut config = ClientConfig::new(inject::counting(crypto, wanted.renewals.clone()));
+        config.transport_config(transport(&ours, &wanted));
         let mut client_endpoint = endpoint(1, None);
         let (handle, mut conn) =
             client_endpoint.connect(now, config, server_address(), SERVER_NAME).expect("a connection can be begun");
@@ -313,7 +315,7 @@ impl Pair {
         tls.alpn_protocols = Vec::new();
         let crypto = QuicServerConfig::try_from(tls).expect("ring has the first cipher suite");
         let mut config = ServerConfig::with_crypto(Arc::new(crypto));
-        config.transport_config(transport(&theirs, wanted.mtu_discovery));
+        config.transport_config(transport(&theirs, &wanted));
         let mut server_endpoint = endpoint(2, Some(config));
         let tuple = FourTuple::new(seen(0), Some(local(0)));
         let mut buf = Vec::new();
@@ -342,10 +344,15 @@ impl Pair {
 
     /// Opens a path from another end of the client.
     pub(crate) fn open(&mut self, end: u8) -> PathId {
-        let tuple = FourTuple::new(server_address(), Some(local(end)));
-        let id = self.client.conn.open_path(tuple, PathStatus::Available, self.now).expect("it can be opened");
+        let id = self.begin_opening(end);
         self.run(ms(500));
         id
+    }
+
+    /// The same, of which nobody has heard yet.
+    pub(crate) fn begin_opening(&mut self, end: u8) -> PathId {
+        let tuple = FourTuple::new(server_address(), Some(local(end)));
+        self.client.conn.open_path(tuple, PathStatus::Available, self.now).expect("it can be opened")
     }
 
     /// Asks a side for a packet, which goes on its way.
