@@ -162,8 +162,12 @@ class Hosts:
             begin = time.monotonic()
             accepted.settimeout(seconds + 10)
             space = bytearray(1 << 20)
-            while size := accepted.recv_into(space):
-                arrivals.append((time.monotonic() - begin, size))
+            try:
+                while size := accepted.recv_into(space):
+                    arrivals.append((time.monotonic() - begin, size))
+            except ConnectionResetError:
+                # So the sender ends.
+                pass
             arrivals.append((time.monotonic() - begin, 0))
 
         reader = threading.Thread(target=take)

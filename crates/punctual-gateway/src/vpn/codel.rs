@@ -1,9 +1,7 @@
-//! When a queue has been long for too long: CoDel (RFC 8289).
+//! When a queue has been long for too long: CoDel (RFC 8289), with a target that is given.
 
 use std::time::{Duration, Instant};
 
-/// The delay that may stand (RFC 8289, section 4.3).
-const TARGET: Duration = Duration::from_millis(5);
 /// For how long it must have stood: about the longest of usual round trips (section 4.2).
 const INTERVAL: Duration = Duration::from_millis(100);
 /// A queue that has no more than this is never too long: a packet has to be sent some time (section 5.4).
@@ -25,9 +23,10 @@ pub(super) struct Codel {
 }
 
 impl Codel {
-    /// Whether a packet that leaves the queue now, after it waited so long, is to tell its sender that the queue is too long; `behind` is how many bytes are behind it.
-    pub(super) fn tells(&mut self, waited: Duration, behind: usize, now: Instant) -> bool {
-        let stands = self.stands(waited, behind, now);
+    /// Whether a packet that leaves the queue now, after it waited so long, is to tell its sender that the queue is too long; `behind` is how many bytes are behind it, and
+    /// `target` the delay that may stand.
+    pub(super) fn tells(&mut self, waited: Duration, behind: usize, target: Duration, now: Instant) -> bool {
+        let stands = self.stands(waited, behind, target, now);
         match self.next {
             Some(next) if !stands => {
                 (self.next, self.left_at) = (None, Some(next));
@@ -53,8 +52,8 @@ impl Codel {
     }
 
     /// Whether the delay has stood for an interval.
-    fn stands(&mut self, waited: Duration, behind: usize, now: Instant) -> bool {
-        if waited < TARGET || behind <= LEAST {
+    fn stands(&mut self, waited: Duration, behind: usize, target: Duration, now: Instant) -> bool {
+        if waited < target || behind <= LEAST {
             self.above = None;
             return false;
         }
@@ -75,7 +74,7 @@ mod tests {
 
     /// Of packets that leave every millisecond, having waited so long: which tell.
     fn told(codel: &mut Codel, start: Instant, waits: impl Iterator<Item = Duration>) -> Vec<u32> {
-        let told = waits.zip(0..).filter(|(waited, at)| codel.tells(*waited, 10_000, start + MS * *at));
+        let told = waits.zip(0..).filter(|(waited, at)| codel.tells(*waited, 10_000, 5 * MS, start + MS * *at));
         told.map(|(_, at)| at).collect()
     }
 
@@ -92,7 +91,7 @@ mod tests {
     #[test]
     fn the_last_packet_never_tells_and_a_queue_that_is_back_soon_is_told_at_the_pace_that_helped() {
         let (start, mut codel) = (Instant::now(), Codel::default());
-        assert!((0..500).all(|at| !codel.tells(50 * MS, LEAST, start + MS * at)));
+        assert!((0..500).all(|at| !codel.tells(50 * MS, LEAST, 5 * MS, start + MS * at)));
         let start = start + 1_000 * MS;
         told(&mut codel, start, (0..500).map(|_| 20 * MS).chain((0..100).map(|_| MS)));
         let again = told(&mut codel, start + 600 * MS, (0..300).map(|_| 20 * MS));

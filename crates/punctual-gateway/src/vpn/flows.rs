@@ -104,6 +104,15 @@ struct Queued {
     came: Instant,
 }
 
+/// What may be, by what the paths are like.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Times {
+    /// How long a packet of TCP may take.
+    pub(super) patience: Duration,
+    /// How long packets of one flow may wait all the time.
+    pub(super) target: Duration,
+}
+
 /// A packet whose turn it is.
 #[derive(Debug)]
 pub(super) struct Next {
@@ -278,12 +287,11 @@ impl Flows {
         true
     }
 
-    /// The packet whose turn it is. If there is no `room`, only of flows that send little. A packet of TCP may take as long as `patience`. What is dropped
-    /// meanwhile is told.
+    /// The packet whose turn it is. If there is no `room`, only of flows that send little. What is dropped meanwhile is told.
     pub(super) fn pop(
         &mut self,
         room: bool,
-        patience: Duration,
+        Times { patience, target }: Times,
         now: Instant,
         mut dropped: impl FnMut(&Treatment, Dropped),
     ) -> Option<Next> {
@@ -309,7 +317,7 @@ impl Flows {
                 continue;
             }
             let mut marked = false;
-            if flow.codel.tells(waited, flow.bytes, now) {
+            if flow.codel.tells(waited, flow.bytes, target, now) {
                 marked = mark_ce(&mut word[at..]);
                 if !marked {
                     dropped(&flow.treatment, Dropped::Congestion);
@@ -382,6 +390,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
     const PATIENCE: Duration = Duration::from_millis(200);
+    const TIMES: Times = Times { patience: PATIENCE, target: Duration::from_millis(5) };
 
     fn tcp(port: u16, size: usize, ect: bool) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -421,7 +430,7 @@ mod tests {
         /// The port and the size of what comes next.
         fn pop(&mut self, room: bool) -> Option<(u16, Next)> {
             let Self { flows, now, dropped, .. } = self;
-            let next = flows.pop(room, PATIENCE, *now, |_, why| dropped.push(why))?;
+            let next = flows.pop(room, TIMES, *now, |_, why| dropped.push(why))?;
             let packet = Packet::parse(&next.word[next.at..]).unwrap();
             Some((packet.ports.unwrap().0, next))
         }

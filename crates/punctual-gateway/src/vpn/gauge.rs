@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use punctual::{Session, multipath::PathHealth};
 
+use super::flows::Times;
+
 /// How often a session is asked.
 const EVERY: Duration = Duration::from_millis(1);
 /// What may wait within the session, as long as it lasts at the pace of its paths: enough that none of them ever waits for us, who look every few milliseconds.
@@ -14,6 +16,14 @@ const AHEAD_BYTES: u64 = 6_000;
 /// What comes later than that may come twice.
 const PATIENCE: Duration = Duration::from_millis(200);
 
+/// What may stand of one flow's queue at least (RFC 8289, section 4.3),
+const LEAST_TARGET: Duration = Duration::from_millis(5);
+/// and at most.
+const MOST_TARGET: Duration = Duration::from_millis(50);
+/// What may stand, in round trips of the empty path. Linux's TCP (CUBIC) goes down to 0.7 of its window when it is told: what it had beyond the round trip must have been 0.43 of that,
+/// or the path runs empty until it has come back, which takes seconds. Others do not wait for this queue, as each flow has its own.
+const TARGET: f64 = 0.45;
+
 /// What is known of a session's backlog.
 #[derive(Debug)]
 pub(super) struct Gauge {
@@ -22,12 +32,12 @@ pub(super) struct Gauge {
     unsent: u64,
     /// Bytes that may be so.
     may: u64,
-    patience: Duration,
+    times: Times,
 }
 
 impl Default for Gauge {
     fn default() -> Self {
-        Self { asked: None, unsent: 0, may: AHEAD_BYTES, patience: PATIENCE }
+        Self { asked: None, unsent: 0, may: AHEAD_BYTES, times: Times { patience: PATIENCE, target: LEAST_TARGET } }
     }
 }
 
@@ -45,7 +55,10 @@ impl Gauge {
         // A block lives until the far side has said that it has it, which comes with the acknowledgement of its last packet.
         self.unsent = session.stats().live_out_bytes.saturating_sub(in_flight);
         self.may = ((rate * AHEAD.as_secs_f64()) as u64).max(AHEAD_BYTES);
-        self.patience = PATIENCE + usable().map(|path| path.rtt).min().unwrap_or_default();
+        let patience = PATIENCE + usable().map(|path| path.rtt).min().unwrap_or_default();
+        // Order is kept, so that the slowest path's is the round trip of all.
+        let trip = usable().map(|path| path.min_rtt).max().unwrap_or_default();
+        self.times = Times { patience, target: trip.mul_f64(TARGET).clamp(LEAST_TARGET, MOST_TARGET) };
     }
 
     /// Whether more may be handed over.
@@ -58,8 +71,8 @@ impl Gauge {
         self.unsent += bytes as u64;
     }
 
-    /// How long a TCP waits for an answer, at least.
-    pub(super) fn patience(&self) -> Duration {
-        self.patience
+    /// What packets may take.
+    pub(super) fn times(&self) -> Times {
+        self.times
     }
 }

@@ -203,7 +203,7 @@ impl Peer {
         while !flows.is_idle() {
             gauge.ask(session, now);
             let dropped = |_: &Treatment, why: Dropped| metrics.refused(why.name());
-            let Some(next) = flows.pop(gauge.has_room(), gauge.patience(), now, dropped) else { break };
+            let Some(next) = flows.pop(gauge.has_room(), gauge.times(), now, dropped) else { break };
             let bytes = next.word.len();
             let Treatment { class, priority, redundancy, .. } = &*next.treatment;
             let priority = if next.thin { priority.saturating_sub(THIN_AHEAD) } else { *priority };
