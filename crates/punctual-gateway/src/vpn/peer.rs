@@ -86,6 +86,7 @@ impl Places {
 #[derive(Debug)]
 pub(super) struct Followed {
     sent: SentBlock,
+    bytes: u64,
     treatment: Arc<Treatment>,
 }
 
@@ -218,7 +219,7 @@ impl Peer {
                     }
                     if let Some(followed) = followed {
                         // The session is ending if nobody follows any more.
-                        let _ = followed.send(Followed { sent, treatment: next.treatment });
+                        let _ = followed.send(Followed { sent, bytes: bytes as u64, treatment: next.treatment });
                     }
                 }
                 Err(error) => {
@@ -243,22 +244,24 @@ impl Peer {
                 }
                 tokio::time::sleep(TICK).await;
             };
-            tokio::select! {
-                Some(Followed { sent, treatment }) = follow.recv() => {
-                    under_way.push(async move { (sent.await, treatment) });
+            let ended = tokio::select! {
+                Some(Followed { sent, bytes, treatment }) = follow.recv() => {
+                    under_way.push(async move { (sent.await, bytes, treatment) });
                     continue;
                 }
-                Some((outcome, treatment)) = under_way.next() => ended(&outcome, &treatment, metrics),
-                () = tick => {}
-            }
+                Some(ended) = under_way.next() => Some(ended),
+                () = tick => None,
+            };
             let mut state = lock(&self.state);
+            if let Some((outcome, bytes, treatment)) = ended {
+                metrics.ended(&treatment.class, &outcome);
+                if let Outcome::Dropped { good_bytes, .. } = outcome {
+                    state.gauge.dropped(bytes.saturating_sub(good_bytes));
+                }
+            }
             self.pump(&mut state, Instant::now(), metrics);
         }
     }
-}
-
-fn ended(outcome: &Outcome, treatment: &Treatment, metrics: &Metrics) {
-    metrics.ended(&treatment.class, outcome);
 }
 
 /// Says something else than a packet.
