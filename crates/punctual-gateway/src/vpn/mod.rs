@@ -237,32 +237,7 @@ impl<D: Device> Vpn<D> {
             (Some(one), Some(other)) if (&one.addresses, one.mtu) == (&other.addresses, other.mtu) => {}
             _ => return Err(StartError::Restart),
         }
-        *shared.plan.write().unwrap_or_else(PoisonError::into_inner) = plan.clone();
-        shared.known.replace(plan.clients.keys().copied());
-        let mut table = lock(&shared.table);
-        plan.give(&mut table);
-        if let Some(peer) = &table.server {
-            peer.replan(&plan, plan.limits.rate);
-        }
-        let here: Vec<_> = table.clients.iter().map(|(client, peer)| (*client, peer.clone())).collect();
-        for (fingerprint, peer) in here {
-            let Some(session) = peer.session() else { continue };
-            let placed = plan.clients.get(&fingerprint).ok_or("no longer let in").and_then(|client| {
-                peer.replan(&plan, plan.rate(client));
-                table.place(&plan, client, &peer).ok_or("no address is left for it")
-            });
-            match placed {
-                Ok((welcome, changed)) => {
-                    let told = |server: &Option<Server>| server.as_ref().map(|server| server.routes.clone());
-                    if changed || told(&before.server) != told(&plan.server) {
-                        // If there is no room for it, it is told with the next session.
-                        let _ = peer::try_say(&session, &Word::Welcome(welcome));
-                    }
-                }
-                Err(why) => session.close(close::REFUSED, why),
-            }
-        }
-        drop(table);
+        shared.replan(&before, &plan);
         match &plan.server {
             Some(server) => shared.device.set_up(&server.setup()).await.map_err(StartError::Device),
             None => Ok(()),
@@ -317,7 +292,7 @@ async fn read<D: Device>(shared: Weak<Shared<D>>) {
     loop {
         let Some(shared) = shared.upgrade() else { return };
         match shared.device.recv(&mut space).await {
-            Ok((range, rest)) => shared.from_system(&space[range], rest),
+            Ok((range, rest)) => shared.carry(&space[range], rest),
             Err(error) => {
                 warn!(%error, "cannot read from the device");
                 tokio::time::sleep(PAUSE).await;
@@ -331,8 +306,37 @@ impl<D: Device> Shared<D> {
         self.plan.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Has everybody go by other settings from now on.
+    fn replan(&self, before: &Plan, plan: &Arc<Plan>) {
+        *self.plan.write().unwrap_or_else(PoisonError::into_inner) = plan.clone();
+        self.known.replace(plan.clients.keys().copied());
+        let mut table = lock(&self.table);
+        plan.give(&mut table);
+        if let Some(peer) = &table.server {
+            peer.replan(plan, plan.limits.rate);
+        }
+        let here: Vec<_> = table.clients.iter().map(|(client, peer)| (*client, peer.clone())).collect();
+        for (fingerprint, peer) in here {
+            let Some(session) = peer.session() else { continue };
+            let placed = plan.clients.get(&fingerprint).ok_or("no longer let in").and_then(|client| {
+                peer.replan(plan, plan.rate(client));
+                table.place(plan, client, &peer).ok_or("no address is left for it")
+            });
+            match placed {
+                Ok((welcome, changed)) => {
+                    let told = |server: &Option<Server>| server.as_ref().map(|server| server.routes.clone());
+                    if changed || told(&before.server) != told(&plan.server) {
+                        // If there is no room for it, it is told with the next session.
+                        let _ = peer::try_say(&session, &Word::Welcome(welcome));
+                    }
+                }
+                Err(why) => session.close(close::REFUSED, why),
+            }
+        }
+    }
+
     /// The system sends a packet.
-    fn from_system(&self, bytes: &[u8], rest: Rest) {
+    fn carry(&self, bytes: &[u8], rest: Rest) {
         let packet = match Packet::parse(bytes) {
             Ok(packet) if is_sound(&packet, bytes.len(), rest) => packet,
             _ => return self.metrics.refused("malformed"),
@@ -342,7 +346,7 @@ impl<D: Device> Shared<D> {
     }
 
     /// A packet has come by a session.
-    fn from_peer(&self, peer: &Peer, bytes: &[u8], rest: Rest, plan: &Plan) {
+    fn deliver(&self, peer: &Peer, bytes: &[u8], rest: Rest, plan: &Plan) {
         self.metrics.received();
         let packet = match Packet::parse(bytes) {
             Ok(packet) if is_sound(&packet, bytes.len(), rest) => packet,
@@ -384,7 +388,7 @@ impl<D: Device> Shared<D> {
             loop {
                 let block = session.recv().await.map_err(Ended::Closed)?;
                 match Word::decode(block.data).map_err(Violation::from)? {
-                    Some(Word::Packet { packet, rest }) => self.from_peer(&server, &packet, rest, &self.plan()),
+                    Some(Word::Packet { packet, rest }) => self.deliver(&server, &packet, rest, &self.plan()),
                     Some(Word::Welcome(welcome)) => self.set_up(&welcome).await?,
                     Some(Word::Hello(_)) => return Err(Violation::Greeting.into()),
                     None => {}
@@ -421,7 +425,7 @@ impl<D: Device> Shared<D> {
             loop {
                 let block = session.recv().await.map_err(Ended::Closed)?;
                 match Word::decode(block.data).map_err(Violation::from)? {
-                    Some(Word::Packet { packet, rest }) => self.from_peer(&peer, &packet, rest, &self.plan()),
+                    Some(Word::Packet { packet, rest }) => self.deliver(&peer, &packet, rest, &self.plan()),
                     Some(Word::Hello(_) | Word::Welcome(_)) => return Err(Violation::Greeting.into()),
                     None => {}
                 }

@@ -46,7 +46,7 @@ async fn each_client_has_its_addresses_and_gets_what_is_for_them() {
     let Ended::Closed(CloseReason::Peer { code, .. }) = before.ended.await.expect("no panic") else {
         panic!("it was not closed")
     };
-    assert_eq!(code, close::STOPPED);
+    assert_eq!(code, u64::from(close::STOPPED));
     let packet = udp(SERVER, addresses[0], (1, 2), b"again");
     called.host.send(packet.clone(), Rest::Nothing);
     assert_eq!(again.host.came().await.0, packet);
@@ -93,14 +93,14 @@ async fn clients_reach_each_other_where_settings_say_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_has_no_more_than_its_share() {
     let key = Key::new();
-    let slow = Client { rate: Some(10_000), ..key.client() };
+    let slow = Client { rate: Some(1_000), ..key.client() };
     let called = Called::start(config(vec![slow])).await;
     let calling = key.call(&called).await;
     for _ in 0..100 {
         calling.host.send(udp(calling.addresses()[0], SERVER, (1, 2), &[0; 1_000]), Rest::Nothing);
         called.host.send(udp(SERVER, calling.addresses()[0], (2, 1), &[0; 1_000]), Rest::Nothing);
     }
-    // A second's worth is saved up: of 100 KB that come, and of as many that go, some 10 pass.
+    // A second's worth is saved up: of the hundred that come, and of as many that go, one passes each second.
     called.host.until(&refused("rate"), 150).await;
 }
 
@@ -124,7 +124,7 @@ async fn strangers_are_not_let_in_and_settings_that_change_let_others_in() {
     let Ended::Closed(CloseReason::Peer { code, .. }) = first.ended.await.expect("no panic") else {
         panic!("it is let in no more")
     };
-    assert_eq!(code, close::REFUSED);
+    assert_eq!(code, u64::from(close::REFUSED));
     assert!(keys[0].is_turned_away(&called).await);
     assert!(second.session.close_reason().is_none(), "the other goes on");
     // What takes a restart changes nothing.

@@ -11,8 +11,9 @@ use std::{
 use bytes::Bytes;
 use ipnet::IpNet;
 use punctual::{Config as EndpointConfig, Endpoint, Fingerprint, Identity, Route, Session, Trust};
-use punctual_gateway::vpn::{
-    Client, Config, Device, Ended, Server, Setup, Vpn, packet::Packet, segment::Rest, session_limits,
+use punctual_gateway::{
+    class::{ClassSettings, Deadline},
+    vpn::{Client, Config, Device, Ended, Rule, Server, Setup, Vpn, packet::Packet, segment::Rest, session_limits},
 };
 use tokio::{
     sync::{Mutex as AsyncMutex, mpsc},
@@ -128,7 +129,14 @@ pub(crate) fn config(clients: Vec<Client>) -> Config {
         clients,
         client_to_client: false,
     };
-    Config { server: Some(server), ..Config::default() }
+    Config { server: Some(server), ..patient() }
+}
+
+/// Nothing comes too late, however busy the host is.
+fn patient() -> Config {
+    let all = ClassSettings { deadline: Some(Deadline(None)), ..ClassSettings::default() };
+    let rule = Rule { class: "all".into(), ..Rule::default() };
+    Config { classes: [("all".to_owned(), all)].into(), rules: vec![rule], ..Config::default() }
 }
 
 fn endpoint_config() -> EndpointConfig {
@@ -213,7 +221,7 @@ impl Key {
 
     /// A client that has been welcomed.
     pub(crate) async fn call(&self, server: &Called) -> Calling {
-        let host = Host::new(Config::default()).await;
+        let host = Host::new(patient()).await;
         let (endpoint, session) = self.session(server).await;
         let (vpn, called) = (host.vpn.clone(), session.clone());
         let ended = tokio::spawn(async move { vpn.call(called).await });
