@@ -43,7 +43,7 @@ pub(crate) async fn run(flags: &VpnArgs) -> Result<(), Failure> {
     let name = args.device.as_deref().unwrap_or(DEVICE);
     let device = Tun::open(name).map_err(|error| {
         let hint = match error.kind() {
-            io::ErrorKind::PermissionDenied => " (that takes root, or CAP_NET_ADMIN)",
+            io::ErrorKind::PermissionDenied => " (that takes root, or CAP_NET_ADMIN and access to /dev/net/tun)",
             _ => "",
         };
         Failure::Path(format!("cannot make the device {name}: {error}{hint}"))
