@@ -4,7 +4,7 @@
     python3 scripts/vpn --only death            a part, with a program that is there
 
 Between two network namespaces are two links of 20 Mbit/s, 10 and 15 ms one way (`punctual link --tun`); beside the VPN over both, the kernel's TCP over the first alone, and MPTCP over
-both. All namespaces, devices and files are made for it and go with it. It prints a table, writes vpn.json, and exits with 1 if the VPN does not do what it must, with 2 if it cannot be run here.
+both. All namespaces, devices and files are made for it and go with it. It prints a table, writes punctual-vpn.json, and exits with 1 if the VPN does not do what it must, with 2 if it cannot be run here.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def arguments():
     parser.add_argument("--only", default="tcp,loss,ping,death,fast", help="which parts (default: %(default)s)")
     parser.add_argument("--seconds", type=int, default=10, help="of each flow (default: %(default)s)")
     parser.add_argument("--control", default="cubic", help="congestion control of TCP (default: %(default)s)")
-    parser.add_argument("--json", default="vpn.json", metavar="FILE", help="where to write all figures (default: %(default)s)")
+    parser.add_argument("--json", default="punctual-vpn.json", metavar="FILE", help="where to write all figures (default: %(default)s)")
     args = parser.parse_args()
     if sys.platform != "linux":
         refuse("it needs Linux, for its network namespaces")
