@@ -9,7 +9,7 @@ WORLDS ?= 100000
 FROM ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test example lint licences crates package bench fuzz chaos links gateway worlds
+.PHONY: help setup demo test example lint licences crates package bench fuzz chaos links gateway vpn worlds
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
@@ -65,6 +65,12 @@ LINKS ?=
 links: setup ## as root: DMTP's two paths between namespaces; over them Punctual, gateways, multipath QUIC, MPTCP, TCP, SRT
 	$(CARGO) build --release -p punctual-cli --bin punctual --example mpquic
 	python3 scripts/links $(LINKS)
+
+# What else to tell it: VPN='--only tcp --control bbr'.
+VPN ?=
+vpn: setup ## as root: one TCP flow in a VPN over two links of 20 Mbit/s, ping, a link's death, and over veth
+	$(CARGO) build --release -p punctual-cli --bin punctual
+	python3 scripts/vpn $(VPN)
 
 FAILED = $${CARGO_TARGET_DIR:-$(CURDIR)/target}/failed-worlds.txt
 worlds: ## WORLDS=100000 random worlds from number FROM=1000 on; those that fail are kept in target/failed-worlds.txt

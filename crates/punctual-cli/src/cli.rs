@@ -3,6 +3,8 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
+#[cfg(target_os = "linux")]
+use ipnet::IpNet;
 use punctual::Fingerprint;
 use punctual_gateway::tunnel;
 
@@ -49,7 +51,7 @@ pub(crate) enum Command {
     /// Send blocks: a video by frames, a file by chunks, or standard input by lines or messages.
     #[command(after_help = SEND_HELP)]
     Send(Box<SendArgs>),
-    /// Check a settings file of `punctual tunnel`, and say what is wrong with it.
+    /// Check a settings file of `punctual tunnel` or `punctual vpn`, and say what is wrong with it.
     CheckConfig {
         /// The file (TOML).
         file: PathBuf,
@@ -57,6 +59,10 @@ pub(crate) enum Command {
     /// Carry UDP and TCP ports to another host, for programs that know nothing of Punctual.
     #[command(after_help = TUNNEL_HELP)]
     Tunnel(Box<TunnelArgs>),
+    /// Carry IP packets to another host by a network device (Linux): several links become one, with an address that stays.
+    #[cfg(target_os = "linux")]
+    #[command(after_help = VPN_HELP)]
+    Vpn(Box<VpnArgs>),
 }
 
 const COMPLETIONS_HELP: &str = "\
@@ -133,6 +139,21 @@ Examples:
   punctual tunnel server.example:4433 --fingerprint 3f9a… --forward ssh=tcp:127.0.0.1:22
                                             the other side reaches our port 22, with --listen tcp:127.0.0.1:2222=ssh
   punctual tunnel --config /etc/punctual/tunnel.toml --metrics 127.0.0.1:9100
+                                            as a service; see docs/gateway.md";
+
+#[cfg(target_os = "linux")]
+const VPN_HELP: &str = "\
+Of two hosts, one waits and the other, with HOST:PORT, calls. The one that waits lets in clients by the fingerprints of their certificates, and gives them
+addresses and routes. It takes root, or CAP_NET_ADMIN: setcap cap_net_admin+ep punctual.
+
+Examples:
+  punctual vpn host.example:4433 --fingerprint 3f9a… --identity me.pem --path eth0 --path wwan0
+                                            everything to the networks that the server names, over two links
+  punctual vpn --identity server.pem --address 10.9.0.1/24 --address fd09::1/64 --client 77c0…
+                                            the other side, which lets in whoever has that certificate
+  punctual vpn --identity server.pem --address 10.9.0.1/24 --client 77c0… --route 192.168.0.0/16
+                                            and tells it that a network is to be reached through us
+  punctual vpn --config /etc/punctual/vpn.toml --metrics 127.0.0.1:9100
                                             as a service; see docs/gateway.md";
 
 /// `punctual demo`.
@@ -343,6 +364,52 @@ pub(crate) struct TunnelArgs {
     pub(crate) session: SessionSettings,
     /// A TOML file with these settings and more: classes, rules, limits (see docs/gateway.md). Flags overrule it, and add ports to its. `punctual check-config` says
     /// what is wrong with one. SIGHUP has its ports, classes, rules and limits read again; sessions go on.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Tell Prometheus here what is carried, by HTTP: http://ADDRESS:PORT/metrics.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) metrics: Option<SocketAddr>,
+    /// Write qlog traces of every session to this directory.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) qlog: Option<PathBuf>,
+    /// Say nothing but what goes wrong.
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
+/// `punctual vpn`.
+#[cfg(target_os = "linux")]
+#[derive(Debug, Clone, PartialEq, Args)]
+pub(crate) struct VpnArgs {
+    /// The server to call: its name or address, and the port. Without it, wait to be called.
+    #[arg(value_name = "HOST:PORT")]
+    pub(crate) to: Option<String>,
+    /// The name of the device to make [default: punctual0].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) device: Option<String>,
+    /// An address of our own, as server, with its network: clients have addresses of that. One of IPv4, one of IPv6, or both.
+    #[arg(long, value_name = "ADDRESS/LENGTH", conflicts_with = "to")]
+    pub(crate) address: Vec<IpNet>,
+    /// A network that clients are to reach through us; may be repeated. 0.0.0.0/0 is everything.
+    #[arg(long, value_name = "NETWORK", conflicts_with = "to")]
+    pub(crate) route: Vec<IpNet>,
+    /// Let in clients whose certificate has this fingerprint (their `punctual vpn` says it); may be repeated. A file says more of each.
+    #[arg(long, value_name = "HEX", conflicts_with = "to")]
+    pub(crate) client: Vec<Fingerprint>,
+    /// Where to wait to be called: a port on all addresses, or an address with port; may be repeated [default: 4433, or the UDP sockets that a service manager
+    /// hands over].
+    #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = parse_listen, conflicts_with = "to")]
+    pub(crate) serve: Vec<Listen>,
+    /// The certificate and its key (PEM) to show; made and kept there if there is no such file. A client needs one; a server without has a new one each time.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) identity: Option<PathBuf>,
+    /// A name or address for a new certificate to bear, for clients that check it; may be repeated.
+    #[arg(long, value_name = "NAME", default_value = "localhost")]
+    pub(crate) name: Vec<String>,
+    #[command(flatten)]
+    pub(crate) session: SessionSettings,
+    /// A TOML file with these settings and more: clients, classes, rules, limits (see docs/gateway.md). Flags overrule it, and add to its clients and routes.
+    /// `punctual check-config` says what is wrong with one. SIGHUP has its clients, routes, classes, rules and limits read again; sessions go on.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Tell Prometheus here what is carried, by HTTP: http://ADDRESS:PORT/metrics.

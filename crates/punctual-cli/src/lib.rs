@@ -19,6 +19,7 @@ mod doubts;
 mod eval;
 mod exit;
 mod feed;
+mod gateway;
 mod identity;
 mod line;
 mod link;
@@ -40,6 +41,8 @@ mod stats;
 mod take;
 mod token;
 mod tunnel;
+#[cfg(target_os = "linux")]
+mod vpn;
 mod watch;
 mod window;
 
@@ -57,6 +60,8 @@ pub fn run(registry: &Registry) -> ExitCode {
     log(match &cli.command {
         // It runs for months, and what it says is looked for afterwards.
         Command::Tunnel(args) if !args.quiet => Some("punctual_gateway=info"),
+        #[cfg(target_os = "linux")]
+        Command::Vpn(args) if !args.quiet => Some("punctual_gateway=info"),
         _ => None,
     });
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
@@ -65,6 +70,8 @@ pub fn run(registry: &Registry) -> ExitCode {
     };
     let done = runtime.block_on(async {
         match &cli.command {
+            #[cfg(target_os = "linux")]
+            Command::CheckConfig { file } if vpn::is_of(file) => vpn::check(file),
             Command::CheckConfig { file } => tunnel::check(file),
             Command::Completions { shell } => manual::completions(*shell),
             Command::Demo(args) => demo::run(args).await,
@@ -74,6 +81,8 @@ pub fn run(registry: &Registry) -> ExitCode {
             Command::Recv(args) => recv::run(args).await,
             Command::Send(args) => send::run(args).await,
             Command::Tunnel(args) => tunnel::run(args).await,
+            #[cfg(target_os = "linux")]
+            Command::Vpn(args) => vpn::run(args).await,
         }
     });
     // A thread may still wait for a pipe to say something.

@@ -1,4 +1,4 @@
-//! Tells Prometheus what a tunnel carries.
+//! Tells Prometheus what a gateway carries.
 
 use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -6,10 +6,9 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{Method, Request, Response, StatusCode, body::Incoming, header, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use punctual_gateway::tunnel::Tunnel;
 use tokio::{net::TcpListener, sync::Semaphore};
 
-use crate::exit::Failure;
+use crate::{exit::Failure, gateway::Carrier};
 
 /// Connections at once: more wait.
 const CONNECTIONS: usize = 16;
@@ -30,7 +29,7 @@ pub(crate) async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
 }
 
 /// Answers `GET /metrics`, and never returns.
-pub(crate) async fn serve<Never>(listener: TcpListener, tunnel: Arc<Tunnel>) -> Never {
+pub(crate) async fn serve<Never>(listener: TcpListener, gateway: Arc<impl Carrier>) -> Never {
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         // Nobody closes it.
@@ -43,10 +42,10 @@ pub(crate) async fn serve<Never>(listener: TcpListener, tunnel: Arc<Tunnel>) -> 
                 continue;
             }
         };
-        let tunnel = tunnel.clone();
+        let gateway = gateway.clone();
         tokio::spawn(async move {
             let answer = service_fn(|request| {
-                let response = answer(&request, &tunnel);
+                let response = answer(&request, &*gateway);
                 async move { Ok::<_, Infallible>(response) }
             });
             let connection = http1::Builder::new()
@@ -60,7 +59,7 @@ pub(crate) async fn serve<Never>(listener: TcpListener, tunnel: Arc<Tunnel>) -> 
     }
 }
 
-fn answer(request: &Request<Incoming>, tunnel: &Tunnel) -> Response<Full<Bytes>> {
+fn answer(request: &Request<Incoming>, gateway: &impl Carrier) -> Response<Full<Bytes>> {
     let plain = |status, text: &'static str| {
         let mut response = Response::new(Full::from(text));
         *response.status_mut() = status;
@@ -68,7 +67,7 @@ fn answer(request: &Request<Incoming>, tunnel: &Tunnel) -> Response<Full<Bytes>>
     };
     match (request.method(), request.uri().path()) {
         (&Method::GET | &Method::HEAD, "/metrics") => {
-            let mut response = Response::new(Full::from(tunnel.metrics()));
+            let mut response = Response::new(Full::from(gateway.metrics()));
             response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(OPEN_METRICS));
             response
         }

@@ -46,8 +46,12 @@ pub(crate) async fn run(args: &RecvArgs) -> Result<(), Failure> {
     let interrupt = Interrupt::listen()?;
     let mut config = endpoint_config(args.common.qlog.as_deref());
     config.session.latency = args.latency;
-    let endpoint =
-        server::listen(Server { listen: &args.listen, door: &args.door, config }, identity, tokens, args.common.quiet)?;
+    let endpoint = server::listen(
+        Server { listen: &args.listen, door: &args.door, clients: None, config },
+        identity,
+        tokens,
+        args.common.quiet,
+    )?;
     let mut manager = ServiceManager::from_environment();
     manager.ready();
     let mut reception = Reception::new(args, outputs, reply, interrupt.clone());

@@ -16,6 +16,8 @@ const DEFAULT_PORT: u16 = 4433;
 pub(crate) struct Server<'a> {
     pub(crate) listen: &'a [Listen],
     pub(crate) door: &'a DoorArgs,
+    /// Whom to let in, if that is not for `door` to say.
+    pub(crate) clients: Option<Trust>,
     pub(crate) config: Config,
 }
 
@@ -34,10 +36,12 @@ pub(crate) fn listen(
     tokens: Vec<Token>,
     quiet: bool,
 ) -> Result<Endpoint, Failure> {
-    let Server { listen, door, config } = server;
+    let Server { listen, door, clients, config } = server;
     let fingerprint = identity.fingerprint();
     let mut builder = Endpoint::server(identity).config(config);
-    if let Some(path) = &door.client_ca {
+    if let Some(clients) = clients {
+        builder = builder.client_ca(clients);
+    } else if let Some(path) = &door.client_ca {
         builder = builder.client_ca(identity::authorities(path)?);
     } else if !door.client_fingerprint.is_empty() {
         builder = builder.client_ca(Trust::fingerprints(door.client_fingerprint.iter().copied()));

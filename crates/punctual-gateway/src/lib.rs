@@ -10,11 +10,15 @@
 //!
 //! - [`tunnel`] has ports: one gateway [listens](tunnel::Listen) for what it calls `camera`, the other [forwards](tunnel::Forward) it to where it
 //!   is wanted. It needs no privilege.
+//! - [`vpn`] has a network device: what the system routes there comes out at the other side. It needs the right to make one.
 //!
-//! This crate opens no sessions: whoever does hands them to [`Tunnel::call`](tunnel::Tunnel::call) or [`Tunnel::answer`](tunnel::Tunnel::answer).
+//! This crate opens no sessions: whoever does hands them to [`Tunnel::call`](tunnel::Tunnel::call) or [`Tunnel::answer`](tunnel::Tunnel::answer), and of a VPN
+//! to [`Vpn::call`](vpn::Vpn::call) or [`Vpn::answer`](vpn::Vpn::answer).
 
 pub mod class;
 pub mod media;
 mod metrics;
+mod number;
 mod rate;
 pub mod tunnel;
+pub mod vpn;

@@ -1,4 +1,4 @@
-//! What a tunnel has carried, for Prometheus.
+//! What a gateway has carried, for Prometheus.
 //!
 //! Classes and causes are counted as they come; sessions and paths are read when somebody asks, so that nothing of a gateway that is gone is kept.
 
@@ -21,7 +21,7 @@ use punctual::{DropReason, Outcome, PathStats, SessionStats};
 /// Upper bounds of the delay histogram's buckets, seconds: dense where deadlines of games and video are.
 const DELAYS: [f64; 14] = [0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0];
 
-/// Counters of a tunnel.
+/// Counters of a gateway.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
@@ -30,6 +30,7 @@ pub(crate) struct Metrics {
     delay: Family<OfClass, Histogram>,
     refused: Family<Because, Counter>,
     received: Counter,
+    marked: Counter,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -63,23 +64,38 @@ pub(crate) trait Gateways: std::fmt::Debug + Send + Sync + 'static {
 }
 
 impl Metrics {
-    pub(crate) fn new<G: Gateways>(gateways: Weak<G>) -> Self {
-        let mut registry = Registry::with_prefix("punctual_tunnel");
+    /// Of a tunnel, which carries datagrams.
+    pub(crate) fn of_tunnel<G: Gateways>(gateways: Weak<G>) -> Self {
+        Self::new("punctual_tunnel", "datagrams", gateways)
+    }
+
+    /// Of a VPN, which carries packets.
+    pub(crate) fn of_vpn<G: Gateways>(gateways: Weak<G>) -> Self {
+        let mut metrics = Self::new("punctual_vpn", "packets", gateways);
+        let about = "Packets that were marked (ECN CE) as their queue was too long";
+        metrics.registry.register("marked_packets", about, metrics.marked.clone());
+        metrics
+    }
+
+    /// `what` is carried; several of them may have come in one piece.
+    fn new<G: Gateways>(prefix: &str, what: &str, gateways: Weak<G>) -> Self {
+        let mut registry = Registry::with_prefix(prefix);
         let datagrams = Family::<Ended, Counter>::default();
         let bytes = Family::<OfClass, Counter>::default();
         let delay = Family::<OfClass, Histogram>::new_with_constructor(|| Histogram::new(DELAYS));
         let refused = Family::<Because, Counter>::default();
         let received = Counter::default();
-        let about = "Datagrams of this side's programs, by class and by what became of them";
-        registry.register("datagrams", about, datagrams.clone());
+        let marked = Counter::default();
+        let about = "What programs of this side sent, by class and by what became of it";
+        registry.register(what, about, datagrams.clone());
         registry.register_with_unit("sent", "Bytes of them, by class", Unit::Bytes, bytes.clone());
-        let about = "From a datagram's coming in here to its being delivered, by class";
+        let about = "From its coming in here to its being delivered, by class";
         registry.register_with_unit("delay", about, Unit::Seconds, delay.clone());
-        let about = "Datagrams that were dropped here before they were a block, by cause";
-        registry.register("refused_datagrams", about, refused.clone());
-        registry.register("received_datagrams", "Datagrams that came from far gateways", received.clone());
+        let about = "What was dropped here before it was a block, by cause";
+        registry.register(format!("refused_{what}"), about, refused.clone());
+        registry.register(format!("received_{what}"), "What came from far gateways", received.clone());
         registry.register_collector(Box::new(Scrape(gateways)));
-        Self { registry, datagrams, bytes, delay, refused, received }
+        Self { registry, datagrams, bytes, delay, refused, received, marked }
     }
 
     /// A datagram was handed over.
@@ -117,6 +133,11 @@ impl Metrics {
     /// A datagram came from a far gateway.
     pub(crate) fn received(&self) {
         self.received.inc();
+    }
+
+    /// A packet was marked.
+    pub(crate) fn marked(&self) {
+        self.marked.inc();
     }
 
     /// All of it, in the text format of OpenMetrics.
@@ -230,7 +251,7 @@ mod tests {
     #[test]
     fn what_was_counted_is_told() {
         let two = Arc::new(Two);
-        let metrics = Metrics::new(Arc::downgrade(&two));
+        let metrics = Metrics::of_tunnel(Arc::downgrade(&two));
         let (class, ms) = ("game".into(), Duration::from_millis);
         metrics.sent(&class, 100);
         metrics.ended(&class, &Outcome::Delivered(Delivery::new(ms(30), Some(Delta::between(ms(50), ms(30))), 100)));

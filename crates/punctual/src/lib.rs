@@ -118,7 +118,7 @@ pub use paths::{Paths, RouteState};
 pub use route::{DownReason, Route, RouteChange, RouteError, RouteEvent, RouteEvents, Routes};
 pub use session::Session;
 pub use terms::RouteTerms;
-pub use tls::{Fingerprint, FingerprintError, Identity, Trust};
+pub use tls::{AccessList, Fingerprint, FingerprintError, Identity, Trust};
 
 pub use punctual_proto::{
     ALPN, Block, BlockError, BlockId, BlockMeta, BlockUpdate, Channel, CloseReason, ConfigError, Delivery, Delta,

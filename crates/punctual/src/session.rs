@@ -20,6 +20,7 @@ use crate::{
     path::Path,
     qlog::SentInfo,
     shared::{Gone, Shared, Signals},
+    tls::Fingerprint,
 };
 
 /// One connection with a peer, over one or more paths.
@@ -382,6 +383,16 @@ impl Session {
     pub fn remote_address(&self) -> Option<SocketAddr> {
         let link = self.link();
         link.shared.with(|state, _| state.session(link.id).ok().map(|(session, _)| session.remote_address()))
+    }
+
+    /// The fingerprint of the certificate that the peer has shown, whose key it holds. `None` if it has shown none, as clients do that
+    /// have no [identity](crate::ClientBuilder::identity) or are not asked, and once the session has ended.
+    pub fn peer_fingerprint(&self) -> Option<Fingerprint> {
+        let link = self.link();
+        link.shared.with(|state, _| {
+            let (session, _) = state.session(link.id).ok()?;
+            session.peer_certificates().first().map(|certificate| Fingerprint::of(certificate))
+        })
     }
 
     /// Why the session ended, if it has.

@@ -5,7 +5,13 @@
 //! (`rustls-platform-verifier`) is used rather than a built-in list of roots: it follows what the administrator
 //! installed and removed, and does not go stale with our releases.
 
-use std::{fmt, path::Path, str::FromStr, sync::Arc};
+use std::{
+    collections::HashSet,
+    fmt,
+    path::Path,
+    str::FromStr,
+    sync::{Arc, PoisonError, RwLock},
+};
 
 use punctual_proto::{ClientConfig, ServerConfig};
 use rustls::{
@@ -108,7 +114,50 @@ enum TrustKind {
     #[default]
     System,
     Authorities(Arc<RootCertStore>),
-    Pinned(Vec<Fingerprint>),
+    Pinned(AccessList),
+}
+
+/// Certificates that are let in, by their fingerprints: a [`Trust`] that can be changed while endpoints use it.
+///
+/// What was let in stays: a session does not end because its peer is let in no more. Clones are handles of one list.
+///
+/// ```
+/// use punctual::{AccessList, Endpoint, Identity, Trust};
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let (one, other) = (Identity::self_signed(["one"])?, Identity::self_signed(["other"])?);
+/// let list = AccessList::new([one.fingerprint()]);
+/// let server = Endpoint::server(Identity::self_signed(["localhost"])?).client_ca(Trust::from(&list)).port(0).build()?;
+/// // From now on the other comes in, and the one does not.
+/// list.replace([other.fingerprint()]);
+/// # drop(server);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct AccessList(Arc<RwLock<HashSet<Fingerprint>>>);
+
+impl AccessList {
+    /// These and no others.
+    pub fn new(fingerprints: impl IntoIterator<Item = Fingerprint>) -> Self {
+        Self(Arc::new(RwLock::new(fingerprints.into_iter().collect())))
+    }
+
+    /// From now on these and no others.
+    pub fn replace(&self, fingerprints: impl IntoIterator<Item = Fingerprint>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = fingerprints.into_iter().collect();
+    }
+
+    /// Whether the certificate of this fingerprint is let in.
+    pub fn contains(&self, fingerprint: &Fingerprint) -> bool {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).contains(fingerprint)
+    }
+}
+
+impl From<&AccessList> for Trust {
+    fn from(list: &AccessList) -> Self {
+        Self(TrustKind::Pinned(list.clone()))
+    }
 }
 
 impl Trust {
@@ -138,7 +187,7 @@ impl Trust {
     ///
     /// For self-signed certificates. The peer still has to prove that it holds the key.
     pub fn fingerprints(fingerprints: impl IntoIterator<Item = Fingerprint>) -> Self {
-        Self(TrustKind::Pinned(fingerprints.into_iter().collect()))
+        Self(TrustKind::Pinned(AccessList::new(fingerprints)))
     }
 }
 
@@ -335,7 +384,7 @@ pub(crate) fn server_config(
 /// signature over the handshake; names and dates mean nothing for a certificate that was pinned by its contents.
 #[derive(Debug)]
 struct PinnedVerifier {
-    accepted: Vec<Fingerprint>,
+    accepted: AccessList,
     provider: Arc<CryptoProvider>,
 }
 

@@ -205,7 +205,7 @@ impl Tunnel {
             plan: RwLock::new(Arc::new(Plan::of(&config))),
             peers: Mutex::default(),
             followed,
-            metrics: Metrics::new(Weak::clone(shared)),
+            metrics: Metrics::of_tunnel(Weak::clone(shared)),
         });
         let mut listening = Vec::new();
         for port in &config.listen {

@@ -9,6 +9,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use thiserror::Error;
 
 use super::name::{Name, Protocol};
+use crate::number;
 
 /// The version of the grammar.
 pub const VERSION: u64 = 1;
@@ -16,8 +17,6 @@ pub const VERSION: u64 = 1;
 pub const MAX_OFFERS: usize = 1_024;
 /// Bytes of a TCP connection that may be sent each way before the far side grants more with [`Word::Credit`].
 pub const INITIAL_CREDIT: u64 = 65_536;
-/// The largest number there may be.
-const LARGEST: u64 = (1 << 62) - 1;
 /// Kinds from here on are for later versions, and passed over by those who do not know them.
 const FIRST_OPTIONAL: u8 = 0x20;
 
@@ -212,9 +211,9 @@ impl Word {
         match self {
             Self::Hello(Hello { version, instance, offers }) => {
                 out.put_u8(kind::HELLO);
-                put_number(&mut out, *version);
+                number::put(&mut out, *version);
                 out.put_slice(&instance.0);
-                put_number(&mut out, offers.len() as u64);
+                number::put(&mut out, offers.len() as u64);
                 for (protocol, name) in offers {
                     out.put_u8(*protocol as u8);
                     put_name(&mut out, name);
@@ -231,19 +230,19 @@ impl Word {
             }
             Self::Data { flow, offset, .. } => {
                 put_head(&mut out, kind::DATA, *flow);
-                put_number(&mut out, *offset);
+                number::put(&mut out, *offset);
             }
             Self::Fin { flow, size } => {
                 put_head(&mut out, kind::FIN, *flow);
-                put_number(&mut out, *size);
+                number::put(&mut out, *size);
             }
             Self::Credit { flow, limit } => {
                 put_head(&mut out, kind::CREDIT, *flow);
-                put_number(&mut out, *limit);
+                number::put(&mut out, *limit);
             }
             Self::Stop { flow, reason } => {
                 put_head(&mut out, kind::STOP, *flow);
-                put_number(&mut out, reason.code());
+                number::put(&mut out, reason.code());
             }
         }
         out.put_slice(data);
@@ -312,7 +311,7 @@ impl Hello {
 
 fn put_head(out: &mut BytesMut, kind: u8, flow: FlowId) {
     out.put_u8(kind);
-    put_number(out, flow.0);
+    number::put(out, flow.0);
 }
 
 fn put_name(out: &mut BytesMut, name: &Name) {
@@ -321,25 +320,12 @@ fn put_name(out: &mut BytesMut, name: &Name) {
     out.put_slice(name.as_str().as_bytes());
 }
 
-/// RFC 9000, section 16: the two highest bits say how many bytes there are.
-fn put_number(out: &mut BytesMut, number: u64) {
-    debug_assert!(number <= LARGEST, "{number}");
-    match number {
-        0..0x40 => out.put_u8(number as u8),
-        0x40..0x4000 => out.put_u16(0x4000 | number as u16),
-        0x4000..0x4000_0000 => out.put_u32(0x8000_0000 | number as u32),
-        _ => out.put_u64(0xc000_0000_0000_0000 | number),
-    }
-}
-
 fn byte(from: &mut Bytes) -> Result<u8, WireError> {
     from.try_get_u8().map_err(|_| WireError::Truncated)
 }
 
 fn number(from: &mut Bytes) -> Result<u64, WireError> {
-    let length = 1 << (from.first().ok_or(WireError::Truncated)? >> 6);
-    let whole = from.try_get_uint(length).map_err(|_| WireError::Truncated)?;
-    Ok(whole & (u64::MAX >> (64 - 8 * length + 2)))
+    number::get(from).ok_or(WireError::Truncated)
 }
 
 fn name(from: &mut Bytes) -> Result<Name, WireError> {
@@ -356,6 +342,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::number::LARGEST;
 
     fn camera() -> Name {
         "camera".parse().unwrap()

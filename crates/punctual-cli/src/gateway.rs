@@ -1,0 +1,243 @@
+//! What `punctual tunnel` and `punctual vpn` have in common: one side calls, again and again, the other waits to be called; what sessions carry is for a [`Carrier`] to do.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use punctual::{Config, Endpoint, Session, Trust};
+use punctual_gateway::tunnel::close;
+use tokio::task::JoinSet;
+
+use crate::{
+    cli::{CommonArgs, DoorArgs, Listen},
+    config::SessionSettings,
+    connect::{Caller, not_built, trust, ways},
+    display::Display,
+    exit::{Failure, Shown},
+    identity::{self, Loaded},
+    metrics,
+    notify::ServiceManager,
+    route,
+    server::{self, Server},
+    signals::{Hangups, Interrupt},
+    token,
+    watch::Watch,
+};
+
+/// How long the end may take: for what is under way, and for the far gateways to be told.
+const END_WITHIN: Duration = Duration::from_secs(1);
+/// How long to wait before another call.
+const RETRY: Duration = Duration::from_millis(500);
+/// The longest wait between calls that are in vain.
+const RETRY_AT_MOST: Duration = Duration::from_secs(15);
+
+/// Carries something by sessions.
+pub(crate) trait Carrier: Send + Sync + 'static {
+    /// By a session that we began, to its end.
+    fn call(&self, session: Session) -> impl Future<Output = Failure> + Send;
+
+    /// By a session that another began, to its end: how it ended, in words.
+    fn answer(&self, session: Session) -> impl Future<Output = String> + Send;
+
+    /// What has been carried, as OpenMetrics has it.
+    fn metrics(&self) -> String;
+}
+
+/// A gateway: who it is, whom it calls or where it waits.
+pub(crate) struct Gateway<'a, C> {
+    pub(crate) carrier: Arc<C>,
+    /// What runs at the far side: `tunnel`, `vpn`.
+    pub(crate) command: &'static str,
+    pub(crate) to: Option<&'a str>,
+    pub(crate) serve: &'a [Listen],
+    pub(crate) door: &'a DoorArgs,
+    /// Whom the side that waits lets in, if that is not for `door` to say.
+    pub(crate) clients: Option<Trust>,
+    pub(crate) session: &'a SessionSettings,
+    pub(crate) quiet: bool,
+    pub(crate) interrupt: Interrupt,
+}
+
+impl<C: Carrier> Gateway<'_, C> {
+    pub(crate) fn say(&self, text: &str) {
+        if !self.quiet {
+            eprintln!("{text}");
+        }
+    }
+
+    /// Carries what there is until it is told to stop; meanwhile tells Prometheus, and reads settings again when it is asked to.
+    pub(crate) async fn run(
+        &self,
+        config: Config,
+        metrics: Option<SocketAddr>,
+        hangups: Option<Hangups>,
+        reload: impl AsyncFn() -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let asked = match metrics {
+            Some(address) => {
+                let listener = metrics::bind(address).await?;
+                self.say(&format!("metrics at http://{}/metrics", listener.local_addr().unwrap_or(address)));
+                Some(listener)
+            }
+            None => None,
+        };
+        let mut manager = ServiceManager::from_environment();
+        let told = async {
+            match asked {
+                Some(listener) => metrics::serve(listener, self.carrier.clone()).await,
+                None => std::future::pending().await,
+            }
+        };
+        let reloading = async {
+            match hangups {
+                Some(hangups) => self.keep_reloading(hangups, reload).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            ended = self.carry_all(config, &mut manager) => ended,
+            never = told => never,
+            never = reloading => never,
+        }
+    }
+
+    /// Reads the settings file again whenever it is asked to, and never returns.
+    async fn keep_reloading<Never>(
+        &self,
+        mut hangups: Hangups,
+        reload: impl AsyncFn() -> Result<(), Failure>,
+    ) -> Never {
+        let manager = ServiceManager::from_environment();
+        loop {
+            hangups.next().await;
+            manager.reloading();
+            match reload().await {
+                Ok(()) => self.say("settings read again"),
+                Err(failure) => eprintln!("punctual: settings not read again: {failure}"),
+            }
+            manager.ready();
+        }
+    }
+
+    /// Carries what there is, whichever side calls.
+    async fn carry_all(&self, config: Config, manager: &mut ServiceManager) -> Result<(), Failure> {
+        match self.to {
+            Some(to) => self.call(to, config, manager).await,
+            None => self.wait(config, manager).await,
+        }
+    }
+
+    /// Calls the other gateway, and again whenever the session is lost.
+    async fn call(&self, to: &str, config: Config, manager: &mut ServiceManager) -> Result<(), Failure> {
+        let Self { session, door, interrupt, .. } = self;
+        let ways = ways(session, to)?;
+        let mut builder = Endpoint::client().trust(trust(session)?).config(config);
+        let mut shown = Shown { fingerprint: None, token: session.token.is_some() };
+        if let Some(said) = &session.token {
+            builder = builder.token(token::one(said)?);
+        }
+        if let Some(path) = &door.identity {
+            let Loaded { identity, .. } = identity::load_or_make(path, &door.name)?;
+            shown.fingerprint = Some(identity.fingerprint());
+            builder = builder.identity(identity);
+        }
+        let endpoint = builder.build().map_err(not_built)?;
+        let display = Display::new(&CommonArgs { quiet: self.quiet, ..CommonArgs::default() });
+        let caller = Caller {
+            endpoint: &endpoint,
+            ways: &ways,
+            name: route::host(to)?,
+            display: &display,
+            command: self.command,
+        };
+        manager.ready();
+        let called = tokio::select! {
+            called = self.keep_calling(&caller) => called.map_err(|failure| failure.showing(shown)),
+            never = manager.keep_telling() => never,
+            _ = interrupt.first() => Ok(()),
+        };
+        manager.stopping();
+        end(&endpoint).await;
+        called
+    }
+
+    /// Calls, for as long as it makes sense.
+    async fn keep_calling(&self, caller: &Caller<'_>) -> Result<(), Failure> {
+        let mut pause = RETRY;
+        let mut was_there = false;
+        loop {
+            let failure = match caller.connect(self.session.connect_timeout()).await {
+                Ok((session, watch)) => {
+                    self.say("connected");
+                    (pause, was_there) = (RETRY, true);
+                    self.carry(session, watch, caller.display).await
+                }
+                Err(failure) => failure,
+            };
+            // Whoever is not let in, or is somebody else, will not be otherwise in a moment; unless it was once.
+            let hopeless = failure.is_at_the_door() || matches!(failure, Failure::Usage(_) | Failure::Certificate(_));
+            if hopeless && !was_there {
+                return Err(failure);
+            }
+            self.say(&format!("{failure}: calling again in {}", punctual::duration::spoken(pause)));
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(RETRY_AT_MOST);
+        }
+    }
+
+    /// Carries what there is by one session, to its end.
+    async fn carry(&self, session: Session, mut watch: Watch, display: &Display) -> Failure {
+        let lines = async {
+            loop {
+                let line = watch.next().await;
+                display.say(&line);
+            }
+        };
+        tokio::select! {
+            ended = self.carrier.call(session) => ended,
+            never = lines => never,
+        }
+    }
+
+    /// Waits for other gateways.
+    async fn wait(&self, config: Config, manager: &mut ServiceManager) -> Result<(), Failure> {
+        let Self { serve, door, interrupt, carrier, .. } = self;
+        let identity = server::identity(door)?;
+        let tokens =
+            self.session.token.as_ref().map_or(Ok(Vec::new()), |said| token::all(std::slice::from_ref(said)))?;
+        let server = Server { listen: serve, door, clients: self.clients.clone(), config };
+        let endpoint = server::listen(server, identity, tokens, self.quiet)?;
+        manager.ready();
+        let serve = async {
+            let mut sessions = JoinSet::new();
+            loop {
+                tokio::select! {
+                    session = endpoint.accept() => match session {
+                        Some(session) => {
+                            let carrier = carrier.clone();
+                            sessions.spawn(async move { carrier.answer(session).await });
+                        }
+                        None => return Err(Failure::Other("the endpoint has ended".into())),
+                    },
+                    Some(Ok(ended)) = sessions.join_next() => {
+                        // The far side's words go to a terminal.
+                        let why = ended.replace(char::is_control, " ");
+                        self.say(&format!("a session has ended: {why}"));
+                    }
+                }
+            }
+        };
+        let ended = tokio::select! {
+            ended = serve => ended,
+            never = manager.keep_telling() => never,
+            _ = interrupt.first() => Ok(()),
+        };
+        manager.stopping();
+        end(&endpoint).await;
+        ended
+    }
+}
+
+/// Ends all sessions, and gives the far gateways the time to hear of it.
+async fn end(endpoint: &Endpoint) {
+    endpoint.close(close::STOPPED, "the gateway was told to stop");
+    let _ = tokio::time::timeout(END_WITHIN, endpoint.wait_idle()).await;
+}

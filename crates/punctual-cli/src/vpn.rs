@@ -1,0 +1,122 @@
+//! `punctual vpn`.
+
+mod settings;
+
+use std::{io, path::Path, sync::Arc};
+
+use punctual::{Session, Trust};
+use punctual_gateway::vpn::{Ended, StartError, Tun, Vpn, session_limits};
+
+use crate::{
+    cli::VpnArgs,
+    connect::{trust, ways},
+    exit::Failure,
+    gateway::{Carrier, Gateway},
+    identity::{self, Loaded},
+    signals::{Hangups, Interrupt},
+    token,
+};
+
+pub(crate) use settings::is_of;
+
+/// What the device is called if nothing is said of it.
+const DEVICE: &str = "punctual0";
+
+/// Carries packets until it is told to stop.
+pub(crate) async fn run(flags: &VpnArgs) -> Result<(), Failure> {
+    let (args, config) = settings::load(flags)?;
+    let mut endpoint_config = args.session.endpoint_config(args.qlog.as_deref())?;
+    endpoint_config.session.limits = session_limits(endpoint_config.session.limits);
+    // Without a file there is nothing to read again, and SIGHUP is that of a terminal that goes away.
+    let (interrupt, hangups) = match &args.config {
+        Some(_) => (Interrupt::listen_but_for_hangups()?, Some(Hangups::listen()?)),
+        None => (Interrupt::listen()?, None),
+    };
+    let door = settings::door(&args);
+    if let (Some(_), Some(path)) = (&args.to, &args.identity) {
+        let Loaded { identity, made } = identity::load_or_make(path, &args.name)?;
+        if made && !args.quiet {
+            // Who runs the server has to know it before we are let in.
+            eprintln!("our fingerprint, for the server to let us in: {}", identity.fingerprint());
+        }
+    }
+    let name = args.device.as_deref().unwrap_or(DEVICE);
+    let device = Tun::open(name).map_err(|error| {
+        let hint = match error.kind() {
+            io::ErrorKind::PermissionDenied => " (that takes root, or CAP_NET_ADMIN and access to /dev/net/tun)",
+            _ => "",
+        };
+        Failure::Path(format!("cannot make the device {name}: {error}{hint}"))
+    })?;
+    let vpn = Vpn::start(device, config).await?;
+    let clients = args.to.is_none().then(|| Trust::from(vpn.access_list()));
+    let gateway = Gateway {
+        carrier: Arc::new(vpn),
+        command: "vpn",
+        to: args.to.as_deref(),
+        serve: &args.serve,
+        door: &door,
+        clients,
+        session: &args.session,
+        quiet: args.quiet,
+        interrupt,
+    };
+    gateway.say(&format!("device {}", gateway.carrier.device().name()));
+    let reload = async || {
+        let (new, config) = settings::load(flags)?;
+        if !settings::same_but_for_clients(&new, &args) {
+            gateway.say("what was changed beside clients, routes, classes, rules and limits takes a restart");
+        }
+        Ok(gateway.carrier.reload(config).await?)
+    };
+    gateway.run(endpoint_config, args.metrics, hangups, reload).await
+}
+
+/// Says what is wrong with a settings file.
+pub(crate) fn check(file: &Path) -> Result<(), Failure> {
+    let (args, config) = settings::load(&VpnArgs::of_file(file))?;
+    args.session.endpoint_config(None)?;
+    if let Some(to) = &args.to {
+        ways(&args.session, to)?;
+    }
+    // What it refers to is there, and is what it should be.
+    trust(&args.session)?;
+    if let Some(said) = &args.session.token {
+        token::all(std::slice::from_ref(said))?;
+    }
+    match config.server {
+        Some(server) => {
+            let (clients, routes) = (server.clients.len(), server.routes.len());
+            eprintln!("{}: a server of {clients} clients, with {routes} routes", file.display());
+        }
+        None => eprintln!("{}: a client", file.display()),
+    }
+    Ok(())
+}
+
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Self {
+        match error {
+            StartError::Config(error) => Self::Usage(error.to_string()),
+            error => Self::Path(error.to_string()),
+        }
+    }
+}
+
+impl Carrier for Vpn<Tun> {
+    async fn call(&self, session: Session) -> Failure {
+        match Self::call(self, session).await {
+            Ended::Closed(reason) => Failure::lost(&reason),
+            Ended::Device(error) => Failure::Path(error),
+            ended => Failure::SessionLost(ended.to_string()),
+        }
+    }
+
+    async fn answer(&self, session: Session) -> String {
+        Self::answer(self, session).await.to_string()
+    }
+
+    fn metrics(&self) -> String {
+        Self::metrics(self)
+    }
+}

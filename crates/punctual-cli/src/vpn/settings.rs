@@ -1,0 +1,253 @@
+//! Settings of a VPN, from flags and from a TOML file.
+
+use std::{collections::BTreeMap, fs, net::SocketAddr, path::Path, path::PathBuf};
+
+use ipnet::IpNet;
+use punctual_gateway::{
+    class::ClassSettings,
+    vpn::{Client, Config, DEFAULT_MTU, Limits, Rule, Server},
+};
+use serde::Deserialize;
+
+use crate::{
+    cli::{DoorArgs, VpnArgs, parse_listen},
+    config::{Keys, SessionSettings, located, unknown_key},
+    exit::Failure,
+};
+
+/// What a file says: for flags, by their names; `session` has those that `punctual send --config` takes for its session, too.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+struct File {
+    to: Option<String>,
+    serve: Vec<String>,
+    identity: Option<PathBuf>,
+    name: Vec<String>,
+    metrics: Option<SocketAddr>,
+    session: SessionSettings,
+    vpn: Table,
+    client: Vec<Client>,
+    class: BTreeMap<String, ClassSettings>,
+    rule: Vec<Rule>,
+    limits: Limits,
+}
+
+/// The table by which a file is known to be of a VPN.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+struct Table {
+    device: Option<String>,
+    address: Vec<IpNet>,
+    route: Vec<IpNet>,
+    mtu: Option<u16>,
+    client_to_client: bool,
+}
+
+/// Of a file, only what is in `session`: whether all of it is known.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Session {
+    session: Keys,
+}
+
+/// Whether a file is of a VPN: it has a table `vpn`.
+pub(crate) fn is_of(file: &Path) -> bool {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    toml::from_str::<toml::Table>(&text).is_ok_and(|table| table.contains_key("vpn"))
+}
+
+/// The flags over what the file says, if there is one; and what is to be carried.
+pub(super) fn load(flags: &VpnArgs) -> Result<(VpnArgs, Config), Failure> {
+    let file = match &flags.config {
+        Some(path) => {
+            let text = fs::read_to_string(path).map_err(|error| Failure::file("read", path, error))?;
+            parse(&text).map_err(|error| Failure::Usage(format!("{}{error}", path.display())))?
+        }
+        None => File::default(),
+    };
+    let wrong = |what: &str, error: &dyn std::fmt::Display| match &flags.config {
+        Some(path) => Failure::Usage(format!("{}: {what}: {error}", path.display())),
+        None => Failure::Usage(error.to_string()),
+    };
+    let mut args = flags.clone();
+    if args.to.is_none() && args.serve.is_empty() && args.address.is_empty() {
+        args.to = file.to;
+    }
+    if args.serve.is_empty() {
+        for text in &file.serve {
+            args.serve.push(parse_listen(text).map_err(|error| wrong("serve", &error))?);
+        }
+    }
+    let Table { device, address, route, mtu, client_to_client } = file.vpn;
+    args.device = args.device.take().or(device);
+    if args.address.is_empty() {
+        args.address = address;
+    }
+    args.route.extend(route);
+    args.identity = args.identity.take().or(file.identity);
+    if !file.name.is_empty() && args.name == default_names() {
+        args.name = file.name;
+    }
+    args.metrics = args.metrics.or(file.metrics);
+    args.session = args.session.or(file.session);
+    let mut clients = file.client;
+    clients.extend(args.client.iter().copied().map(Client::new));
+    let of_server = !args.serve.is_empty() || !args.address.is_empty() || !args.route.is_empty() || !clients.is_empty();
+    let server = match &args.to {
+        Some(_) if of_server || mtu.is_some() || client_to_client => {
+            return Err(wrong(
+                "to",
+                &"one side calls and the other waits: a client is given its addresses, routes and MTU by the server",
+            ));
+        }
+        Some(_) if args.identity.is_none() => {
+            return Err(wrong(
+                "identity",
+                &"a client is known by its certificate: say where to keep it (--identity FILE)",
+            ));
+        }
+        Some(_) => None,
+        None => Some(Server {
+            addresses: args.address.clone(),
+            routes: args.route.clone(),
+            mtu: mtu.unwrap_or(DEFAULT_MTU),
+            clients,
+            client_to_client,
+        }),
+    };
+    let config = Config { server, classes: file.class, rules: file.rule, limits: file.limits };
+    config.check().map_err(|error| wrong("it makes no sense", &error))?;
+    Ok((args, config))
+}
+
+/// Reads TOML. The error begins with the line, to be put behind the file's name.
+fn parse(text: &str) -> Result<File, String> {
+    let read = || Ok((toml::from_str(text)?, toml::from_str(text)?));
+    let (file, Session { session }) =
+        read().map_err(|error: toml::de::Error| located(text, error.span(), error.message()))?;
+    unknown_key::<SessionSettings>(text, &session)?;
+    Ok(file)
+}
+
+/// Whether nothing has changed but what is read again while a VPN runs.
+pub(super) fn same_but_for_clients(new: &VpnArgs, old: &VpnArgs) -> bool {
+    let rest = |args: &VpnArgs| VpnArgs { client: Vec::new(), route: Vec::new(), ..args.clone() };
+    rest(new) == rest(old)
+}
+
+/// Who we are. Whom we let in is for the VPN to say.
+pub(super) fn door(args: &VpnArgs) -> DoorArgs {
+    DoorArgs { identity: args.identity.clone(), name: args.name.clone(), ..DoorArgs::default() }
+}
+
+/// The names that a certificate bears if nothing is said of them.
+fn default_names() -> Vec<String> {
+    vec!["localhost".to_owned()]
+}
+
+impl VpnArgs {
+    /// What only a file says.
+    pub(super) fn of_file(file: &Path) -> Self {
+        Self {
+            to: None,
+            device: None,
+            address: Vec::new(),
+            route: Vec::new(),
+            client: Vec::new(),
+            serve: Vec::new(),
+            identity: None,
+            name: default_names(),
+            session: SessionSettings::default(),
+            config: Some(file.to_owned()),
+            metrics: None,
+            qlog: None,
+            quiet: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(text: &str) -> Result<(VpnArgs, Config), Failure> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("vpn.toml");
+        fs::write(&path, text).unwrap();
+        super::load(&VpnArgs::of_file(&path))
+    }
+
+    fn whole() -> String {
+        format!(
+            "serve = ['4433']
+identity = 'server.pem'
+
+[vpn]
+device = 'vpn0'
+address = ['10.9.0.1/24', 'fd09::1/64']
+route = ['192.168.0.0/16']
+
+[[client]]
+fingerprint = '{}'
+name = 'van'
+address = ['10.9.0.7']
+rate = 1000000
+
+[class.voice]
+deadline = '150ms'
+
+[[rule]]
+class = 'voice'
+dscp = 'ef'
+
+[limits]
+clients = 10
+",
+            "ab".repeat(32)
+        )
+    }
+
+    #[test]
+    fn a_file_says_all_there_is() {
+        let (args, config) = load(&whole()).unwrap();
+        assert_eq!((args.device.as_deref(), args.serve.len()), (Some("vpn0"), 1));
+        let server = config.server.unwrap();
+        assert_eq!((server.addresses.len(), server.routes.len(), server.mtu), (2, 1, 1_500));
+        assert_eq!((server.clients[0].name(), server.clients[0].rate), ("van".to_owned(), Some(1_000_000)));
+        assert_eq!((config.rules.len(), config.limits.clients), (1, 10));
+        let (args, config) = load("to = 'h:1'\nidentity = 'me.pem'\n[vpn]").unwrap();
+        assert_eq!((args.to.as_deref(), config.server), (Some("h:1"), None));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_line() {
+        for (text, word) in [
+            ("[vpn]\ncolour = 1", "colour"),
+            ("[vpn]\naddress = ['10.9.0.1']", ":2: "),
+            ("[session]\ndeadlin = '1s'", ":2: unknown field `deadlin`"),
+            ("", "needs an address"),
+            ("[vpn]\naddress = ['10.9.0.1/24']", "nobody is let in"),
+            ("to = 'h:1'\n[vpn]", "known by its certificate"),
+            ("to = 'h:1'\nidentity = 'x'\n[vpn]\nroute = ['10.0.0.0/8']", "the other waits"),
+            ("serve = ['here']\n[vpn]", "serve"),
+            ("[limits]\nflows = 5000\n[vpn]\naddress = ['10.9.0.1/24']\n[[client]]\nfingerprint = 'xy'", ":6: "),
+        ] {
+            let failure = load(text).map(drop).unwrap_err();
+            assert!(failure.code() == 2 && failure.to_string().contains(word), "{text}: {failure}");
+        }
+    }
+
+    #[test]
+    fn flags_overrule_the_file_and_add_clients() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("vpn.toml");
+        fs::write(&path, whole()).unwrap();
+        assert!(is_of(&path));
+        let client = "cd".repeat(32).parse().unwrap();
+        let flags = VpnArgs { client: vec![client], device: Some("other0".into()), ..VpnArgs::of_file(&path) };
+        let (args, config) = super::load(&flags).unwrap();
+        assert_eq!((args.device.as_deref(), config.server.unwrap().clients.len()), (Some("other0"), 2));
+        assert!(same_but_for_clients(&args, &VpnArgs { client: Vec::new(), ..args.clone() }));
+        assert!(!same_but_for_clients(&args, &VpnArgs { device: None, ..args.clone() }));
+    }
+}

@@ -1,0 +1,201 @@
+//! `punctual vpn`, as programs between two network namespaces. Linux, as root: who is not is told that it was not tried.
+#![cfg(target_os = "linux")]
+
+#[path = "recv/processes.rs"]
+#[expect(dead_code, reason = "shared with other tests, which use more of it")]
+mod processes;
+
+use std::{
+    fs::{self, File},
+    io::{Read as _, Write as _},
+    net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket},
+    os::fd::AsFd as _,
+    path::Path,
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use processes::{Process, punctual, wait_for};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+/// A namespace that goes with the test.
+struct Namespace(String);
+
+impl Namespace {
+    fn make(name: &str) -> Self {
+        let name = format!("punctual-{}-{name}", std::process::id());
+        let made = Command::new("ip").args(["netns", "add", &name]).output().expect("there is `ip`");
+        assert!(made.status.success(), "as root there are namespaces: {made:?}");
+        Self(name)
+    }
+
+    /// `ip` in it; what it prints.
+    fn ip(&self, what: &str) -> String {
+        let done = Command::new("ip").args(["-n", &self.0]).args(what.split(' ')).output().expect("there is `ip`");
+        assert!(done.status.success(), "{what}: {done:?}");
+        String::from_utf8_lossy(&done.stdout).into_owned()
+    }
+
+    /// The program in it.
+    fn start(&self, args: &[&str]) -> Process {
+        let (mut command, program) = (Command::new("ip"), punctual());
+        command.args(["netns", "exec", &self.0]).arg(program.get_program()).args(program.get_args());
+        command.arg("vpn").args(args);
+        Process::start(command.stdin(Stdio::null()))
+    }
+
+    /// Does something in it, on a thread of its own.
+    fn enter<R: Send + 'static>(&self, work: impl FnOnce() -> R + Send + 'static) -> thread::JoinHandle<R> {
+        let file = File::open(format!("/run/netns/{}", self.0)).expect("it is there");
+        thread::spawn(move || {
+            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("we are root");
+            work()
+        })
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "del", &self.0]).status();
+    }
+}
+
+/// Two namespaces with two links between them; `None`, and said so, for who is not root.
+fn hosts() -> Option<[Namespace; 2]> {
+    let is_root = fs::metadata("/proc/self").map(|me| std::os::unix::fs::MetadataExt::uid(&me) == 0);
+    if !is_root.unwrap_or(false) {
+        eprintln!("NOT TRIED: a VPN between namespaces needs root");
+        return None;
+    }
+    let (left, right) = (Namespace::make("left"), Namespace::make("right"));
+    for at in 0..2 {
+        let made = Command::new("ip")
+            .args([
+                "link",
+                "add",
+                &format!("w{at}"),
+                "netns",
+                &left.0,
+                "type",
+                "veth",
+                "peer",
+                "name",
+                &format!("w{at}"),
+            ])
+            .args(["netns", &right.0])
+            .status();
+        assert!(made.is_ok_and(|made| made.success()), "a veth pair");
+        for (end, host) in [(&left, 1), (&right, 2)] {
+            end.ip(&format!("addr add 10.71.{at}.{host}/24 dev w{at}"));
+            end.ip(&format!("link set w{at} up"));
+        }
+    }
+    Some([left, right])
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a path in UTF-8")
+}
+
+const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 72, 0, 2);
+const SERVER: Ipv4Addr = Ipv4Addr::new(10, 72, 0, 1);
+
+#[test]
+fn packets_pass_between_namespaces_and_settings_are_read_again() {
+    let Some([left, right]) = hosts() else { return };
+    let dir = tempfile::tempdir().expect("a directory");
+    let [key, settings] = ["client.pem", "server.toml"].map(|name| dir.path().join(name));
+    // A client says its fingerprint before it calls.
+    let mut first = left.start(&["10.71.0.2:9", "--fingerprint", &"ab".repeat(32), "--identity", text(&key)]);
+    let fingerprint = first.stderr.after("for the server to let us in: ");
+    first.signal("TERM");
+    first.end_by_itself();
+    let write = |routes: &str| {
+        let whole = format!(
+            "serve = ['4433']\n[vpn]\naddress = ['{SERVER}/24', 'fd72::1/64']\nroute = [{routes}]\n\
+             [[client]]\nfingerprint = '{fingerprint}'\nname = 'left'\n"
+        );
+        fs::write(&settings, whole).expect("written");
+    };
+    write("'192.168.0.0/16'");
+    let mut server = right.start(&["--config", text(&settings)]);
+    let known = server.stderr.after("fingerprint ");
+    let paths = ["--path", "w0", "--path", "w1=10.71.1.2:4433"];
+    let called = ["10.71.0.2:4433", "--fingerprint", &known, "--identity", text(&key)];
+    let mut client = left.start(&[&called[..], &paths].concat());
+    client.stderr.after("connected");
+    wait_for("addresses and routes", || {
+        let routes = left.ip("route show");
+        (left.ip("addr show dev punctual0").contains("10.72.0.2/24") && routes.contains("192.168.0.0/16")).then_some(())
+    });
+    // Datagrams go there and back.
+    let echo = right.enter(|| {
+        let socket = UdpSocket::bind((SERVER, 5_000)).expect("its address");
+        socket.set_read_timeout(Some(Duration::from_secs(30))).expect("a time");
+        let mut space = [0; 2_000];
+        let (size, from) = socket.recv_from(&mut space).expect("a datagram");
+        socket.send_to(&space[..size], from).expect("sent");
+        from
+    });
+    let asked = left.enter(|| {
+        let socket = UdpSocket::bind((CLIENT, 0)).expect("its address");
+        socket.connect((SERVER, 5_000)).expect("an address");
+        socket.set_read_timeout(Some(Duration::from_millis(200))).expect("a time");
+        let mut space = [0; 2_000];
+        wait_for("answer", || {
+            let _ = socket.send(&[5; 1_400]);
+            socket.recv(&mut space).ok()
+        })
+    });
+    assert_eq!(asked.join().expect("no panic"), 1_400);
+    assert_eq!(echo.join().expect("no panic").ip(), CLIENT);
+    // A connection's bytes all come, though in large pieces.
+    const BYTES: usize = 8 << 20;
+    let data = |at: usize| (at * 31 + at / 257) as u8;
+    let listener = right.enter(|| TcpListener::bind((SERVER, 5_001)).expect("its address")).join().expect("no panic");
+    let sending = left.enter(move || {
+        let mut stream = TcpStream::connect((SERVER, 5_001)).expect("it answers");
+        stream.write_all(&(0..BYTES).map(data).collect::<Vec<u8>>()).expect("sent");
+    });
+    let (mut stream, _) = listener.accept().expect("a connection");
+    stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a time");
+    let mut came = Vec::new();
+    stream.read_to_end(&mut came).expect("all of it");
+    sending.join().expect("no panic");
+    assert!(came.len() == BYTES && came.iter().enumerate().all(|(at, byte)| *byte == data(at)), "{}", came.len());
+    // Routes that are others are known at the other side at once.
+    write("'172.16.0.0/12'");
+    server.signal("HUP");
+    server.stderr.after("settings read again");
+    wait_for("another route", || {
+        let routes = left.ip("route show");
+        (routes.contains("172.16.0.0/12") && !routes.contains("192.168.0.0/16")).then_some(())
+    });
+    client.signal("TERM");
+    assert_eq!(client.end_by_itself(), Some(0), "{}", client.stderr.text());
+    assert!(!left.ip("link show").contains("punctual0"), "the device goes with it");
+    server.signal("TERM");
+    assert_eq!(server.end_by_itself(), Some(0), "{}", server.stderr.text());
+}
+
+#[test]
+fn settings_that_make_no_sense_are_named() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("vpn.toml");
+    for (settings, code, word) in [
+        ("to = 'h:1'\nidentity = 'x.pem'\n[session]\nfingerprint = 'ab'\n[vpn]", 2, "fingerprint"),
+        ("[vpn]\naddress = ['10.9.0.0/24']\n[[client]]\nfingerprint = ''", 2, ":4: "),
+        ("[vpn]\naddress = ['10.9.0.1/24']", 2, "nobody is let in"),
+    ] {
+        fs::write(&file, settings).expect("written");
+        let output = punctual().args(["check-config", text(&file)]).output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(code) && said.contains(word), "{settings}: {said}");
+    }
+    let client = "ab".repeat(32);
+    fs::write(&file, format!("[vpn]\naddress = ['10.9.0.1/24']\n[[client]]\nfingerprint = '{client}'"))
+        .expect("written");
+    let output = punctual().args(["check-config", text(&file)]).output().expect("it runs");
+    assert!(output.status.success(), "{output:?}");
+}

@@ -1,0 +1,42 @@
+//! Where packets of the system come from and go to.
+
+use std::{fmt, io, ops::Range};
+
+use ipnet::IpNet;
+
+use super::{packet::Packet, segment::Rest};
+
+/// Bytes of space that [`Device::recv`] is to be given: the largest packet, and room for what a system puts in front of it.
+pub const SPACE: usize = super::packet::LARGEST + 64;
+
+/// A network device of layer 3: a TUN device, or what stands in for one.
+pub trait Device: fmt::Debug + Send + Sync + 'static {
+    /// Waits for a packet that the system sends by it: where in `space` it is, and what is left to be done with it. May be cancelled.
+    ///
+    /// # Errors
+    /// What the system says. The device is asked again.
+    fn recv(&self, space: &mut [u8]) -> impl Future<Output = io::Result<(Range<usize>, Rest)>> + Send;
+
+    /// Gives the system a packet, whose headers are `packet`, and of which `rest` is left to be done. Does not wait.
+    ///
+    /// # Errors
+    /// If the system does not take it. It is lost then, as on any network.
+    fn send(&self, bytes: &[u8], packet: &Packet, rest: Rest) -> io::Result<()>;
+
+    /// Has these addresses, leads to these networks, and carries packets of so many bytes from now on; what was said before and is not any more goes.
+    ///
+    /// # Errors
+    /// What the system says. What could be done is done.
+    fn set_up(&self, setup: &Setup) -> impl Future<Output = io::Result<()>> + Send;
+}
+
+/// What a device is to be.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Setup {
+    /// Its addresses, with the networks that they are in.
+    pub addresses: Vec<IpNet>,
+    /// Networks that it leads to, beyond those of its addresses.
+    pub routes: Vec<IpNet>,
+    /// Bytes of its largest packet.
+    pub mtu: u16,
+}

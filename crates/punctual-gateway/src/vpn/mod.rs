@@ -1,0 +1,589 @@
+//! A network device whose packets go through a session.
+//!
+//! Each IP packet is a block. One side is the *server*: it lets in clients by their keys, gives them addresses and routes, and holds each to its own. The others call it.
+//!
+//! ```no_run
+//! # async fn example(session: punctual::Session) -> Result<(), Box<dyn std::error::Error>> {
+//! # #[cfg(target_os = "linux")] {
+//! use punctual_gateway::vpn::{Config, Tun, Vpn};
+//!
+//! let vpn = Vpn::start(Tun::open("punctual0")?, Config::default()).await?;
+//! // Whoever has a session with a server hands it over; the device gets its addresses from there.
+//! let ended = vpn.call(session).await;
+//! println!("{ended}");
+//! # }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! ```text
+//!  system ─▶ device ─▶ parse, whose is it ─▶ a queue for each flow, in turns ─▶ block ═▶ session ═▶ block ─▶ may it say that ─▶ device ─▶ system
+//!                      packet.rs, mod.rs      flows.rs, codel.rs, gauge.rs                                   peer.rs
+//! ```
+//!
+//! The grammar is in [`wire`], and in `docs/gateway.md` for a second implementation.
+
+mod addresses;
+mod codel;
+mod config;
+mod device;
+mod flows;
+mod gauge;
+pub mod packet;
+mod peer;
+pub mod segment;
+#[cfg(target_os = "linux")]
+mod tun;
+pub mod wire;
+
+use std::{
+    collections::HashMap,
+    convert::Infallible,
+    io,
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak},
+    time::Duration,
+};
+
+use ipnet::IpNet;
+use punctual::{AccessList, CloseReason, Fingerprint, Session};
+use thiserror::Error;
+use tokio::task::AbortHandle;
+use tracing::{debug, info, warn};
+
+pub use config::{Client, Config, ConfigError, DEFAULT_MTU, Limits, Protocol, Rule, Server};
+pub use device::{Device, SPACE, Setup};
+#[cfg(target_os = "linux")]
+pub use tun::Tun;
+
+use crate::metrics::{Gateways, Metrics, Snapshot};
+pub use crate::tunnel::close;
+use addresses::Addresses;
+use config::Classes;
+use packet::Packet;
+use peer::{Follow, Peer, Places};
+use segment::{Rest, is_sound};
+use wire::{Welcome, WireError, Word};
+
+/// How long the far side may take to greet.
+const GREET_WITHIN: Duration = Duration::from_secs(10);
+/// How long to wait after an error of the device that may come again at once.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Bytes of packets that may be under way to us in one session, and from us: 100 ms of 1 Gbit/s, and the queue.
+const SESSION_BYTES: u64 = 16 << 20;
+
+/// Locks what only short and sound code has locked.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Settings that a VPN's sessions need: blocks are packets, and there are channels for as many flows as the protocol says.
+pub fn session_limits(limits: punctual::Limits) -> punctual::Limits {
+    let limits = limits.max_block_size(flows::LARGEST_WORD).channels(4_096);
+    limits.receive_bytes(SESSION_BYTES).send_bytes(SESSION_BYTES)
+}
+
+/// One side of a VPN, with its device. Dropping it ends all.
+#[derive(Debug)]
+pub struct Vpn<D> {
+    shared: Arc<Shared<D>>,
+    _reader: Task,
+}
+
+/// A task that ends with what it belongs to.
+#[derive(Debug)]
+struct Task(AbortHandle);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+#[derive(Debug)]
+struct Shared<D> {
+    device: D,
+    plan: RwLock<Arc<Plan>>,
+    table: Mutex<Table>,
+    known: AccessList,
+    metrics: Metrics,
+}
+
+/// What settings say, as it is looked up.
+#[derive(Debug)]
+struct Plan {
+    classes: Classes,
+    limits: Limits,
+    server: Option<Server>,
+    clients: HashMap<Fingerprint, Client>,
+}
+
+/// Who is where.
+#[derive(Debug, Default)]
+struct Table {
+    /// Of a client: the server.
+    server: Option<Arc<Peer>>,
+    /// Of a server: those that are connected,
+    clients: HashMap<Fingerprint, Arc<Peer>>,
+    /// by their addresses,
+    at: HashMap<IpAddr, Arc<Peer>>,
+    /// and by the networks behind them.
+    behind: Vec<(IpNet, Arc<Peer>)>,
+    addresses: Addresses,
+}
+
+/// A VPN could not be started, or not be made what it is to be.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// It makes no sense.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The device cannot have its addresses and routes.
+    #[error("the device cannot be set up: {0}")]
+    Device(#[source] io::Error),
+    /// What a server gives from, and what its device is, is not changed while it runs.
+    #[error("addresses and the MTU of a server, and which side it is, are not changed while it runs: start it again")]
+    Restart,
+}
+
+/// How a session of a VPN ended.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
+pub enum Ended {
+    /// It was closed, or lost.
+    #[error("{0}")]
+    Closed(CloseReason),
+    /// The far side has not greeted: it is no VPN.
+    #[error("the far side has not greeted; is it `punctual vpn`?")]
+    NoGreeting,
+    /// The far side broke the VPN's protocol.
+    #[error("the far side broke the VPN's protocol: {0}")]
+    Violation(#[from] Violation),
+    /// A client has shown no certificate, or one that is not let in.
+    #[error("its certificate is not let in")]
+    Unknown,
+    /// There are as many clients as are allowed.
+    #[error("as many clients as are allowed are here already")]
+    Full,
+    /// All addresses are given to others.
+    #[error("no address is left for it")]
+    NoAddress,
+    /// Our device cannot have the addresses or routes that we were given.
+    #[error("the device cannot be set up: {0}")]
+    Device(String),
+}
+
+/// What the far side may not say.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Violation {
+    /// A block is no word.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// A word is not for this side to hear, or not any more.
+    #[error("it greets where it should not")]
+    Greeting,
+}
+
+impl<D: Device> Vpn<D> {
+    /// Sets the device up and carries what comes from it. Nothing passes until there is a session: see [`call`](Self::call), [`answer`](Self::answer).
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub async fn start(device: D, config: Config) -> Result<Self, StartError> {
+        config.check()?;
+        let plan = Arc::new(Plan::of(&config));
+        if let Some(server) = &plan.server {
+            device.set_up(&server.setup()).await.map_err(StartError::Device)?;
+        }
+        let mut table = Table::default();
+        if plan.server.is_none() {
+            table.server = Some(Arc::new(Peer::new("server".into(), &plan.limits)));
+        }
+        plan.give(&mut table);
+        let known = AccessList::new(plan.clients.keys().copied());
+        let shared = Arc::new_cyclic(|shared| Shared {
+            device,
+            plan: RwLock::new(plan),
+            table: Mutex::new(table),
+            known,
+            metrics: Metrics::of_vpn(Weak::clone(shared)),
+        });
+        let reader = tokio::spawn(read(Arc::downgrade(&shared))).abort_handle();
+        Ok(Self { shared, _reader: Task(reader) })
+    }
+
+    /// The certificates of those that a server lets in: for its endpoint, which is to let in no others. It follows [`reload`](Self::reload).
+    pub fn access_list(&self) -> &AccessList {
+        &self.shared.known
+    }
+
+    /// The device.
+    pub fn device(&self) -> &D {
+        &self.shared.device
+    }
+
+    /// Goes by other settings from now on. Sessions go on, but for those of clients that are let in no more; clients whose addresses or routes are others now are told.
+    ///
+    /// # Errors
+    /// See [`StartError`]. If the settings make no sense or take a restart, nothing has changed; if the device cannot be set up, everything else is done.
+    pub async fn reload(&self, config: Config) -> Result<(), StartError> {
+        config.check()?;
+        let shared = &self.shared;
+        let (before, plan) = (shared.plan(), Arc::new(Plan::of(&config)));
+        match (&before.server, &plan.server) {
+            (None, None) => {}
+            (Some(one), Some(other)) if (&one.addresses, one.mtu) == (&other.addresses, other.mtu) => {}
+            _ => return Err(StartError::Restart),
+        }
+        shared.replan(&before, &plan);
+        match &plan.server {
+            Some(server) => shared.device.set_up(&server.setup()).await.map_err(StartError::Device),
+            None => Ok(()),
+        }
+    }
+
+    /// What has been carried, and how paths are: the text format of OpenMetrics, which Prometheus reads.
+    pub fn metrics(&self) -> String {
+        self.shared.metrics.text()
+    }
+
+    /// Whether packets pass to the server, or to a client.
+    pub fn is_open(&self) -> bool {
+        let table = lock(&self.shared.table);
+        table.server.iter().chain(table.clients.values()).any(|peer| peer.is_open())
+    }
+
+    /// Serves a session that we began, with a server, to its end.
+    pub async fn call(&self, session: Session) -> Ended {
+        let Err(ended) = self.shared.call(&session).await;
+        end(&session, &ended);
+        ended
+    }
+
+    /// Serves a session that a client began, to its end.
+    pub async fn answer(&self, session: Session) -> Ended {
+        let Err(ended) = self.shared.answer(&session).await;
+        end(&session, &ended);
+        ended
+    }
+}
+
+/// Tells the far side why a session ends.
+fn end(session: &Session, ended: &Ended) {
+    let code = match ended {
+        Ended::Closed(_) => return,
+        Ended::Violation(_) => close::VIOLATION,
+        _ => close::REFUSED,
+    };
+    let words = match ended {
+        Ended::NoGreeting => "this is a VPN (`punctual vpn`), and was not greeted".into(),
+        Ended::Full => "busy: as many clients as are allowed are here already".into(),
+        Ended::Device(_) => "the client cannot set up its device".into(),
+        ended => ended.to_string(),
+    };
+    session.close(code, &words);
+}
+
+/// Carries what comes from the device, for as long as there is a VPN.
+async fn read<D: Device>(shared: Weak<Shared<D>>) {
+    let mut space = vec![0; SPACE];
+    loop {
+        let Some(shared) = shared.upgrade() else { return };
+        match shared.device.recv(&mut space).await {
+            Ok((range, rest)) => shared.carry(&space[range], rest),
+            Err(error) => {
+                warn!(%error, "cannot read from the device");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+impl<D: Device> Shared<D> {
+    fn plan(&self) -> Arc<Plan> {
+        self.plan.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Has everybody go by other settings from now on.
+    fn replan(&self, before: &Plan, plan: &Arc<Plan>) {
+        *self.plan.write().unwrap_or_else(PoisonError::into_inner) = plan.clone();
+        self.known.replace(plan.clients.keys().copied());
+        let mut table = lock(&self.table);
+        plan.give(&mut table);
+        if let Some(peer) = &table.server {
+            peer.replan(plan, plan.limits.rate);
+        }
+        let here: Vec<_> = table.clients.iter().map(|(client, peer)| (*client, peer.clone())).collect();
+        for (fingerprint, peer) in here {
+            let Some(session) = peer.session() else { continue };
+            let placed = plan.clients.get(&fingerprint).ok_or("no longer let in").and_then(|client| {
+                peer.replan(plan, plan.rate(client));
+                table.place(plan, client, &peer).ok_or("no address is left for it")
+            });
+            match placed {
+                Ok((welcome, changed)) => {
+                    let told = |server: &Option<Server>| server.as_ref().map(|server| server.routes.clone());
+                    if changed || told(&before.server) != told(&plan.server) {
+                        // If there is no room for it, it is told with the next session.
+                        let _ = peer::try_say(&session, &Word::Welcome(welcome));
+                    }
+                }
+                Err(why) => session.close(close::REFUSED, why),
+            }
+        }
+    }
+
+    /// The system sends a packet.
+    fn carry(&self, bytes: &[u8], rest: Rest) {
+        let packet = match Packet::parse(bytes) {
+            Ok(packet) if is_sound(&packet, bytes.len(), rest) => packet,
+            _ => return self.metrics.refused("malformed"),
+        };
+        let Some(peer) = lock(&self.table).whose(&packet.destination) else { return self.metrics.refused("nobody") };
+        peer.send(&packet, bytes, rest, &self.plan(), &self.metrics);
+    }
+
+    /// A packet has come by a session.
+    fn deliver(&self, peer: &Peer, bytes: &[u8], rest: Rest, plan: &Plan) {
+        self.metrics.received();
+        let packet = match Packet::parse(bytes) {
+            Ok(packet) if is_sound(&packet, bytes.len(), rest) => packet,
+            _ => return self.metrics.refused("malformed"),
+        };
+        let may = peer.may_come(&packet, bytes.len(), plan.server.is_some());
+        if let Err(why) = may.and_then(|()| self.may_go(&packet, plan)) {
+            return self.metrics.refused(why);
+        }
+        if let Err(error) = self.device.send(bytes, &packet, rest) {
+            self.metrics.refused("device");
+            debug!(%error, "the system does not take a packet");
+        }
+    }
+
+    /// Whether a client's packet may go where it is to go.
+    fn may_go(&self, packet: &Packet, plan: &Plan) -> Result<(), &'static str> {
+        let Some(server) = plan.server.as_ref().filter(|server| !server.client_to_client) else { return Ok(()) };
+        let to = packet.destination;
+        let own = server.addresses.iter().any(|address| address.addr() == to);
+        let of_clients = || {
+            server.addresses.iter().any(|network| network.contains(&to))
+                || plan.clients.values().flat_map(|client| &client.networks).any(|network| network.contains(&to))
+        };
+        if !own && of_clients() { Err("client_to_client") } else { Ok(()) }
+    }
+
+    /// Serves a session with a server.
+    async fn call(&self, session: &Session) -> Result<Infallible, Ended> {
+        let closed = |_| Ended::Closed(session.close_reason().unwrap_or(CloseReason::Local));
+        let Some(server) = lock(&self.table).server.clone() else { return Err(Violation::Greeting.into()) };
+        let (attached, follow) = Attached::new(&server, session);
+        peer::say(session, &Word::Hello(wire::VERSION)).await.map_err(closed)?;
+        let welcome = tokio::time::timeout(GREET_WITHIN, welcome(session)).await.map_err(|_| Ended::NoGreeting)??;
+        self.set_up(&welcome).await?;
+        server.replan(&self.plan(), self.plan().limits.rate);
+        server.open(attached.generation);
+        let hear = async {
+            loop {
+                let block = session.recv().await.map_err(Ended::Closed)?;
+                match Word::decode(block.data).map_err(Violation::from)? {
+                    Some(Word::Packet { packet, rest }) => self.deliver(&server, &packet, rest, &self.plan()),
+                    Some(Word::Welcome(welcome)) => self.set_up(&welcome).await?,
+                    Some(Word::Hello(_)) => return Err(Violation::Greeting.into()),
+                    None => {}
+                }
+            }
+        };
+        tokio::select! {
+            ended = hear => ended,
+            never = server.drive(follow, &self.metrics) => never,
+        }
+    }
+
+    /// Makes the device what the server says.
+    async fn set_up(&self, welcome: &Welcome) -> Result<(), Ended> {
+        let Welcome { mtu, addresses, routes, .. } = welcome.clone();
+        info!(?addresses, ?routes, mtu, "set up");
+        let setup = Setup { addresses, routes, mtu };
+        self.device.set_up(&setup).await.map_err(|error| Ended::Device(error.to_string()))
+    }
+
+    /// Serves a session with a client.
+    async fn answer(&self, session: &Session) -> Result<Infallible, Ended> {
+        let closed = |_| Ended::Closed(session.close_reason().unwrap_or(CloseReason::Local));
+        // Nobody but those who are let in gets so far, unless the endpoint is not ours, or the settings have just changed.
+        let fingerprint = session.peer_fingerprint().ok_or(Ended::Unknown)?;
+        tokio::time::timeout(GREET_WITHIN, greeting(session)).await.map_err(|_| Ended::NoGreeting)??;
+        let (peer, welcome) = self.welcome(fingerprint)?;
+        let _present = Present { shared: self, fingerprint, peer: &peer };
+        let (attached, follow) = Attached::new(&peer, session);
+        info!(client = %peer, address = ?session.remote_address(), addresses = ?welcome.addresses, "client connected");
+        peer::say(session, &Word::Welcome(welcome)).await.map_err(closed)?;
+        peer.open(attached.generation);
+        let hear = async {
+            loop {
+                let block = session.recv().await.map_err(Ended::Closed)?;
+                match Word::decode(block.data).map_err(Violation::from)? {
+                    Some(Word::Packet { packet, rest }) => self.deliver(&peer, &packet, rest, &self.plan()),
+                    Some(Word::Hello(_) | Word::Welcome(_)) => return Err(Violation::Greeting.into()),
+                    None => {}
+                }
+            }
+        };
+        tokio::select! {
+            ended = hear => ended,
+            never = peer.drive(follow, &self.metrics) => never,
+        }
+    }
+
+    /// A client that has come, if it may, and what it is given.
+    fn welcome(&self, fingerprint: Fingerprint) -> Result<(Arc<Peer>, Welcome), Ended> {
+        let mut table = lock(&self.table);
+        let plan = self.plan();
+        let client = plan.clients.get(&fingerprint).ok_or(Ended::Unknown)?;
+        let known = table.clients.get(&fingerprint).cloned();
+        if known.is_none() && table.clients.len() >= plan.limits.clients {
+            return Err(Ended::Full);
+        }
+        let peer = known.unwrap_or_else(|| Arc::new(Peer::new(client.name(), &plan.limits)));
+        peer.replan(&plan, plan.rate(client));
+        let (welcome, _) = table.place(&plan, client, &peer).ok_or(Ended::NoAddress)?;
+        table.clients.insert(fingerprint, peer.clone());
+        Ok((peer, welcome))
+    }
+}
+
+/// The server's greeting. Packets may come before it, and are of no use yet.
+async fn welcome(session: &Session) -> Result<Welcome, Ended> {
+    loop {
+        let block = session.recv().await.map_err(Ended::Closed)?;
+        match Word::decode(block.data) {
+            Ok(Some(Word::Welcome(welcome))) => return Ok(welcome),
+            Ok(Some(Word::Packet { .. })) => {}
+            _ => return Err(Ended::NoGreeting),
+        }
+    }
+}
+
+/// The client's greeting, with which it begins.
+async fn greeting(session: &Session) -> Result<(), Ended> {
+    let block = session.recv().await.map_err(Ended::Closed)?;
+    match Word::decode(block.data) {
+        Ok(Some(Word::Hello(_))) => Ok(()),
+        _ => Err(Ended::NoGreeting),
+    }
+}
+
+/// A session that a far side has, until this is dropped.
+struct Attached<'a> {
+    peer: &'a Peer,
+    generation: u64,
+}
+
+impl<'a> Attached<'a> {
+    fn new(peer: &'a Peer, session: &Session) -> (Self, Follow) {
+        let (generation, follow) = peer.attach(session);
+        (Self { peer, generation }, follow)
+    }
+}
+
+impl Drop for Attached<'_> {
+    fn drop(&mut self) {
+        self.peer.detach(self.generation);
+    }
+}
+
+/// A client that is here, until this is dropped; unless it has come again meanwhile.
+struct Present<'a, D> {
+    shared: &'a Shared<D>,
+    fingerprint: Fingerprint,
+    peer: &'a Arc<Peer>,
+}
+
+impl<D> Drop for Present<'_, D> {
+    fn drop(&mut self) {
+        let mut table = lock(&self.shared.table);
+        if self.peer.session().is_none() {
+            table.clients.remove(&self.fingerprint);
+            table.forget(self.peer);
+        }
+    }
+}
+
+impl Table {
+    /// Whom a packet is for.
+    fn whose(&self, destination: &IpAddr) -> Option<Arc<Peer>> {
+        let behind = || {
+            let leads = self.behind.iter().filter(|(network, _)| network.contains(destination));
+            leads.max_by_key(|(network, _)| network.prefix_len()).map(|(_, peer)| peer)
+        };
+        self.server.as_ref().or_else(|| self.at.get(destination)).or_else(behind).cloned()
+    }
+
+    /// Gives a client its addresses, and sends what is for them to it: what it is to be told, and whether that is not what it was.
+    fn place(&mut self, plan: &Plan, client: &Client, peer: &Arc<Peer>) -> Option<(Welcome, bool)> {
+        let server = plan.server.as_ref()?;
+        let within = |address: &IpAddr| {
+            let network = server.addresses.iter().find(|network| network.contains(address))?;
+            IpNet::new(*address, network.prefix_len()).ok()
+        };
+        let addresses: Vec<IpNet> = if client.address.is_empty() {
+            let Self { addresses, clients, .. } = self;
+            addresses.lease(client.fingerprint, |other| clients.contains_key(other))?
+        } else {
+            client.address.iter().filter_map(within).collect()
+        };
+        self.forget(peer);
+        self.at.extend(addresses.iter().map(|address| (address.addr(), peer.clone())));
+        self.behind.extend(client.networks.iter().map(|network| (*network, peer.clone())));
+        let changed = peer.place(Places { addresses: addresses.clone(), networks: client.networks.clone() });
+        let Server { routes, mtu, .. } = server;
+        Some((Welcome { version: wire::VERSION, mtu: *mtu, addresses, routes: routes.clone() }, changed))
+    }
+
+    /// Sends nothing to a client any more.
+    fn forget(&mut self, gone: &Arc<Peer>) {
+        self.at.retain(|_, peer| !Arc::ptr_eq(peer, gone));
+        self.behind.retain(|(_, peer)| !Arc::ptr_eq(peer, gone));
+    }
+}
+
+impl Plan {
+    fn of(config: &Config) -> Self {
+        let server = config.server.clone();
+        let clients = server.iter().flat_map(|server| &server.clients);
+        let clients = clients.map(|client| (client.fingerprint, client.clone())).collect();
+        Self { classes: Classes::of(config), limits: config.limits, server, clients }
+    }
+
+    /// Bytes per second that are carried for a client.
+    fn rate(&self, client: &Client) -> u64 {
+        client.rate.unwrap_or(self.limits.rate)
+    }
+
+    /// Has addresses given by these settings from now on.
+    fn give(&self, table: &mut Table) {
+        if let Some(server) = &self.server {
+            let reserved = self.clients.values().flat_map(|client| client.address.iter().copied());
+            table.addresses.replace(&server.addresses, reserved);
+        }
+    }
+}
+
+impl Server {
+    /// What its device is to be.
+    fn setup(&self) -> Setup {
+        let routes = self.clients.iter().flat_map(|client| client.networks.iter().copied()).collect();
+        Setup { addresses: self.addresses.clone(), routes, mtu: self.mtu }
+    }
+}
+
+impl<D: Device> Gateways for Shared<D> {
+    fn snapshots(&self) -> Vec<Snapshot> {
+        let table = lock(&self.table);
+        let peers: Vec<_> = table.server.iter().chain(table.clients.values()).cloned().collect();
+        drop(table);
+        peers.iter().map(|peer| peer.snapshot()).collect()
+    }
+}
