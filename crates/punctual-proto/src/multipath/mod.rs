@@ -336,11 +336,12 @@ mod expected;
 mod lowest_rtt;
 mod nine_tails;
 mod optimizer;
-mod plan;
+pub mod plan;
 mod redundant;
 pub(crate) mod repairs;
 mod reservation;
 mod round_robin;
+mod simplex;
 mod single;
 
 #[cfg(test)]
