@@ -345,4 +345,6 @@ mod simplex;
 mod single;
 
 #[cfg(test)]
+mod expectimax;
+#[cfg(test)]
 pub(crate) mod tests;
