@@ -239,10 +239,8 @@ fn streams_by_name(name: &str) -> Result<Streams, String> {
         Err(error) => error.to_string(),
     };
     // Names of both kinds have dashes in them.
-    let (multiplexer, scheduler) = name
-        .match_indices('-')
-        .find_map(|(at, _)| Some((name[..at].parse().ok()?, &name[at + 1..])))
-        .ok_or(error)?;
+    let (multiplexer, scheduler) =
+        name.match_indices('-').find_map(|(at, _)| Some((name[..at].parse().ok()?, &name[at + 1..]))).ok_or(error)?;
     match (multiplexer, scheduler.parse().map_err(|error| format!("{error}"))?) {
         (Multiplexer::One, _) => Err("of one stream none goes before another".into()),
         (Multiplexer::ByPriority, _) => Err("`by-priority` says it all; `per-block` takes a stream scheduler".into()),

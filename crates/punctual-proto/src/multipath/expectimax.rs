@@ -179,7 +179,7 @@ impl World {
             let mut block = BlockView::new(BlockId(0), PACKET * self.packets as u64, start);
             block.unsent = PACKET * (state.pending.len() - sent) as u64;
             // What arrives in the deadline's own slot is in time.
-            block.deadline = Some(SLOT * self.deadline + SLOT / 2);
+            block.deadline = Some(SLOT * self.deadline + SLOT * 9 / 10);
             let lost_on = lost_on.map(|road| PathId(road as u32));
             let fragment = FragmentView {
                 lost_on,
@@ -224,24 +224,34 @@ fn it_is_close_to_the_best_there_is() {
             (all().fold(f64::INFINITY, f64::min), all().fold(0.0, f64::max))
         };
         let (cheap, dear) = spread(|road| road.cost);
-        // The chance that a block may run is worth what the dear path costs more for it.
-        let value = (dear - cheap).max(1.0) * world.packets as f64 / MISS;
+        // The chance that a packet may run is worth what the dear path costs more for it.
+        let value = (dear - cheap).max(1.0) / MISS;
         let best = Search::begin(&world, Decider::Best(value));
         let ours = Search::begin(&world, Decider::Expected(start));
         assert!(ours.worth(value) > best.worth(value) - 1e-9, "{world:?}: nothing is better than the best");
         ratios.push((ours.worth(value) / best.worth(value), world.clone(), best, ours));
         // The least risk there is.
         let surest = Search::begin(&world, Decider::Best(1e12));
-        unsure += usize::from(surest.miss <= MISS / 2.0 && ours.miss > MISS);
+        let may = MISS * world.packets as f64;
+        unsure += usize::from(surest.miss <= may / 2.0 && ours.miss > may);
     }
     ratios.sort_by(|a, b| a.0.total_cmp(&b.0));
     let at = |permille: usize| ratios[ratios.len() * permille / 1000].0;
     let within = |ratio: f64| ratios.iter().filter(|(of, ..)| *of <= ratio).count() as f64 / ratios.len() as f64;
     println!(
-        "median {:.3}, 90 % {:.3}, 99 % {:.3}, most {:.3}; within 1.05: {:.3}, within 1.2: {:.3}; needlessly unsure {unsure}",
-        at(500), at(900), at(990), ratios[ratios.len() - 1].0, within(1.05), within(1.2)
+        "median {:.3}, 90 % {:.3}, 99 % {:.3}, most {:.3}; within 1.05: {:.3}, within 1.2: {:.3}; needlessly unsure {unsure} of {}",
+        at(500),
+        at(900),
+        at(990),
+        ratios[ratios.len() - 1].0,
+        within(1.05),
+        within(1.2),
+        ratios.len()
     );
-    for (ratio, world, best, ours) in ratios.iter().rev().take(6) {
+    for (ratio, world, best, ours) in ratios.iter().rev().take(5) {
         println!("{ratio:.3} {world:?} {best:?} {ours:?}");
     }
+    // What is left is what doubts cost: rates may be half of what they seem, and here they are not.
+    assert!(within(1.05) >= 0.9 && within(1.2) >= 0.92, "{} {}", within(1.05), within(1.2));
+    assert!(unsure * 50 <= ratios.len(), "{unsure}");
 }

@@ -77,6 +77,11 @@ impl PathSet {
         }
     }
 
+    /// Whether a path is in it.
+    pub fn contains(&self, id: PathId) -> bool {
+        self.ids[..usize::from(self.len)].contains(&id.0)
+    }
+
     /// The paths, first choice first.
     pub fn iter(&self) -> impl Iterator<Item = PathId> + '_ {
         self.ids[..usize::from(self.len)].iter().map(|&id| PathId(id))
@@ -320,6 +325,14 @@ pub fn round_robin() -> PathSchedulerFactory {
 /// `single`: one path at a time, another only when that goes silent or closes.
 pub fn single() -> PathSchedulerFactory {
     Arc::new(|| Box::<single::Single>::default())
+}
+
+/// The chance that a fragment that leaves on a path now, or when pacing lets it, and is never sent again is there by its deadline, by which `expected` and `earliest` decide;
+/// without a deadline, that it arrives at all. 0 on a path that takes nothing.
+///
+/// How it fares against what comes of it: `punctual-sim/tests/calibration.rs`.
+pub fn in_time(fragment: &FragmentView, path: &PathView, now: Instant) -> f64 {
+    earliest::in_time(fragment, path, now)
 }
 
 fn of<S: PathScheduler + 'static>(make: impl Fn() -> S + Send + Sync + 'static) -> PathSchedulerFactory {
