@@ -113,9 +113,9 @@ fn risk(path: &PathView, arrival: Duration, again: Option<Duration>, left: Durat
 pub(super) fn late(path: &PathView, arrival: Duration, left: Duration) -> f64 {
     let to_spare = left.as_secs_f64() - arrival.as_secs_f64();
     let queue = arrival.saturating_sub(path.min_one_way_delay);
-    // What packets are later by is no guide to how much earlier they may be: a forecast is of the least delay, and only the queue may be shorter.
-    let spread = if to_spare < 0.0 { GRAIN } else { path.spread.max(GRAIN) };
-    let spread = (spread + queue / RATE_DOUBT).as_secs_f64();
+    // A forecast is of the least delay: packets are later by more than they are earlier.
+    let spread = if to_spare < 0.0 { path.spread / 2 } else { path.spread };
+    let spread = (spread.max(GRAIN) + queue / RATE_DOUBT).as_secs_f64();
     let tail = 0.5 * (2.0 * LATE).powf(to_spare.abs() / spread);
     if to_spare < 0.0 { 1.0 - tail } else { tail }
 }
