@@ -18,7 +18,7 @@ use crate::{
 ///
 /// ```text
 /// Σ rate_i · (T − start_i)⁺ = bytes before its end and its own       T: when the last of them arrives, over all these paths at once
-/// late(T, twice the time that is not mere distance) + lost ≤ ε       ε: by its priority
+/// late(T, twice the time that is not mere distance) + n · lost ≤ ε   ε: by its priority, n: fragments of the block
 /// ```
 ///
 /// where rate_i is no more than the window lets go in a round trip, start_i when path i begins to deliver, and `lost` the chance that the fragment at hand is
@@ -67,8 +67,10 @@ struct Bargain<'a> {
     paths: &'a [PathView],
     left: Duration,
     now: Instant,
-    /// The chance of being late that it may run.
+    /// The chance of being late that its block may run.
     allowed: f64,
+    /// How many fragments share that.
+    fragments: f64,
 }
 
 impl<'a> Bargain<'a> {
@@ -79,7 +81,8 @@ impl<'a> Bargain<'a> {
             return None;
         }
         let left = fragment.block.due()?.saturating_duration_since(now);
-        Some(Self { fragment, paths, left, now, allowed: MISS * bears(fragment.block.priority) })
+        let fragments = (fragment.block.size as f64 / FULL_PACKET as f64).ceil().max(1.0);
+        Some(Self { fragment, paths, left, now, allowed: MISS * bears(fragment.block.priority), fragments })
     }
 
     /// The cheapest paths that are enough; `None` if all of them are asked for.
@@ -99,7 +102,7 @@ impl<'a> Bargain<'a> {
         let mut sure = PathSet::default();
         for path in self.paths.iter().filter(|path| price(path) <= most) {
             match earliest::arrival(path, len, self.now) {
-                Some(arrival) if self.lost(path, arrival) > self.allowed => {}
+                Some(arrival) if self.fragments * self.lost(path, arrival) > self.allowed => {}
                 _ => sure.push(path.id),
             }
         }
@@ -110,7 +113,7 @@ impl<'a> Bargain<'a> {
             // A rate may be half of what it seems.
             let across = across + across.saturating_sub(path.min_one_way_delay);
             let late = earliest::late(path, across, self.left);
-            late + self.lost(path, arrival) <= self.allowed
+            late + self.fragments * self.lost(path, arrival) <= self.allowed
         });
         is_enough.then_some(sure)
     }
