@@ -26,6 +26,7 @@ use crate::{
 ///
 /// ```text
 /// loss_i · least loss of another try        if it may be sent again: where there is time to find it lost, behind the queue, and to send it again
+///                                           (squared if that has repair fragments)
 /// 0                                         if repair fragments on a dearer path cost less than the rest of the block would there
 /// loss_i                                    otherwise
 /// ```
@@ -126,7 +127,8 @@ impl<'a> Bargain<'a> {
             let known = arrival.saturating_sub(path.min_one_way_delay) + path.answer + path.spread + GRANULARITY;
             let second = self.lost_again(known);
             if second < 1.0 {
-                return path.loss * second;
+                // That is its last chance, for which there are repair fragments.
+                return path.loss * if self.fragment.redundancy.repairs() { second * second } else { second };
             }
         }
         if is_first && self.fragment.redundancy.repairs() && self.repairs_are_cheaper(path) { 0.0 } else { path.loss }
