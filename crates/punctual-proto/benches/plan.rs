@@ -1,14 +1,25 @@
-//! What a plan of shares costs, for 2 to 16 paths: ours, and a solver for linear programs of any kind on the same program.
+//! What a plan of shares costs, for 2 to 16 paths: ours, and a solver for linear programs of any kind on the same program. And what it costs to choose
+//! a path for a fragment, where all cost the same and where each has its price.
 //!
 //! `cargo bench -p punctual-proto --bench plan`
 
 #![allow(missing_docs)] // of what criterion's macros make
 
-use std::{hint::black_box, time::Duration};
+use std::{
+    hint::black_box,
+    time::{Duration, Instant},
+};
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use microlp::{ComparisonOp, OptimizationDirection, Problem};
-use punctual_proto::multipath::plan::{Link, plan};
+use punctual_proto::{
+    BlockId,
+    multipath::{
+        self, FragmentView, PathId, PathView,
+        plan::{Link, plan},
+    },
+    schedule::BlockView,
+};
 
 /// What plans are made of: paths, demand (bytes per second), deadline (seconds), quality.
 type Asked = (Vec<Link>, f64, f64, f64);
@@ -79,5 +90,30 @@ fn plans(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, plans);
+fn choices(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("choose");
+    group.warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_millis(1000)).sample_size(20);
+    let now = Instant::now();
+    for (what, each_its_price) in [("alike", false), ("priced", true)] {
+        for paths in [2, 4, 8] {
+            // No cheap path is enough by itself.
+            let view = |id: u32| {
+                let mut view = PathView::new(PathId(id), 1e6, Duration::from_millis(40 + 10 * u64::from(id)));
+                (view.loss, view.cost) = (0.01, if each_its_price { f64::from(id) } else { 1.0 });
+                view
+            };
+            let views: Vec<_> = (0..paths).map(view).collect();
+            let mut block = BlockView::new(BlockId(0), 30_000, now);
+            block.deadline = Some(Duration::from_millis(90));
+            let fragment = FragmentView::new(block, 1_200);
+            let mut expected = multipath::expected()();
+            group.bench_function(BenchmarkId::new(what, paths), |bencher| {
+                bencher.iter(|| black_box(expected.choose(black_box(&fragment), &views, now)));
+            });
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(benches, plans, choices);
 criterion_main!(benches);

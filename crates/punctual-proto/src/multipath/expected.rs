@@ -72,51 +72,62 @@ struct Bargain<'a> {
     allowed: f64,
     /// How many fragments share that.
     fragments: f64,
+    /// How long the fragment would take, path by path.
+    arrivals: [Option<Duration>; MAX_PATHS],
 }
 
 impl<'a> Bargain<'a> {
     /// `None` if all paths cost the same, or it does not matter.
     fn new(fragment: &'a FragmentView, paths: &'a [PathView], now: Instant) -> Option<Self> {
+        let paths = &paths[..paths.len().min(MAX_PATHS)];
         let first = price(paths.first()?);
         if paths.iter().all(|path| price(path) == first) {
             return None;
         }
         let left = fragment.block.due()?.saturating_duration_since(now);
         let fragments = (fragment.block.size as f64 / FULL_PACKET as f64).ceil().max(1.0);
-        Some(Self { fragment, paths, left, now, allowed: MISS * bears(fragment.block.priority), fragments })
+        let len = fragment.len.min(FULL_PACKET) as u64;
+        let mut arrivals = [None; MAX_PATHS];
+        arrivals.iter_mut().zip(paths).for_each(|(of, path)| *of = earliest::arrival(path, len, now));
+        let allowed = MISS * bears(fragment.block.priority);
+        Some(Self { fragment, paths, left, now, allowed, fragments, arrivals })
+    }
+
+    /// The paths and how long the fragment would take on each; those on which it can go, if only after a while.
+    fn open(&self) -> impl Iterator<Item = (&'a PathView, Duration)> {
+        self.paths.iter().zip(self.arrivals).filter_map(|(path, arrival)| Some((path, arrival?)))
     }
 
     /// The cheapest paths that are enough; `None` if all of them are asked for.
     fn enough(&self) -> Option<PathSet> {
-        let mut prices = [0.0; MAX_PATHS];
-        let prices = &mut prices[..self.paths.len().min(MAX_PATHS)];
-        prices.iter_mut().zip(self.paths).for_each(|(of, path)| *of = price(path));
-        prices.sort_by(f64::total_cmp);
-        let mut last = None;
-        let mut tiers = prices.iter().filter(|price| last.replace(**price) != Some(**price));
-        tiers.find_map(|&price| self.up_to(price))
-    }
-
-    /// The paths whose price is no more than that, but for those that lose too much, if they will do.
-    fn up_to(&self, most: f64) -> Option<PathSet> {
-        let len = self.fragment.len.min(FULL_PACKET) as u64;
-        let mut sure = PathSet::default();
-        for path in self.paths.iter().filter(|path| price(path) <= most) {
-            match earliest::arrival(path, len, self.now) {
-                Some(arrival) if self.fragments * self.lost(path, arrival) > self.allowed => {}
-                _ => sure.push(path.id),
+        // What is lost of the block, path by path, should all of it go there; in the order of prices.
+        let mut offers = [(0.0, 0.0, None::<&PathView>); MAX_PATHS];
+        let mut count = 0;
+        for (path, arrival) in self.open() {
+            offers[count] = (price(path), self.fragments * self.lost(path, arrival), Some(path));
+            count += 1;
+        }
+        let offers = &mut offers[..count];
+        offers.sort_by(|(a, ..), (b, ..)| a.total_cmp(b));
+        let mut end = 0;
+        while end < count {
+            let most = offers[end].0;
+            end += offers[end..].iter().take_while(|(price, ..)| *price == most).count();
+            let sure = || offers[..end].iter().filter(|(_, lost, _)| *lost <= self.allowed);
+            let paths = || sure().filter_map(|(_, lost, path)| Some(((*path)?, *lost)));
+            let Some(across) = across(paths().map(|(path, _)| path), self.fragment.whole(), self.now) else { continue };
+            let is_enough = paths().all(|(path, lost)| {
+                // A rate may be half of what it seems.
+                let across = across + across.saturating_sub(path.min_one_way_delay);
+                earliest::late(path, across, self.left) + lost <= self.allowed
+            });
+            if is_enough {
+                let mut set = PathSet::default();
+                paths().for_each(|(path, _)| set.push(path.id));
+                return Some(set);
             }
         }
-        let tier = || self.paths.iter().filter(|path| sure.contains(path.id));
-        let across = across(tier(), self.fragment.whole(), self.now)?;
-        let is_enough = tier().all(|path| {
-            let Some(arrival) = earliest::arrival(path, len, self.now) else { return true };
-            // A rate may be half of what it seems.
-            let across = across + across.saturating_sub(path.min_one_way_delay);
-            let late = earliest::late(path, across, self.left);
-            late + self.fragments * self.lost(path, arrival) <= self.allowed
-        });
-        is_enough.then_some(sure)
+        None
     }
 
     /// The chance that it is lost on a path where it arrives at `arrival`, and that nothing is to be done about it.
@@ -136,10 +147,8 @@ impl<'a> Bargain<'a> {
 
     /// What is lost of second tries that leave so late, where least of them is that are still in time; all, if none is.
     fn lost_again(&self, known: Duration) -> f64 {
-        let len = self.fragment.len.min(FULL_PACKET) as u64;
-        let arrival = |path: &PathView| earliest::arrival(path, len, self.now);
-        let in_time = |path: &&PathView| arrival(path).is_some_and(|arrival| known + arrival + MARGIN <= self.left);
-        self.paths.iter().filter(in_time).map(|path| path.loss).fold(1.0, f64::min)
+        let in_time = self.open().filter(|(_, arrival)| known + *arrival + MARGIN <= self.left);
+        in_time.map(|(path, _)| path.loss).fold(1.0, f64::min)
     }
 
     /// Whether repair fragments on the next dearer path, for what is left of the block, cost less there than that itself.
