@@ -56,6 +56,8 @@ fn object(experiment: &str, cell: &Cell) -> Value {
     for measure in MEASURES.iter().filter(|measure| measure.key != "on_time") {
         put(measure.key, number(cell.mean(measure.key)));
     }
+    let pooled = cell.pooled.iter().map(|(name, of)| (name.clone(), number(Some(of.mean))));
+    put("pooled", Value::Object(pooled.collect()));
     put("path_shares", cell.path_shares.iter().map(|share| number(Some(*share))).collect());
     put("path_bytes", json!(cell.path_bytes));
     put("lost", json!(cell.lost));

@@ -39,11 +39,16 @@ impl Flow {
                 let session = contender.session(stage.session.clone());
                 Pair::Punctual(Box::new(punctual::Pair::add(world, &session, stage, plan, ledger)?))
             }
-            Transport::Quic { multiplexer, multipath, congestion, choice } => {
+            Transport::Quic { multiplexer, stream_scheduler, multipath, congestion, choice } => {
                 if !multipath {
                     only.get_or_insert(0);
                 }
-                let mut config = Config { multiplexer: *multiplexer, choice: *choice, ..Config::new(seed) };
+                let mut config = Config {
+                    multiplexer: *multiplexer,
+                    stream_scheduler: *stream_scheduler,
+                    choice: *choice,
+                    ..Config::new(seed)
+                };
                 set(&mut config, &stage.session, &stage.quic);
                 if let Some(name) = congestion {
                     let unknown = |error: UnknownName| CarryError::Setting(error.to_string());

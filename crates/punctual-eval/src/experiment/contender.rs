@@ -6,7 +6,7 @@ use toml::{Table, Value};
 
 use super::{ExperimentError, SessionSpec};
 use crate::{
-    quic::{Multiplexer, PathChoice, UnknownMultiplexer},
+    quic::{Multiplexer, PathChoice, StreamScheduler},
     registry::Registry,
     units::Mode,
 };
@@ -44,6 +44,8 @@ pub enum Transport {
     Quic {
         /// How blocks become streams.
         multiplexer: Multiplexer,
+        /// Which stream goes next; as the multiplexer has it if none.
+        stream_scheduler: Option<StreamScheduler>,
         /// Whether it takes all paths it is given, or the first of them only.
         multipath: bool,
         /// The congestion controller; noq's default, CUBIC, if none.
@@ -96,7 +98,7 @@ impl ContenderSpec {
 }
 
 /// The contender of that name: a block scheduler, ours or a registered one, or `sctp` (`fcfs-drop`), `quic`, `mpquic`, both also with a
-/// multiplexer: `quic-one`, `quic-per-source`, `quic-parallel:4`. A congestion controller may follow behind a slash, and
+/// multiplexer: `quic-one`, `quic-per-source`, `quic-parallel:4`, and behind that with a stream scheduler: `quic-per-source-in-order`. A congestion controller may follow behind a slash, and
 /// behind another a path scheduler, or for `mpquic` its choice of path: `ads/cubic/lowest-rtt`, `mpquic//round-robin`. A plus joins a mode or a
 /// policy of redundancy to ours: `ads+fec`, `ads/cubic+duplicate`, `ads+both+dmtp:cap=1`. At the end, `@1` gives it the
 /// experiment's second path and no other.
@@ -122,9 +124,8 @@ pub fn by_name(name: &str, registry: &Registry) -> Result<Contender, ExperimentE
     }
     let redundancy = Joined::read(joined, registry).map_err(wrong)?;
     let transport = match quic(what) {
-        Some((multipath, multiplexer)) => {
-            let multiplexer = multiplexer.map_err(|error| wrong(error.to_string()))?;
-            plain(multiplexer, multipath, congestion, choice, &redundancy).map_err(wrong)?
+        Some((multipath, streams)) => {
+            plain(streams.map_err(wrong)?, multipath, congestion, choice, &redundancy).map_err(wrong)?
         }
         None => {
             let scheduler = if what == "sctp" { "fcfs-drop" } else { what };
@@ -151,7 +152,7 @@ const NOT_A_PATH: &str = "behind `@`, at the very end, stands the number of a pa
 
 /// Plain QUIC, if it can be what its name asks for.
 fn plain(
-    multiplexer: Multiplexer,
+    (multiplexer, stream_scheduler): Streams,
     multipath: bool,
     congestion: Option<&str>,
     choice: Option<&str>,
@@ -167,7 +168,7 @@ fn plain(
     if choice.is_some() && !multipath {
         return Err("plain QUIC has one path, and no choice; `mpquic` has all, and `@K` chooses the one".into());
     }
-    Ok(Transport::Quic { multiplexer, multipath, congestion: congestion.map(str::to_owned), choice })
+    Ok(Transport::Quic { multiplexer, stream_scheduler, multipath, congestion: congestion.map(str::to_owned), choice })
 }
 
 /// The controller that plain QUIC cannot have.
@@ -215,16 +216,38 @@ fn parts_joined(name: &str) -> Vec<&str> {
     parts
 }
 
-/// Whether plain QUIC is meant, with how many paths, and which multiplexer.
-fn quic(name: &str) -> Option<(bool, Result<Multiplexer, UnknownMultiplexer>)> {
+/// How messages become streams, and which stream goes next.
+type Streams = (Multiplexer, Option<StreamScheduler>);
+
+/// Whether plain QUIC is meant, with how many paths, and which streams.
+fn quic(name: &str) -> Option<(bool, Result<Streams, String>)> {
     let (multipath, rest) = match name.strip_prefix("mpquic") {
         Some(rest) => (true, rest),
         None => (false, name.strip_prefix("quic")?),
     };
     match rest.strip_prefix('-') {
-        None if rest.is_empty() => Some((multipath, Ok(Multiplexer::PerBlock))),
+        None if rest.is_empty() => Some((multipath, Ok((Multiplexer::PerBlock, None)))),
         None => None,
-        Some(multiplexer) => Some((multipath, multiplexer.parse())),
+        Some(streams) => Some((multipath, streams_by_name(streams))),
+    }
+}
+
+/// A multiplexer's name, perhaps with that of a stream scheduler behind it.
+fn streams_by_name(name: &str) -> Result<Streams, String> {
+    let error = match name.parse() {
+        Ok(multiplexer) => return Ok((multiplexer, None)),
+        Err(error) => error.to_string(),
+    };
+    // Names of both kinds have dashes in them.
+    let (multiplexer, scheduler) =
+        name.match_indices('-').find_map(|(at, _)| Some((name[..at].parse().ok()?, &name[at + 1..]))).ok_or(error)?;
+    match (multiplexer, scheduler.parse().map_err(|error| format!("{error}"))?) {
+        (Multiplexer::One, _) => Err("of one stream none goes before another".into()),
+        (Multiplexer::ByPriority, _) => Err("`by-priority` says it all; `per-block` takes a stream scheduler".into()),
+        (Multiplexer::Parallel(_), StreamScheduler::ByPriority) => {
+            Err("each of `parallel`'s streams has messages of any priority".into())
+        }
+        (multiplexer, scheduler) => Ok((multiplexer, Some(scheduler))),
     }
 }
 
@@ -277,6 +300,7 @@ mod tests {
         assert_eq!(transport("sctp"), punctual("fcfs-drop", None, None));
         let quic = |multiplexer, multipath, congestion: Option<&str>, choice| Transport::Quic {
             multiplexer,
+            stream_scheduler: None,
             multipath,
             congestion: congestion.map(str::to_owned),
             choice,
@@ -288,6 +312,14 @@ mod tests {
         assert_eq!(transport("mpquic-by-priority/cubic/lowest-rtt"), fastest);
         let turns = quic(Multiplexer::PerBlock, true, None, Some(PathChoice::RoundRobin));
         assert_eq!(transport("mpquic//round-robin"), turns);
+        for (name, expected) in [
+            ("mpquic-per-source-by-priority", (Multiplexer::PerSource, StreamScheduler::ByPriority)),
+            ("mpquic-per-block-in-turn/bbr3/lowest-rtt", (Multiplexer::PerBlock, StreamScheduler::InTurn)),
+            ("quic-parallel:4-in-order", (Multiplexer::Parallel(4), StreamScheduler::InOrder)),
+        ] {
+            let Transport::Quic { multiplexer, stream_scheduler, .. } = transport(name) else { panic!("{name}") };
+            assert_eq!((multiplexer, stream_scheduler), (expected.0, Some(expected.1)), "{name}");
+        }
     }
 
     #[test]
@@ -325,6 +357,10 @@ mod tests {
             ("ads/reno", "choose one of: steady"),
             ("ads/cubic/x", "choose one of"),
             ("quic-many", "per-source"),
+            ("quic-per-source-fair", "in-turn"),
+            ("mpquic-one-in-order", "one stream"),
+            ("mpquic-by-priority-in-turn", "per-block"),
+            ("mpquic-parallel:4-by-priority", "any priority"),
             ("quic/cubic/lowest-rtt", "no choice"),
             ("mpquic/cubic/single", "lowest-rtt"),
             ("mpquic/cubic/", "round-robin"),

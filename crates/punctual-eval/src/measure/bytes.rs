@@ -91,6 +91,10 @@ pub(super) fn cost(run: &Run<'_>) -> Option<f64> {
     Some(run.record.paths.iter().fold(0.0, |sum, path| sum + path.cost * path.offered_bytes as f64 / MB))
 }
 
+pub(super) fn cost_per_byte(run: &Run<'_>) -> Option<f64> {
+    ratio(cost(run)? * MB, (arrived(run) + run.record.bulk_bytes) as f64)
+}
+
 pub(super) fn cheap_share(run: &Run<'_>) -> Option<f64> {
     let paths = &run.record.paths;
     let least = paths.iter().map(|path| path.cost).min_by(f64::total_cmp)?;
@@ -222,11 +226,13 @@ mod tests {
         };
         assert_close(value("overhead_ratio", &record), 0.5);
         assert_close(value("cost", &record), 0.006);
+        assert_close(value("cost_per_byte", &record), 2.0);
         assert_close(value("cheap_share", &record), 0.9);
         let alike = RunRecord { paths: vec![path(1, 1, 2.0), path(1, 3, 2.0)], ..record };
         assert_close(value("cheap_share", &alike), 1.0);
         let idle = RunRecord { paths: vec![path(500, 0, 1.0)], ..of_blocks(vec![lost(0)]) };
         assert_eq!(value("overhead_ratio", &idle), None);
+        assert_eq!(value("cost_per_byte", &idle), None);
         assert_eq!(value("cheap_share", &idle), None);
     }
 

@@ -208,6 +208,8 @@ pub const MEASURES: &[Measure] = {
             "UDP payload bytes offered to all paths, per byte of blocks and bulk that arrived, minus 1"),
         measure("cost", "Cost", "cost", "cost x MB", Down, bytes::cost,
             "sum over paths of UDP payload bytes offered, times the path's cost of a byte"),
+        measure("cost_per_byte", "Cost of a byte", "cost/byte", "cost", Down, bytes::cost_per_byte,
+            "cost, of each byte of blocks and bulk that arrived"),
         measure("cheap_share", "On the cheapest path", "cheapest", "share", Up, bytes::cheap_share,
             "block bytes that left on the path, or paths, of least cost, of all block bytes that left"),
         measure("goodput_mbps", "Goodput", "goodput", "Mbit/s", Up, bytes::goodput_mbps,

@@ -16,7 +16,7 @@ use super::{
     ALPN, Config, Message,
     choice::Chooser,
     framing::{BULK, HEADER, header},
-    mux::{Lane, rank},
+    mux::Lane,
     outgoing::{Outgoing, Sent},
     peer::Peer,
     steering::SteeredFactory,
@@ -230,7 +230,7 @@ impl ClientNode {
         let now = at.now - began.now;
         self.looked = now;
         while let Some(message) = self.plan.get(self.next).filter(|message| message.at <= now) {
-            self.ready.push(Reverse((self.config.multiplexer.heeded(message.priority), self.next)));
+            self.ready.push(Reverse((self.config.order().heeded(message.priority), self.next)));
             self.next += 1;
         }
         while self.hand_over_message(now) {}
@@ -248,11 +248,11 @@ impl ClientNode {
         let mut writing = match self.begun.remove(&index) {
             Some(writing) => writing,
             None => {
-                let lane = self.config.multiplexer.lane(index, &message, self.streams_opened);
-                let Some(stream) = self.stream(lane) else { return false };
+                let lane = self.config.multiplexer.lane(index, &message);
+                let Some(stream) = self.stream(lane, message.priority) else { return false };
                 self.outgoing.begin(stream, index, HEADER as u64 + u64::from(message.bytes));
                 self.outgoing.sent[index].taken = Some(now);
-                Writing::new(stream, index as u32, message.bytes, matches!(lane, Lane::Own(_)))
+                Writing::new(stream, index as u32, message.bytes, lane == Lane::Own)
             }
         };
         let done = self.write(&mut writing, room);
@@ -294,7 +294,7 @@ impl ClientNode {
     }
 
     /// The stream of a lane, opened if need be; `None` if the peer allows none.
-    fn stream(&mut self, lane: Lane) -> Option<StreamId> {
+    fn stream(&mut self, lane: Lane, priority: u8) -> Option<StreamId> {
         let shared = match lane {
             Lane::Shared(number) => {
                 if let Some(stream) = self.shared.get(&number) {
@@ -302,9 +302,10 @@ impl ClientNode {
                 }
                 Some(number)
             }
-            Lane::Own(_) => None,
+            Lane::Own => None,
         };
-        let stream = self.open(if let Lane::Own(rank) = lane { rank } else { 0 }, false)?;
+        let rank = self.config.order().rank(priority, shared.is_none(), self.streams_opened);
+        let stream = self.open(rank, false)?;
         if let Some(number) = shared {
             self.shared.insert(number, stream);
         }
@@ -314,10 +315,10 @@ impl ClientNode {
     /// The stream for the next block of bulk data: one for all, or one each where messages have theirs.
     fn bulk_stream(&mut self, own: bool, priority: u8) -> Option<StreamId> {
         if own {
-            return self.open(rank(self.config.multiplexer.heeded(priority), self.streams_opened), true);
+            return self.open(self.config.order().rank(priority, true, self.streams_opened), true);
         }
         if self.bulk_stream.is_none() {
-            self.bulk_stream = self.open(0, true);
+            self.bulk_stream = self.open(self.config.order().rank(priority, false, self.streams_opened), true);
         }
         self.bulk_stream
     }

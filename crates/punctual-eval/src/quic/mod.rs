@@ -53,6 +53,7 @@ mod choice;
 mod client;
 mod framing;
 mod mux;
+mod order;
 mod outgoing;
 mod peer;
 mod server;
@@ -72,6 +73,7 @@ use punctual_proto::{
 pub use choice::{PathChoice, UnknownChoice};
 pub use client::{ClientNode, PathReport};
 pub use mux::{Multiplexer, UnknownMultiplexer};
+pub use order::{StreamScheduler, UnknownStreamScheduler};
 pub use outgoing::Sent;
 pub use server::{Received, ServerNode};
 
@@ -125,6 +127,8 @@ pub struct Config {
     pub ack_every: u32,
     /// Which stream a message goes on. Default [`Multiplexer::PerBlock`].
     pub multiplexer: Multiplexer,
+    /// Which stream goes next. Default: that which the multiplexer's name says.
+    pub stream_scheduler: Option<StreamScheduler>,
     /// Which path the client's packets take. Default: as noq has it.
     pub choice: Option<PathChoice>,
     /// Bytes of messages that QUIC takes ahead of what it has sent; further ones wait at the application, as before a
@@ -145,10 +149,15 @@ impl Config {
             max_ack_delay: session.max_ack_delay,
             ack_every: ACK_EVERY,
             multiplexer: Multiplexer::default(),
+            stream_scheduler: None,
             choice: None,
             queue: None,
             bulk: None,
         }
+    }
+
+    fn order(&self) -> StreamScheduler {
+        self.stream_scheduler.unwrap_or_else(|| StreamScheduler::of(self.multiplexer))
     }
 
     /// The controllers of an end.
@@ -169,6 +178,7 @@ impl Config {
             .stream_receive_window(window)
             .receive_window(window)
             .send_window(WINDOW)
+            .send_fairness(self.order().is_fair())
             .max_idle_timeout(None)
             .max_concurrent_multipath_paths(PATHS)
             .mtu_discovery_config(Some(MtuDiscoveryConfig::default()))
@@ -186,6 +196,7 @@ impl std::fmt::Debug for Config {
             .field("max_ack_delay", &self.max_ack_delay)
             .field("ack_every", &self.ack_every)
             .field("multiplexer", &self.multiplexer)
+            .field("stream_scheduler", &self.stream_scheduler)
             .field("choice", &self.choice)
             .field("queue", &self.queue)
             .field("bulk", &self.bulk)

@@ -27,38 +27,25 @@ pub enum Multiplexer {
 pub(super) enum Lane {
     /// Shared by all messages of the same number, and never finished.
     Shared(u32),
-    /// The message's own, with this priority (noq's: the greatest goes first), and finished behind it.
-    Own(i32),
+    /// The message's own, and finished behind it.
+    Own,
 }
 
 impl Multiplexer {
-    /// The lane of the message that is the `index`-th of its client, when `opened` streams have been opened before.
-    pub(super) fn lane(self, index: usize, message: &Message, opened: u64) -> Lane {
+    /// The lane of the message that is the `index`-th of its client.
+    pub(super) fn lane(self, index: usize, message: &Message) -> Lane {
         match self {
             Self::One => Lane::Shared(0),
             Self::PerSource => Lane::Shared(message.source.into()),
             Self::Parallel(streams) => Lane::Shared((index % streams.max(1) as usize) as u32),
-            Self::PerBlock | Self::ByPriority => Lane::Own(rank(self.heeded(message.priority), opened)),
+            Self::PerBlock | Self::ByPriority => Lane::Own,
         }
-    }
-
-    /// A priority, if it goes by that; else that of all.
-    pub(super) fn heeded(self, priority: u8) -> u8 {
-        if self == Self::ByPriority { priority } else { 0 }
     }
 
     /// Whether each message has a stream of its own.
     pub(super) fn is_per_block(self) -> bool {
         matches!(self, Self::PerBlock | Self::ByPriority)
     }
-}
-
-/// noq's priority of the stream opened after `opened` others: by the message's priority, then by age.
-pub(super) fn rank(priority: u8, opened: u64) -> i32 {
-    const AGES: u64 = 1 << 24;
-    // From i32::MAX down to i32::MIN: 2⁸ priorities, 2²⁴ streams. No run opens more, and those of one age take turns.
-    let below = (u64::from(priority) * AGES + opened.min(AGES - 1)) as u32;
-    (i64::from(i32::MAX) - i64::from(below)) as i32
 }
 
 /// Not the name of a [`Multiplexer`].
@@ -107,12 +94,5 @@ mod tests {
         for name in ["", "two", "parallel", "parallel:", "parallel:0", "parallel:-1"] {
             assert!(name.parse::<Multiplexer>().unwrap_err().to_string().contains("per-block"), "{name}");
         }
-    }
-
-    #[test]
-    fn ranks_fall_by_priority_then_by_age() {
-        let ranks = [rank(0, 0), rank(0, 1), rank(0, 9_999_999), rank(1, 0), rank(255, 0), rank(255, u64::MAX)];
-        assert!(ranks.windows(2).all(|pair| pair[0] > pair[1]), "{ranks:?}");
-        assert_eq!((ranks[0], ranks[5]), (i32::MAX, i32::MIN));
     }
 }

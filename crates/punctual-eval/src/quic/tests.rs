@@ -127,6 +127,25 @@ fn streams_are_served_as_the_multiplexer_says() {
 }
 
 #[test]
+fn a_stream_scheduler_overrules_the_multiplexer() {
+    let ends = |multiplexer, stream_scheduler| {
+        let plan = steady(6, 50_000, Duration::ZERO);
+        let config = Config { multiplexer, stream_scheduler: Some(stream_scheduler), ..Config::new(3) };
+        let mut run = run(&config, &plan, &[link()]);
+        run.world.run_for(ms(5_000));
+        (0..6).map(|index| run.client().sent()[index].last_sent.expect("it left")).collect::<Vec<_>>()
+    };
+    // One source's stream until that has nothing more, then the other's.
+    let by_source = ends(Multiplexer::PerSource, StreamScheduler::InOrder);
+    assert!([0, 2, 4, 1, 3, 5].map(|index| by_source[index]).is_sorted(), "{by_source:?}");
+    // Of the same priority in turn, so that all end together; in order they end one by one.
+    let spread = |ends: Vec<Duration>| *ends.iter().max().expect("six") - *ends.iter().min().expect("six");
+    let [in_turn, in_order] =
+        [StreamScheduler::InTurn, StreamScheduler::InOrder].map(|order| spread(ends(Multiplexer::PerBlock, order)));
+    assert!(in_turn * 10 < in_order, "{in_turn:?} {in_order:?}");
+}
+
+#[test]
 fn a_loss_holds_up_one_stream_more_than_many() {
     let mean = |multiplexer| {
         let plan = steady(500, 5_000, ms(5));

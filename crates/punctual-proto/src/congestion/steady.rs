@@ -636,7 +636,8 @@ mod tests {
             steady.on_sent(start, 1_200, 12_000);
             for round in 1..=8 {
                 let at = start + MS * 1_000 * round;
-                (0..30).for_each(|_| steady.on_lost(at, 1_200, Duration::ZERO));
+                let lost = Loss { bytes: 1_200, queue: Duration::ZERO, overflow: false };
+                (0..30).for_each(|_| steady.on_lost(&lost));
                 let words = ten(at, at - rtt, u64::from(round) * 1_000_000, Duration::ZERO, Duration::ZERO);
                 steady.on_report(&Report { packets: 1, bytes: 40, ..words }, &path(rtt, rtt));
                 steady.on_sent(at, 1_200, 12_000);

@@ -50,7 +50,8 @@ pub(super) fn among(
     let left = fragment.block.due().map(|due| due.saturating_duration_since(now));
     let quickest = paths.iter().filter_map(|path| arrival(path, len, now)).min();
     let again = quickest.filter(|_| fragment.redundancy.resends());
-    let bands = if fragment.lost_on.is_some() { &FINE_BANDS[..] } else { &BANDS[..] };
+    let is_repaired = fragment.lost_on.is_none() && fragment.redundancy.repairs();
+    let bands = if is_repaired { &BANDS[..] } else { &FINE_BANDS[..] };
     let in_vain = bands.len();
     let promise = |path: &PathView, bytes: u64| -> Option<Promise> {
         let arrival = arrival(path, bytes, now)?;
@@ -67,10 +68,11 @@ pub(super) fn among(
         Some((_, path)) if path.ready => PathChoice::Send(PathSet::one(path.id)),
         Some(((risk, first), path)) => {
             match (best(true), promise(path, fragment.whole())) {
-                // To wait for a moment costs less.
+                // To wait for a moment costs less, and the rest of the block has time to do so, too.
                 (Some(((other, arrival), stopgap)), _)
                     if other == risk
                         && path.ready_at.is_some()
+                        && promise(path, fragment.whole()).is_some_and(|(whole, _)| whole == risk)
                         && first <= arrival + GRAIN
                         && path.cost < stopgap.cost =>
                 {
@@ -90,6 +92,13 @@ pub(super) fn among(
     }
 }
 
+/// The chance that a fragment which goes there now is in time, if it is sent once.
+pub(super) fn in_time(fragment: &FragmentView, path: &PathView, now: Instant) -> f64 {
+    let Some(arrival) = arrival(path, fragment.len.min(FULL_PACKET) as u64, now) else { return 0.0 };
+    let left = fragment.block.due().map(|due| due.saturating_duration_since(now));
+    left.map_or(1.0 - path.loss, |left| 1.0 - risk(path, arrival, None, left))
+}
+
 /// The chance that a fragment expected at `arrival` is not there when it is `left` from now, if one that goes `again` takes so long, or none does.
 ///
 /// Half of all packets are later than expected, one in twenty by more than the spread; between and beyond, the chance is taken to fall
@@ -104,7 +113,9 @@ fn risk(path: &PathView, arrival: Duration, again: Option<Duration>, left: Durat
 pub(super) fn late(path: &PathView, arrival: Duration, left: Duration) -> f64 {
     let to_spare = left.as_secs_f64() - arrival.as_secs_f64();
     let queue = arrival.saturating_sub(path.min_one_way_delay);
-    let spread = (path.spread.max(GRAIN) + queue / RATE_DOUBT).as_secs_f64();
+    // A forecast is of the least delay: packets are later by more than they are earlier.
+    let spread = if to_spare < 0.0 { path.spread / 2 } else { path.spread };
+    let spread = (spread.max(GRAIN) + queue / RATE_DOUBT).as_secs_f64();
     let tail = 0.5 * (2.0 * LATE).powf(to_spare.abs() / spread);
     if to_spare < 0.0 { 1.0 - tail } else { tail }
 }
@@ -140,7 +151,7 @@ pub(super) const FULL_PACKET: usize = 1_400;
 const LATE: f64 = 0.05;
 /// Risks that are about the same.
 const BANDS: [f64; 3] = [0.02, 0.08, 0.3];
-/// The same for what is sent again, which is most likely its last chance. Beyond the last is what is not likely to be of use.
+/// The same for what is sent again, which is most likely its last chance, and for what has no repair fragments. Beyond the last is what is not likely to be of use.
 const FINE_BANDS: [f64; 7] = [0.001, 0.0025, 0.005, 0.01, 0.02, 0.08, 0.3];
 /// What a queue takes may be longer by one part in so many, as rates are known no better.
 const RATE_DOUBT: u32 = 8;

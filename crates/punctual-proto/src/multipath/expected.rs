@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    FragmentView, MAX_PATHS, PathChoice, PathRole, PathScheduler, PathView,
+    FragmentView, MAX_PATHS, PathChoice, PathRole, PathScheduler, PathSet, PathView,
     earliest::{self, FULL_PACKET},
 };
 use crate::{
@@ -18,19 +18,20 @@ use crate::{
 ///
 /// ```text
 /// Σ rate_i · (T − start_i)⁺ = bytes before its end and its own       T: when the last of them arrives, over all these paths at once
-/// late(T, twice the time that is not mere distance) + lost ≤ ε       ε: by its priority
+/// late(T, twice the time that is not mere distance) + n · lost ≤ ε   ε: by its priority, n: fragments of the block
 /// ```
 ///
 /// where rate_i is no more than the window lets go in a round trip, start_i when path i begins to deliver, and `lost` the chance that the fragment at hand is
 /// lost and nothing can be done about it:
 ///
 /// ```text
-/// loss_i · least loss of another try        if it may be sent again, and there is time to find it lost, behind the queue, and to send it again where that is quickest
+/// loss_i · least loss of another try        if it may be sent again: where there is time to find it lost, behind the queue, and to send it again
+///                                           (squared if that has repair fragments)
 /// 0                                         if repair fragments on a dearer path cost less than the rest of the block would there
 /// loss_i                                    otherwise
 /// ```
 ///
-/// If they are not enough, the next dearer join them, and so on. Among the paths so found it is [`earliest`] that decides, be it to wait for
+/// Of these paths those are left out on which it would be lost too easily. If the others are not enough, the next dearer join them, and so on. Among the paths so found it is [`earliest`] that decides, be it to wait for
 /// one: a dear path carries what the cheap ones cannot, and what was lost there when it is on its last chance. (So a try on the cheap path
 /// and, for what it loses, one on the dear path: 1 + τ · cost instead of cost; the aim is that of DMTP's optimizer, V, but fragment by fragment, for what it knows of paths
 /// changes faster than plans.) Where all cost the same, all are taken together, and so they are by what has no deadline.
@@ -42,8 +43,8 @@ impl PathScheduler for Expected {
     }
 
     fn choose(&mut self, fragment: &FragmentView, paths: &[PathView], now: Instant) -> PathChoice {
-        let most = Bargain::new(fragment, paths, now).and_then(|bargain| bargain.dearest());
-        earliest::among(fragment, paths, now, |path| most.is_none_or(|most| price(path) <= most))
+        let enough = Bargain::new(fragment, paths, now).and_then(|bargain| bargain.enough());
+        earliest::among(fragment, paths, now, |path| enough.is_none_or(|enough| enough.contains(path.id)))
     }
 }
 
@@ -67,65 +68,87 @@ struct Bargain<'a> {
     paths: &'a [PathView],
     left: Duration,
     now: Instant,
-    /// The chance of being late that it may run.
+    /// The chance of being late that its block may run.
     allowed: f64,
-    /// How long it takes by the path that is quickest.
-    again: Duration,
+    /// How many fragments share that.
+    fragments: f64,
+    /// How long the fragment would take, path by path.
+    arrivals: [Option<Duration>; MAX_PATHS],
 }
 
 impl<'a> Bargain<'a> {
     /// `None` if all paths cost the same, or it does not matter.
     fn new(fragment: &'a FragmentView, paths: &'a [PathView], now: Instant) -> Option<Self> {
+        let paths = &paths[..paths.len().min(MAX_PATHS)];
         let first = price(paths.first()?);
         if paths.iter().all(|path| price(path) == first) {
             return None;
         }
         let left = fragment.block.due()?.saturating_duration_since(now);
+        let fragments = (fragment.block.size as f64 / FULL_PACKET as f64).ceil().max(1.0);
         let len = fragment.len.min(FULL_PACKET) as u64;
-        let again = paths.iter().filter_map(|path| earliest::arrival(path, len, now)).min()?;
-        Some(Self { fragment, paths, left, now, allowed: MISS * bears(fragment.block.priority), again })
+        let mut arrivals = [None; MAX_PATHS];
+        arrivals.iter_mut().zip(paths).for_each(|(of, path)| *of = earliest::arrival(path, len, now));
+        let allowed = MISS * bears(fragment.block.priority);
+        Some(Self { fragment, paths, left, now, allowed, fragments, arrivals })
     }
 
-    /// The price of the dearest of the paths that are enough; `None` if all of them are asked for.
-    fn dearest(&self) -> Option<f64> {
-        let mut prices = [0.0; MAX_PATHS];
-        let prices = &mut prices[..self.paths.len().min(MAX_PATHS)];
-        prices.iter_mut().zip(self.paths).for_each(|(of, path)| *of = price(path));
-        prices.sort_by(f64::total_cmp);
-        let (&dearest, cheaper) = prices.split_last()?;
-        let mut tiers = cheaper.iter().copied().filter(|price| *price < dearest);
-        tiers.find(|&price| self.is_enough(price))
+    /// The paths and how long the fragment would take on each; those on which it can go, if only after a while.
+    fn open(&self) -> impl Iterator<Item = (&'a PathView, Duration)> {
+        self.paths.iter().zip(self.arrivals).filter_map(|(path, arrival)| Some((path, arrival?)))
     }
 
-    /// Whether the paths will do whose price is no more than that.
-    fn is_enough(&self, most: f64) -> bool {
-        let tier = || self.paths.iter().filter(|path| price(path) <= most);
-        let Some(across) = across(tier(), self.fragment.whole(), self.now) else { return false };
-        let len = self.fragment.len.min(FULL_PACKET) as u64;
-        tier().all(|path| {
-            let Some(arrival) = earliest::arrival(path, len, self.now) else { return true };
-            // A rate may be half of what it seems.
-            let across = across + across.saturating_sub(path.min_one_way_delay);
-            let late = earliest::late(path, across, self.left);
-            late + self.lost(path, arrival) <= self.allowed
-        })
+    /// The cheapest paths that are enough; `None` if all of them are asked for.
+    fn enough(&self) -> Option<PathSet> {
+        // What is lost of the block, path by path, should all of it go there; in the order of prices.
+        let mut offers = [(0.0, 0.0, None::<&PathView>); MAX_PATHS];
+        let mut count = 0;
+        for (path, arrival) in self.open() {
+            offers[count] = (price(path), self.fragments * self.lost(path, arrival), Some(path));
+            count += 1;
+        }
+        let offers = &mut offers[..count];
+        offers.sort_by(|(a, ..), (b, ..)| a.total_cmp(b));
+        let mut end = 0;
+        while end < count {
+            let most = offers[end].0;
+            end += offers[end..].iter().take_while(|(price, ..)| *price == most).count();
+            let sure = || offers[..end].iter().filter(|(_, lost, _)| *lost <= self.allowed);
+            let paths = || sure().filter_map(|(_, lost, path)| Some(((*path)?, *lost)));
+            let Some(across) = across(paths().map(|(path, _)| path), self.fragment.whole(), self.now) else { continue };
+            let is_enough = paths().all(|(path, lost)| {
+                // A rate may be half of what it seems.
+                let across = across + across.saturating_sub(path.min_one_way_delay);
+                earliest::late(path, across, self.left) + lost <= self.allowed
+            });
+            if is_enough {
+                let mut set = PathSet::default();
+                paths().for_each(|(path, _)| set.push(path.id));
+                return Some(set);
+            }
+        }
+        None
     }
 
     /// The chance that it is lost on a path where it arrives at `arrival`, and that nothing is to be done about it.
     fn lost(&self, path: &PathView, arrival: Duration) -> f64 {
         let is_first = self.fragment.lost_on.is_none();
-        // The answer waits behind the queue, too, and the alarm for what is later than that.
-        let known = arrival.saturating_sub(path.min_one_way_delay) + path.answer + path.spread + GRANULARITY;
-        if is_first && self.fragment.redundancy.resends() && known + self.again + MARGIN <= self.left {
-            return path.loss * self.lost_again();
+        if is_first && self.fragment.redundancy.resends() {
+            // The answer waits behind the queue, too, and the alarm for what is later than that.
+            let known = arrival.saturating_sub(path.min_one_way_delay) + path.answer + path.spread + GRANULARITY;
+            let second = self.lost_again(known);
+            if second < 1.0 {
+                // That is its last chance, for which there are repair fragments.
+                return path.loss * if self.fragment.redundancy.repairs() { second * second } else { second };
+            }
         }
         if is_first && self.fragment.redundancy.repairs() && self.repairs_are_cheaper(path) { 0.0 } else { path.loss }
     }
 
-    /// What is lost of second tries, on the path that loses least of those that are about as quick as the quickest.
-    fn lost_again(&self) -> f64 {
-        let quick = self.paths.iter().filter(|path| path.delay() <= self.again + MARGIN);
-        quick.map(|path| path.loss).fold(1.0, f64::min)
+    /// What is lost of second tries that leave so late, where least of them is that are still in time; all, if none is.
+    fn lost_again(&self, known: Duration) -> f64 {
+        let in_time = self.open().filter(|(_, arrival)| known + *arrival + MARGIN <= self.left);
+        in_time.map(|(path, _)| path.loss).fold(1.0, f64::min)
     }
 
     /// Whether repair fragments on the next dearer path, for what is left of the block, cost less there than that itself.
@@ -179,7 +202,7 @@ mod tests {
         super::tests::{fragment, path},
         *,
     };
-    use crate::{base::PathId, block::Redundancy, multipath::PathSet, schedule::BlockView};
+    use crate::{base::PathId, block::Redundancy, schedule::BlockView};
 
     const MS: Duration = Duration::from_millis(1);
 

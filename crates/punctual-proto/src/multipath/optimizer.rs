@@ -9,7 +9,7 @@ use super::{
 };
 
 /// DMTP's optimizer (V): what goes first on which path, and again on which, follows a plan of least cost under which as much as asked for is in time
-/// ([`plan`], by the heuristic). Fragments are dealt out by how far each way is behind its share.
+/// ([`plan`]). Fragments are dealt out by how far each way is behind its share.
 ///
 /// What is to be sent is measured over [`PERIOD`]; a plan is made anew after that, if path, deadline or load have changed by more than a twentieth. A way whose path
 /// has no room is waited for as long as the block can; else the fragment takes a path that has some. What has no deadline takes the lowest round-trip time.

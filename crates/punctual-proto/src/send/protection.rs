@@ -57,11 +57,13 @@ impl Store {
         }
     }
 
-    /// Whether a packet has something of a block that is due before `due_by`. A repair fragment has what its group is there for.
+    /// Whether a packet has something of a block that is due before `due_by`, or that has no deadline and has all been sent: nothing of it follows by whose answer
+    /// a loss would be found. A repair fragment has what its group is there for.
     pub(crate) fn is_urgent(&self, contents: &Contents, due_by: Instant) -> bool {
         // What is not sent again has no hurry to be found lost.
         let block = |piece: &Piece| self.blocks.get(&piece.id).filter(|block| block.redundancy.resends());
-        let due = |piece: &Piece| block(piece).and_then(LiveBlock::due).is_some_and(|due| due < due_by);
+        let hurries = |block: &LiveBlock| block.due().map_or(block.unsent() == 0, |due| due < due_by);
+        let due = |piece: &Piece| block(piece).is_some_and(hurries);
         let group = || contents.symbol.and_then(|symbol| self.groups.first_due(symbol)).is_some_and(|due| due < due_by);
         contents.iter().any(due) || group()
     }
