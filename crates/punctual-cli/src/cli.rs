@@ -202,6 +202,9 @@ pub(crate) struct CommonArgs {
     pub(crate) qlog: Option<PathBuf>,
 }
 
+/// The name that a certificate bears if nothing is said of it.
+const CERTIFIED: &str = "localhost";
+
 /// Who we are, and whom we let in.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 pub(crate) struct DoorArgs {
@@ -216,8 +219,15 @@ pub(crate) struct DoorArgs {
     #[arg(long, value_name = "HEX")]
     pub(crate) client_fingerprint: Vec<Fingerprint>,
     /// A name or address for a new certificate to bear, for senders that check it; may be repeated.
-    #[arg(long, value_name = "NAME", default_value = "localhost")]
+    #[arg(long, value_name = "NAME", default_value = CERTIFIED)]
     pub(crate) name: Vec<String>,
+}
+
+impl DoorArgs {
+    /// The names that a certificate bears if nothing is said of them.
+    pub(crate) fn default_names() -> Vec<String> {
+        vec![CERTIFIED.to_owned()]
+    }
 }
 
 /// `punctual recv`.
@@ -340,6 +350,26 @@ impl SourceArgs {
     }
 }
 
+/// What `tunnel` and `vpn` have in common.
+#[derive(Debug, Clone, Default, PartialEq, Args)]
+pub(crate) struct GatewayArgs {
+    /// Where to wait to be called: a port on all addresses, or an address with port; may be repeated [default: 4433, or the UDP sockets that a service manager
+    /// hands over].
+    #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = parse_listen, conflicts_with = "to")]
+    pub(crate) serve: Vec<Listen>,
+    /// Tell Prometheus here what is carried, by HTTP: http://ADDRESS:PORT/metrics.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) metrics: Option<SocketAddr>,
+    /// Write qlog traces of every session to this directory.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) qlog: Option<PathBuf>,
+    /// Say nothing but what goes wrong.
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) session: SessionSettings,
+}
+
 /// `punctual tunnel`.
 #[derive(Debug, Clone, PartialEq, Args)]
 pub(crate) struct TunnelArgs {
@@ -354,27 +384,14 @@ pub(crate) struct TunnelArgs {
     /// commas, how answers are carried, as for --listen. Nothing else can be reached from the other side.
     #[arg(long, value_name = "NAME=udp:HOST:PORT")]
     pub(crate) forward: Vec<tunnel::Forward>,
-    /// Where to wait to be called: a port on all addresses, or an address with port; may be repeated [default: 4433, or the UDP sockets that a service manager
-    /// hands over].
-    #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = parse_listen, conflicts_with = "to")]
-    pub(crate) serve: Vec<Listen>,
     #[command(flatten)]
     pub(crate) door: DoorArgs,
-    #[command(flatten)]
-    pub(crate) session: SessionSettings,
     /// A TOML file with these settings and more: classes, rules, limits (see docs/gateway.md). Flags overrule it, and add ports to its. `punctual check-config` says
     /// what is wrong with one. SIGHUP has its ports, classes, rules and limits read again; sessions go on.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Tell Prometheus here what is carried, by HTTP: http://ADDRESS:PORT/metrics.
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    pub(crate) metrics: Option<SocketAddr>,
-    /// Write qlog traces of every session to this directory.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) qlog: Option<PathBuf>,
-    /// Say nothing but what goes wrong.
-    #[arg(long, short)]
-    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) gateway: GatewayArgs,
 }
 
 /// `punctual vpn`.
@@ -396,31 +413,18 @@ pub(crate) struct VpnArgs {
     /// Let in clients whose certificate has this fingerprint (their `punctual vpn` says it); may be repeated. A file says more of each.
     #[arg(long, value_name = "HEX", conflicts_with = "to")]
     pub(crate) client: Vec<Fingerprint>,
-    /// Where to wait to be called: a port on all addresses, or an address with port; may be repeated [default: 4433, or the UDP sockets that a service manager
-    /// hands over].
-    #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = parse_listen, conflicts_with = "to")]
-    pub(crate) serve: Vec<Listen>,
     /// The certificate and its key (PEM) to show; made and kept there if there is no such file. A client needs one; a server without has a new one each time.
     #[arg(long, value_name = "FILE")]
     pub(crate) identity: Option<PathBuf>,
     /// A name or address for a new certificate to bear, for clients that check it; may be repeated.
-    #[arg(long, value_name = "NAME", default_value = "localhost")]
+    #[arg(long, value_name = "NAME", default_value = CERTIFIED)]
     pub(crate) name: Vec<String>,
-    #[command(flatten)]
-    pub(crate) session: SessionSettings,
     /// A TOML file with these settings and more: clients, classes, rules, limits (see docs/gateway.md). Flags overrule it, and add to its clients and routes.
     /// `punctual check-config` says what is wrong with one. SIGHUP has its clients, routes, classes, rules and limits read again; sessions go on.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Tell Prometheus here what is carried, by HTTP: http://ADDRESS:PORT/metrics.
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    pub(crate) metrics: Option<SocketAddr>,
-    /// Write qlog traces of every session to this directory.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) qlog: Option<PathBuf>,
-    /// Say nothing but what goes wrong.
-    #[arg(long, short)]
-    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) gateway: GatewayArgs,
 }
 
 /// Where to listen.

@@ -6,7 +6,7 @@ use clap::Args;
 use punctual::{
     Block, Config, LookupError, Parameter, Redundancy, congestion, duration, multipath, redundancy, schedule,
 };
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 
 use crate::exit::Failure;
 
@@ -210,7 +210,7 @@ impl Settings {
 pub(crate) type Keys = BTreeMap<toml::Spanned<String>, serde::de::IgnoredAny>;
 
 /// Whether each key is the name of a flag.
-pub(crate) fn unknown_key<Flags: Args>(text: &str, keys: &Keys) -> Result<(), String> {
+fn unknown_key<Flags: Args>(text: &str, keys: &Keys) -> Result<(), String> {
     let flags = Flags::augment_args(clap::Command::new("settings"));
     let known: Vec<&str> = flags.get_arguments().filter_map(|flag| flag.get_long()).collect();
     match keys.keys().find(|key| !known.contains(&key.get_ref().as_str())) {
@@ -222,8 +222,39 @@ pub(crate) fn unknown_key<Flags: Args>(text: &str, keys: &Keys) -> Result<(), St
     }
 }
 
+/// Of a file that has settings of a session in a table, the names of these.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct SessionKeys {
+    session: Keys,
+}
+
+/// What a gateway's file says, which has settings of its session in a table `session`; without a file, what is said by none.
+pub(crate) fn read_file<File: DeserializeOwned + Default>(path: Option<&Path>) -> Result<File, Failure> {
+    let Some(path) = path else { return Ok(File::default()) };
+    let text = fs::read_to_string(path).map_err(|error| Failure::file("read", path, error))?;
+    parse_file(&text).map_err(|error| Failure::Usage(format!("{}{error}", path.display())))
+}
+
+/// The error begins with the line, to be put behind the file's name.
+fn parse_file<File: DeserializeOwned>(text: &str) -> Result<File, String> {
+    let read = || Ok((toml::from_str(text)?, toml::from_str(text)?));
+    let (file, SessionKeys { session }) =
+        read().map_err(|error: toml::de::Error| located(text, error.span(), error.message()))?;
+    unknown_key::<SessionSettings>(text, &session)?;
+    Ok(file)
+}
+
+/// What is wrong with settings that were read from there, if from a file.
+pub(crate) fn wrong(path: Option<&Path>, what: &str, error: &dyn std::fmt::Display) -> Failure {
+    Failure::Usage(match path {
+        Some(path) => format!("{}: {what}: {error}", path.display()),
+        None => error.to_string(),
+    })
+}
+
 /// What is wrong with a file, in one line that begins with the number of the line in which it is.
-pub(crate) fn located(text: &str, span: Option<std::ops::Range<usize>>, message: &str) -> String {
+fn located(text: &str, span: Option<std::ops::Range<usize>>, message: &str) -> String {
     let line = span.map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
     let message = message.replace('\n', " ");
     line.map_or_else(|| format!(": {message}"), |line| format!(":{line}: {message}"))

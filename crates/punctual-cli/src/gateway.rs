@@ -1,14 +1,13 @@
 //! What `punctual tunnel` and `punctual vpn` have in common: one side calls, again and again, the other waits to be called; what sessions carry is for a [`Carrier`] to do.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use punctual::{Config, Endpoint, Session, Trust};
 use punctual_gateway::tunnel::close;
 use tokio::task::JoinSet;
 
 use crate::{
-    cli::{CommonArgs, DoorArgs, Listen},
-    config::SessionSettings,
+    cli::{CommonArgs, DoorArgs, GatewayArgs},
     connect::{Caller, not_built, trust, ways},
     display::Display,
     exit::{Failure, Shown},
@@ -47,18 +46,16 @@ pub(crate) struct Gateway<'a, C> {
     /// What runs at the far side: `tunnel`, `vpn`.
     pub(crate) command: &'static str,
     pub(crate) to: Option<&'a str>,
-    pub(crate) serve: &'a [Listen],
     pub(crate) door: &'a DoorArgs,
     /// Whom the side that waits lets in, if that is not for `door` to say.
     pub(crate) clients: Option<Trust>,
-    pub(crate) session: &'a SessionSettings,
-    pub(crate) quiet: bool,
+    pub(crate) args: &'a GatewayArgs,
     pub(crate) interrupt: Interrupt,
 }
 
 impl<C: Carrier> Gateway<'_, C> {
     pub(crate) fn say(&self, text: &str) {
-        if !self.quiet {
+        if !self.args.quiet {
             eprintln!("{text}");
         }
     }
@@ -67,11 +64,10 @@ impl<C: Carrier> Gateway<'_, C> {
     pub(crate) async fn run(
         &self,
         config: Config,
-        metrics: Option<SocketAddr>,
         hangups: Option<Hangups>,
         reload: impl AsyncFn() -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let asked = match metrics {
+        let asked = match self.args.metrics {
             Some(address) => {
                 let listener = metrics::bind(address).await?;
                 self.say(&format!("metrics at http://{}/metrics", listener.local_addr().unwrap_or(address)));
@@ -127,7 +123,7 @@ impl<C: Carrier> Gateway<'_, C> {
 
     /// Calls the other gateway, and again whenever the session is lost.
     async fn call(&self, to: &str, config: Config, manager: &mut ServiceManager) -> Result<(), Failure> {
-        let Self { session, door, interrupt, .. } = self;
+        let Self { args: GatewayArgs { session, quiet, .. }, door, interrupt, .. } = self;
         let ways = ways(session, to)?;
         let mut builder = Endpoint::client().trust(trust(session)?).config(config);
         let mut shown = Shown { fingerprint: None, token: session.token.is_some() };
@@ -140,7 +136,7 @@ impl<C: Carrier> Gateway<'_, C> {
             builder = builder.identity(identity);
         }
         let endpoint = builder.build().map_err(not_built)?;
-        let display = Display::new(&CommonArgs { quiet: self.quiet, ..CommonArgs::default() });
+        let display = Display::new(&CommonArgs { quiet: *quiet, ..CommonArgs::default() });
         let caller = Caller {
             endpoint: &endpoint,
             ways: &ways,
@@ -164,7 +160,7 @@ impl<C: Carrier> Gateway<'_, C> {
         let mut pause = RETRY;
         let mut was_there = false;
         loop {
-            let failure = match caller.connect(self.session.connect_timeout()).await {
+            let failure = match caller.connect(self.args.session.connect_timeout()).await {
                 Ok((session, watch)) => {
                     self.say("connected");
                     (pause, was_there) = (RETRY, true);
@@ -199,12 +195,11 @@ impl<C: Carrier> Gateway<'_, C> {
 
     /// Waits for other gateways.
     async fn wait(&self, config: Config, manager: &mut ServiceManager) -> Result<(), Failure> {
-        let Self { serve, door, interrupt, carrier, .. } = self;
+        let Self { args: GatewayArgs { serve, session, quiet, .. }, door, interrupt, carrier, .. } = self;
         let identity = server::identity(door)?;
-        let tokens =
-            self.session.token.as_ref().map_or(Ok(Vec::new()), |said| token::all(std::slice::from_ref(said)))?;
+        let tokens = session.token.as_ref().map_or(Ok(Vec::new()), |said| token::all(std::slice::from_ref(said)))?;
         let server = Server { listen: serve, door, clients: self.clients.clone(), config };
-        let endpoint = server::listen(server, identity, tokens, self.quiet)?;
+        let endpoint = server::listen(server, identity, tokens, *quiet)?;
         manager.ready();
         let serve = async {
             let mut sessions = JoinSet::new();
@@ -234,6 +229,29 @@ impl<C: Carrier> Gateway<'_, C> {
         end(&endpoint).await;
         ended
     }
+}
+
+impl GatewayArgs {
+    /// Whether what the settings of the session refer to is there, and is what it should be.
+    pub(crate) fn check(&self, to: Option<&str>) -> Result<(), Failure> {
+        self.session.endpoint_config(None)?;
+        if let Some(to) = to {
+            ways(&self.session, to)?;
+        }
+        trust(&self.session)?;
+        if let Some(said) = &self.session.token {
+            token::all(std::slice::from_ref(said))?;
+        }
+        Ok(())
+    }
+}
+
+/// Without a file of settings there is nothing to read again, and SIGHUP is that of a terminal that goes away.
+pub(crate) fn signals(settings: Option<&Path>) -> Result<(Interrupt, Option<Hangups>), Failure> {
+    Ok(match settings {
+        Some(_) => (Interrupt::listen_but_for_hangups()?, Some(Hangups::listen()?)),
+        None => (Interrupt::listen()?, None),
+    })
 }
 
 /// Ends all sessions, and gives the far gateways the time to hear of it.

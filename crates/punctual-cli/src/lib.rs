@@ -59,9 +59,9 @@ pub fn run(registry: &Registry) -> ExitCode {
     let cli = Cli::parse();
     log(match &cli.command {
         // It runs for months, and what it says is looked for afterwards.
-        Command::Tunnel(args) if !args.quiet => Some("punctual_gateway=info"),
+        Command::Tunnel(args) if !args.gateway.quiet => Some("punctual_gateway=info"),
         #[cfg(target_os = "linux")]
-        Command::Vpn(args) if !args.quiet => Some("punctual_gateway=info"),
+        Command::Vpn(args) if !args.gateway.quiet => Some("punctual_gateway=info"),
         _ => None,
     });
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {

@@ -9,33 +9,24 @@ use punctual_gateway::tunnel::{Ended, StartError, Tunnel, session_limits};
 
 use crate::{
     cli::TunnelArgs,
-    connect::{trust, ways},
     exit::Failure,
-    gateway::{Carrier, Gateway},
+    gateway::{Carrier, Gateway, signals},
     identity,
-    signals::{Hangups, Interrupt},
-    token,
 };
 
 /// Carries ports until it is told to stop.
 pub(crate) async fn run(flags: &TunnelArgs) -> Result<(), Failure> {
     let (args, config) = settings::load(flags)?;
-    let mut endpoint_config = args.session.endpoint_config(args.qlog.as_deref())?;
+    let mut endpoint_config = args.gateway.session.endpoint_config(args.gateway.qlog.as_deref())?;
     endpoint_config.session.limits = session_limits(endpoint_config.session.limits);
-    // Without a file there is nothing to read again, and SIGHUP is that of a terminal that goes away.
-    let (interrupt, hangups) = match &args.config {
-        Some(_) => (Interrupt::listen_but_for_hangups()?, Some(Hangups::listen()?)),
-        None => (Interrupt::listen()?, None),
-    };
+    let (interrupt, hangups) = signals(args.config.as_deref())?;
     let gateway = Gateway {
         carrier: Arc::new(Tunnel::start(config).await?),
         command: "tunnel",
         to: args.to.as_deref(),
-        serve: &args.serve,
         door: &args.door,
         clients: None,
-        session: &args.session,
-        quiet: args.quiet,
+        args: &args.gateway,
         interrupt,
     };
     announce(&gateway).await;
@@ -48,7 +39,7 @@ pub(crate) async fn run(flags: &TunnelArgs) -> Result<(), Failure> {
         announce(&gateway).await;
         Ok(())
     };
-    gateway.run(endpoint_config, args.metrics, hangups, reload).await
+    gateway.run(endpoint_config, hangups, reload).await
 }
 
 /// Says which ports there are.
@@ -62,15 +53,7 @@ async fn announce(gateway: &Gateway<'_, Tunnel>) {
 pub(crate) fn check(file: &Path) -> Result<(), Failure> {
     let flags = TunnelArgs::of_file(file);
     let (args, config) = settings::load(&flags)?;
-    args.session.endpoint_config(None)?;
-    if let Some(to) = &args.to {
-        ways(&args.session, to)?;
-    }
-    // What it refers to is there, and is what it should be.
-    trust(&args.session)?;
-    if let Some(said) = &args.session.token {
-        token::all(std::slice::from_ref(said))?;
-    }
+    args.gateway.check(args.to.as_deref())?;
     if let Some(authorities) = &args.door.client_ca {
         identity::authorities(authorities)?;
     }

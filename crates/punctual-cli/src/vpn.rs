@@ -9,12 +9,9 @@ use punctual_gateway::vpn::{Ended, StartError, Tun, Vpn, session_limits};
 
 use crate::{
     cli::VpnArgs,
-    connect::{trust, ways},
     exit::Failure,
-    gateway::{Carrier, Gateway},
+    gateway::{Carrier, Gateway, signals},
     identity::{self, Loaded},
-    signals::{Hangups, Interrupt},
-    token,
 };
 
 pub(crate) use settings::is_of;
@@ -25,17 +22,13 @@ const DEVICE: &str = "punctual0";
 /// Carries packets until it is told to stop.
 pub(crate) async fn run(flags: &VpnArgs) -> Result<(), Failure> {
     let (args, config) = settings::load(flags)?;
-    let mut endpoint_config = args.session.endpoint_config(args.qlog.as_deref())?;
+    let mut endpoint_config = args.gateway.session.endpoint_config(args.gateway.qlog.as_deref())?;
     endpoint_config.session.limits = session_limits(endpoint_config.session.limits);
-    // Without a file there is nothing to read again, and SIGHUP is that of a terminal that goes away.
-    let (interrupt, hangups) = match &args.config {
-        Some(_) => (Interrupt::listen_but_for_hangups()?, Some(Hangups::listen()?)),
-        None => (Interrupt::listen()?, None),
-    };
+    let (interrupt, hangups) = signals(args.config.as_deref())?;
     let door = settings::door(&args);
     if let (Some(_), Some(path)) = (&args.to, &args.identity) {
         let Loaded { identity, made } = identity::load_or_make(path, &args.name)?;
-        if made && !args.quiet {
+        if made && !args.gateway.quiet {
             // Who runs the server has to know it before we are let in.
             eprintln!("our fingerprint, for the server to let us in: {}", identity.fingerprint());
         }
@@ -54,11 +47,9 @@ pub(crate) async fn run(flags: &VpnArgs) -> Result<(), Failure> {
         carrier: Arc::new(vpn),
         command: "vpn",
         to: args.to.as_deref(),
-        serve: &args.serve,
         door: &door,
         clients,
-        session: &args.session,
-        quiet: args.quiet,
+        args: &args.gateway,
         interrupt,
     };
     gateway.say(&format!("device {}", gateway.carrier.device().name()));
@@ -69,21 +60,13 @@ pub(crate) async fn run(flags: &VpnArgs) -> Result<(), Failure> {
         }
         Ok(gateway.carrier.reload(config).await?)
     };
-    gateway.run(endpoint_config, args.metrics, hangups, reload).await
+    gateway.run(endpoint_config, hangups, reload).await
 }
 
 /// Says what is wrong with a settings file.
 pub(crate) fn check(file: &Path) -> Result<(), Failure> {
     let (args, config) = settings::load(&VpnArgs::of_file(file))?;
-    args.session.endpoint_config(None)?;
-    if let Some(to) = &args.to {
-        ways(&args.session, to)?;
-    }
-    // What it refers to is there, and is what it should be.
-    trust(&args.session)?;
-    if let Some(said) = &args.session.token {
-        token::all(std::slice::from_ref(said))?;
-    }
+    args.gateway.check(args.to.as_deref())?;
     match config.server {
         Some(server) => {
             let (clients, routes) = (server.clients.len(), server.routes.len());

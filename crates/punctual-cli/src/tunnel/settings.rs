@@ -1,6 +1,6 @@
 //! Settings of a tunnel, from flags and from a TOML file.
 
-use std::{collections::BTreeMap, fs, net::SocketAddr, path::Path, path::PathBuf};
+use std::{collections::BTreeMap, net::SocketAddr, path::Path, path::PathBuf};
 
 use punctual::Fingerprint;
 use punctual_gateway::{
@@ -10,8 +10,8 @@ use punctual_gateway::{
 use serde::Deserialize;
 
 use crate::{
-    cli::{DoorArgs, TunnelArgs, parse_listen},
-    config::{Keys, SessionSettings, located, unknown_key},
+    cli::{DoorArgs, GatewayArgs, TunnelArgs, parse_listen},
+    config::{SessionSettings, read_file, wrong},
     exit::Failure,
 };
 
@@ -34,33 +34,17 @@ struct File {
     limits: Limits,
 }
 
-/// Of a file, only what is in `session`: whether all of it is known.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Session {
-    session: Keys,
-}
-
 /// The flags over what the file says, if there is one; and what is to be carried.
 pub(super) fn load(flags: &TunnelArgs) -> Result<(TunnelArgs, Config), Failure> {
-    let file = match &flags.config {
-        Some(path) => {
-            let text = fs::read_to_string(path).map_err(|error| Failure::file("read", path, error))?;
-            parse(&text).map_err(|error| Failure::Usage(format!("{}{error}", path.display())))?
-        }
-        None => File::default(),
-    };
-    let wrong = |what: &str, error: &dyn std::fmt::Display| {
-        let path = flags.config.as_deref().unwrap_or(Path::new("")).display();
-        Failure::Usage(format!("{path}: {what}: {error}"))
-    };
+    let path = flags.config.as_deref();
+    let file: File = read_file(path)?;
+    let wrong = |what: &str, error: &dyn std::fmt::Display| wrong(path, what, error);
     let mut args = flags.clone();
-    if args.to.is_none() && args.serve.is_empty() {
+    if args.to.is_none() && args.gateway.serve.is_empty() {
         args.to = file.to;
-        for text in &file.serve {
-            args.serve.push(parse_listen(text).map_err(|error| wrong("serve", &error))?);
-        }
-        if args.to.is_some() && !args.serve.is_empty() {
+        let serve: Result<_, _> = file.serve.iter().map(|text| parse_listen(text)).collect();
+        args.gateway.serve = serve.map_err(|error| wrong("serve", &error))?;
+        if args.to.is_some() && !args.gateway.serve.is_empty() {
             return Err(wrong("to", &"one gateway calls and the other waits: say either `to` or `serve`"));
         }
     }
@@ -80,26 +64,14 @@ pub(super) fn load(flags: &TunnelArgs) -> Result<(TunnelArgs, Config), Failure> 
     if !file.name.is_empty() && door.name == DoorArgs::default_names() {
         door.name = file.name;
     }
-    args.metrics = args.metrics.or(file.metrics);
-    args.session = args.session.or(file.session);
+    args.gateway.metrics = args.gateway.metrics.or(file.metrics);
+    args.gateway.session = args.gateway.session.or(file.session);
     args.listen.extend(file.listen);
     args.forward.extend(file.forward);
     let (classes, rules, limits) = (file.class, file.rule, file.limits);
     let config = Config { listen: args.listen.clone(), forward: args.forward.clone(), classes, rules, limits };
-    config.check().map_err(|error| match &flags.config {
-        Some(_) => wrong("it makes no sense", &error),
-        None => Failure::Usage(error.to_string()),
-    })?;
+    config.check().map_err(|error| wrong("it makes no sense", &error))?;
     Ok((args, config))
-}
-
-/// Reads TOML. The error begins with the line, to be put behind the file's name.
-fn parse(text: &str) -> Result<File, String> {
-    let read = || Ok((toml::from_str(text)?, toml::from_str(text)?));
-    let (file, Session { session }) =
-        read().map_err(|error: toml::de::Error| located(text, error.span(), error.message()))?;
-    unknown_key::<SessionSettings>(text, &session)?;
-    Ok(file)
 }
 
 /// Whether nothing has changed but what is read again while a gateway runs.
@@ -115,26 +87,17 @@ impl TunnelArgs {
             to: None,
             listen: Vec::new(),
             forward: Vec::new(),
-            serve: Vec::new(),
             door: DoorArgs { name: DoorArgs::default_names(), ..DoorArgs::default() },
-            session: SessionSettings::default(),
             config: Some(file.to_owned()),
-            metrics: None,
-            qlog: None,
-            quiet: false,
+            gateway: GatewayArgs::default(),
         }
-    }
-}
-
-impl DoorArgs {
-    /// The names that a certificate bears if nothing is said of them.
-    fn default_names() -> Vec<String> {
-        vec!["localhost".to_owned()]
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     const WHOLE: &str = "\
@@ -181,7 +144,7 @@ idle = '30s'
     fn a_file_says_all_there_is() {
         let (args, config) = load(WHOLE).unwrap();
         assert_eq!(args.to.as_deref(), Some("host.example:4433"));
-        assert_eq!((args.session.path.len(), args.session.fingerprint.as_deref()), (2, Some("ab")));
+        assert_eq!((args.gateway.session.path.len(), args.gateway.session.fingerprint.as_deref()), (2, Some("ab")));
         assert_eq!((config.listen.len(), config.forward.len(), config.rules.len()), (1, 1, 1));
         assert_eq!((config.limits.flows, config.limits.clients), (10, Limits::default().clients));
     }

@@ -10,8 +10,8 @@ use punctual_gateway::{
 use serde::Deserialize;
 
 use crate::{
-    cli::{DoorArgs, VpnArgs, parse_listen},
-    config::{Keys, SessionSettings, located, unknown_key},
+    cli::{DoorArgs, GatewayArgs, VpnArgs, parse_listen},
+    config::{SessionSettings, read_file, wrong},
     exit::Failure,
 };
 
@@ -43,13 +43,6 @@ struct Table {
     client_to_client: bool,
 }
 
-/// Of a file, only what is in `session`: whether all of it is known.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Session {
-    session: Keys,
-}
-
 /// Whether a file is of a VPN: it has a table `vpn`.
 pub(crate) fn is_of(file: &Path) -> bool {
     let text = fs::read_to_string(file).unwrap_or_default();
@@ -58,25 +51,16 @@ pub(crate) fn is_of(file: &Path) -> bool {
 
 /// The flags over what the file says, if there is one; and what is to be carried.
 pub(super) fn load(flags: &VpnArgs) -> Result<(VpnArgs, Config), Failure> {
-    let file = match &flags.config {
-        Some(path) => {
-            let text = fs::read_to_string(path).map_err(|error| Failure::file("read", path, error))?;
-            parse(&text).map_err(|error| Failure::Usage(format!("{}{error}", path.display())))?
-        }
-        None => File::default(),
-    };
-    let wrong = |what: &str, error: &dyn std::fmt::Display| match &flags.config {
-        Some(path) => Failure::Usage(format!("{}: {what}: {error}", path.display())),
-        None => Failure::Usage(error.to_string()),
-    };
+    let path = flags.config.as_deref();
+    let file: File = read_file(path)?;
+    let wrong = |what: &str, error: &dyn std::fmt::Display| wrong(path, what, error);
     let mut args = flags.clone();
-    if args.to.is_none() && args.serve.is_empty() && args.address.is_empty() {
+    if args.to.is_none() && args.gateway.serve.is_empty() && args.address.is_empty() {
         args.to = file.to;
     }
-    if args.serve.is_empty() {
-        for text in &file.serve {
-            args.serve.push(parse_listen(text).map_err(|error| wrong("serve", &error))?);
-        }
+    if args.gateway.serve.is_empty() {
+        let serve: Result<_, _> = file.serve.iter().map(|text| parse_listen(text)).collect();
+        args.gateway.serve = serve.map_err(|error| wrong("serve", &error))?;
     }
     let Table { device, address, route, mtu, client_to_client } = file.vpn;
     args.device = args.device.take().or(device);
@@ -85,14 +69,15 @@ pub(super) fn load(flags: &VpnArgs) -> Result<(VpnArgs, Config), Failure> {
     }
     args.route.extend(route);
     args.identity = args.identity.take().or(file.identity);
-    if !file.name.is_empty() && args.name == default_names() {
+    if !file.name.is_empty() && args.name == DoorArgs::default_names() {
         args.name = file.name;
     }
-    args.metrics = args.metrics.or(file.metrics);
-    args.session = args.session.or(file.session);
+    args.gateway.metrics = args.gateway.metrics.or(file.metrics);
+    args.gateway.session = args.gateway.session.or(file.session);
     let mut clients = file.client;
     clients.extend(args.client.iter().copied().map(Client::new));
-    let of_server = !args.serve.is_empty() || !args.address.is_empty() || !args.route.is_empty() || !clients.is_empty();
+    let of_server =
+        !args.gateway.serve.is_empty() || !args.address.is_empty() || !args.route.is_empty() || !clients.is_empty();
     let server = match &args.to {
         Some(_) if of_server || mtu.is_some() || client_to_client => {
             return Err(wrong(
@@ -120,15 +105,6 @@ pub(super) fn load(flags: &VpnArgs) -> Result<(VpnArgs, Config), Failure> {
     Ok((args, config))
 }
 
-/// Reads TOML. The error begins with the line, to be put behind the file's name.
-fn parse(text: &str) -> Result<File, String> {
-    let read = || Ok((toml::from_str(text)?, toml::from_str(text)?));
-    let (file, Session { session }) =
-        read().map_err(|error: toml::de::Error| located(text, error.span(), error.message()))?;
-    unknown_key::<SessionSettings>(text, &session)?;
-    Ok(file)
-}
-
 /// Whether nothing has changed but what is read again while a VPN runs.
 pub(super) fn same_but_for_clients(new: &VpnArgs, old: &VpnArgs) -> bool {
     let rest = |args: &VpnArgs| VpnArgs { client: Vec::new(), route: Vec::new(), ..args.clone() };
@@ -140,11 +116,6 @@ pub(super) fn door(args: &VpnArgs) -> DoorArgs {
     DoorArgs { identity: args.identity.clone(), name: args.name.clone(), ..DoorArgs::default() }
 }
 
-/// The names that a certificate bears if nothing is said of them.
-fn default_names() -> Vec<String> {
-    vec!["localhost".to_owned()]
-}
-
 impl VpnArgs {
     /// What only a file says.
     pub(super) fn of_file(file: &Path) -> Self {
@@ -154,14 +125,10 @@ impl VpnArgs {
             address: Vec::new(),
             route: Vec::new(),
             client: Vec::new(),
-            serve: Vec::new(),
             identity: None,
-            name: default_names(),
-            session: SessionSettings::default(),
+            name: DoorArgs::default_names(),
             config: Some(file.to_owned()),
-            metrics: None,
-            qlog: None,
-            quiet: false,
+            gateway: GatewayArgs::default(),
         }
     }
 }
@@ -210,7 +177,7 @@ clients = 10
     #[test]
     fn a_file_says_all_there_is() {
         let (args, config) = load(&whole()).unwrap();
-        assert_eq!((args.device.as_deref(), args.serve.len()), (Some("vpn0"), 1));
+        assert_eq!((args.device.as_deref(), args.gateway.serve.len()), (Some("vpn0"), 1));
         let server = config.server.unwrap();
         assert_eq!((server.addresses.len(), server.routes.len(), server.mtu), (2, 1, 1_500));
         assert_eq!((server.clients[0].name(), server.clients[0].rate), ("van".to_owned(), Some(1_000_000)));
