@@ -29,8 +29,7 @@ const TIMES: u32 = 3;
 /// The shortest and the longest time between two of them: losses come in bursts, and somebody waits for the end.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(100));
 /// Datagrams of a farewell, at most: QUIC sends one for each level of encryption the peer may have reached.
-const MAX_DATAGRAMS: usize = 3;
-const MOST_DATAGRAMS: NonZeroUsize = NonZeroUsize::new(MAX_DATAGRAMS).expect("it is not zero");
+const MAX_DATAGRAMS: NonZeroUsize = NonZeroUsize::new(3).expect("it is not zero");
 
 /// What both sides have said of the end.
 #[derive(Debug, Default)]
@@ -227,7 +226,7 @@ impl Session {
     /// The next datagram of a session that is not, or no longer, open.
     pub(super) fn poll_parting(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
         let mut transmit = self.poll_last_words(now, buf);
-        if transmit.is_none() && self.say_farewell(now) {
+        if transmit.is_none() && !self.has_no_path() && self.say_farewell(now) {
             transmit = self.poll_last_words(now, buf);
         }
         if let Some(transmit) = transmit {
@@ -243,11 +242,15 @@ impl Session {
     /// What QUIC says, which it does once, is asked for all at once when it is the last: asked for one datagram at a time it would begin anew with the first level of encryption, for
     /// ever, as long as it has the keys of that ([contract](crate::noq)).
     fn poll_last_words(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
-        if !self.conn.is_closed() {
-            return self.poll_quic(now, buf);
-        }
         if self.farewell.unsent.is_empty() {
-            let (transmit, datagram) = self.poll_quic_for(now, MOST_DATAGRAMS, buf)?;
+            // What was said before goes out nevertheless.
+            if self.has_no_path() {
+                return None;
+            }
+            if !self.conn.is_closed() {
+                return self.poll_quic(now, buf);
+            }
+            let (transmit, datagram) = self.poll_quic_for(now, MAX_DATAGRAMS, buf)?;
             let pieces = buf[..transmit.size].chunks(datagram);
             self.farewell
                 .unsent
@@ -261,7 +264,7 @@ impl Session {
 
     /// Keeps what QUIC says for the last time, and has it go over the other paths, too: to a peer that takes it for a move of the first, as servers do where both paths end at the same address of theirs.
     fn note_farewell(&mut self, transmit: Transmit, buf: &[u8]) {
-        if self.farewell.left == 0 || self.farewell.said.len() >= MAX_DATAGRAMS {
+        if self.farewell.left == 0 || self.farewell.said.len() >= MAX_DATAGRAMS.get() {
             return;
         }
         self.farewell.said.push((transmit, buf[..transmit.size].to_vec()));

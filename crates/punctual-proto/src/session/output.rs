@@ -185,12 +185,12 @@ impl Session {
     pub(crate) fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
         debug_assert!(buf.is_empty(), "the buffer must be empty");
         self.catch_up();
-        if self.has_no_path() {
-            return None;
-        }
         if self.phase != Phase::Open {
             self.steering.set_gate(Gate::Open);
             return self.poll_parting(now, buf);
+        }
+        if self.has_no_path() {
+            return None;
         }
         if self.output.queued.is_none() && self.output.stirred {
             if let Some(transmit) = self.poll_own(now, buf) {
@@ -205,7 +205,7 @@ impl Session {
     }
 
     /// Whether QUIC has no path at all, and is not to be asked for packets.
-    fn has_no_path(&self) -> bool {
+    pub(super) fn has_no_path(&self) -> bool {
         let has_some = self.phase == Phase::Open && self.paths.iter().next().is_some();
         !has_some && noq::has_no_path(&self.conn)
     }
