@@ -116,6 +116,8 @@ struct Plan {
     limits: Limits,
     server: Option<Server>,
     clients: HashMap<Fingerprint, Client>,
+    /// Networks in which there are clients, or which are behind one.
+    of_clients: Vec<IpNet>,
 }
 
 /// Who is where.
@@ -367,10 +369,7 @@ impl<D: Device> Shared<D> {
         let Some(server) = plan.server.as_ref().filter(|server| !server.client_to_client) else { return Ok(()) };
         let to = packet.destination;
         let own = server.addresses.iter().any(|address| address.addr() == to);
-        let of_clients = || {
-            server.addresses.iter().any(|network| network.contains(&to))
-                || plan.clients.values().flat_map(|client| &client.networks).any(|network| network.contains(&to))
-        };
+        let of_clients = || plan.of_clients.iter().any(|network| network.contains(&to));
         if !own && of_clients() { Err("client_to_client") } else { Ok(()) }
     }
 
@@ -552,9 +551,11 @@ impl Table {
 impl Plan {
     fn of(config: &Config) -> Self {
         let server = config.server.clone();
-        let clients = server.iter().flat_map(|server| &server.clients);
-        let clients = clients.map(|client| (client.fingerprint, client.clone())).collect();
-        Self { classes: Classes::of(config), limits: config.limits, server, clients }
+        let clients = || server.iter().flat_map(|server| &server.clients);
+        let behind = clients().flat_map(|client| &client.networks);
+        let of_clients = server.iter().flat_map(|server| &server.addresses).chain(behind).map(IpNet::trunc).collect();
+        let clients = clients().map(|client| (client.fingerprint, client.clone())).collect();
+        Self { classes: Classes::of(config), limits: config.limits, server, clients, of_clients }
     }
 
     /// Bytes per second that are carried for a client.

@@ -69,10 +69,10 @@ pub(super) fn among(
         Some(((risk, first), path)) => {
             match (best(true), promise(path, fragment.whole())) {
                 // To wait for a moment costs less, and the rest of the block has time to do so, too.
-                (Some(((other, arrival), stopgap)), _)
+                (Some(((other, arrival), stopgap)), Some((whole, _)))
                     if other == risk
                         && path.ready_at.is_some()
-                        && promise(path, fragment.whole()).is_some_and(|(whole, _)| whole == risk)
+                        && whole == risk
                         && first <= arrival + GRAIN
                         && path.cost < stopgap.cost =>
                 {
