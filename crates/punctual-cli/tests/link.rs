@@ -1,5 +1,9 @@
 //! `punctual link`: what it carries, what it says, and how it ends.
 
+#[cfg(target_os = "linux")]
+#[path = "common/namespace.rs"]
+mod namespace;
+
 use std::{
     io::{BufRead as _, BufReader, Read as _},
     net::{Ipv4Addr, UdpSocket},
@@ -123,49 +127,16 @@ fn it_ends_by_itself_and_says_what_makes_no_sense() {
 #[cfg(target_os = "linux")]
 mod between_namespaces {
     use std::{
-        fs::File,
         io::{Read as _, Write as _},
         net::{TcpListener, TcpStream},
-        os::fd::AsFd as _,
         thread,
     };
 
-    use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-
-    use super::*;
-
-    /// A namespace that goes with the test.
-    struct Namespace(String);
-
-    impl Namespace {
-        fn make(name: &str) -> Option<Self> {
-            let name = format!("punctual-{}-{name}", std::process::id());
-            let made = Command::new("ip").args(["netns", "add", &name]).stderr(Stdio::null()).status();
-            made.is_ok_and(|made| made.success()).then_some(Self(name))
-        }
-
-        /// Does something in it, on a thread of its own.
-        fn enter<R: Send + 'static>(&self, work: impl FnOnce() -> R + Send + 'static) -> thread::JoinHandle<R> {
-            let file = File::open(format!("/run/netns/{}", self.0)).expect("it is there");
-            thread::spawn(move || {
-                move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("we are root");
-                work()
-            })
-        }
-    }
-
-    impl Drop for Namespace {
-        fn drop(&mut self) {
-            let _ = Command::new("ip").args(["netns", "del", &self.0]).status();
-        }
-    }
+    use super::{namespace::Namespace, *};
 
     #[test]
     fn kernel_tcp_meets_the_link() {
-        let (Some(left), Some(right)) = (Namespace::make("left"), Namespace::make("right")) else {
-            println!("skipped: namespaces need root and `ip`");
-            return;
-        };
+        let Some([left, right]) = Namespace::pair("a link") else { return };
         let places = [format!("{},10.9.0.1/24", left.0), format!("{},10.9.0.2/24", right.0)];
         let [near, far] = &places;
         let args = ["--tun", near, "--tun", far, "--rate", "20Mbit/s", "--delay", "20ms", "--loss", "1%", "--json"];

@@ -1,35 +1,25 @@
 //! `punctual vpn`, as programs between two network namespaces. Linux, as root: who is not is told that it was not tried.
 #![cfg(target_os = "linux")]
 
+#[path = "common/namespace.rs"]
+mod namespace;
 #[path = "recv/processes.rs"]
 #[expect(dead_code, reason = "shared with other tests, which use more of it")]
 mod processes;
 
 use std::{
-    fs::{self, File},
+    fs,
     io::{Read as _, Write as _},
     net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket},
-    os::fd::AsFd as _,
     path::Path,
     process::{Command, Stdio},
-    thread,
     time::Duration,
 };
 
+use namespace::Namespace;
 use processes::{Process, punctual, wait_for};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-
-/// A namespace that goes with the test.
-struct Namespace(String);
 
 impl Namespace {
-    fn make(name: &str) -> Self {
-        let name = format!("punctual-{}-{name}", std::process::id());
-        let made = Command::new("ip").args(["netns", "add", &name]).output().expect("there is `ip`");
-        assert!(made.status.success(), "as root there are namespaces: {made:?}");
-        Self(name)
-    }
-
     /// `ip` in it; what it prints.
     fn ip(&self, what: &str) -> String {
         let done = Command::new("ip").args(["-n", &self.0]).args(what.split(' ')).output().expect("there is `ip`");
@@ -44,31 +34,11 @@ impl Namespace {
         command.arg("vpn").args(args);
         Process::start(command.stdin(Stdio::null()))
     }
-
-    /// Does something in it, on a thread of its own.
-    fn enter<R: Send + 'static>(&self, work: impl FnOnce() -> R + Send + 'static) -> thread::JoinHandle<R> {
-        let file = File::open(format!("/run/netns/{}", self.0)).expect("it is there");
-        thread::spawn(move || {
-            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("we are root");
-            work()
-        })
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        let _ = Command::new("ip").args(["netns", "del", &self.0]).status();
-    }
 }
 
 /// Two namespaces with two links between them; `None`, and said so, for who is not root.
 fn hosts() -> Option<[Namespace; 2]> {
-    let is_root = fs::metadata("/proc/self").map(|me| std::os::unix::fs::MetadataExt::uid(&me) == 0);
-    if !is_root.unwrap_or(false) {
-        eprintln!("NOT TRIED: a VPN between namespaces needs root");
-        return None;
-    }
-    let (left, right) = (Namespace::make("left"), Namespace::make("right"));
+    let [left, right] = Namespace::pair("a VPN")?;
     for at in 0..2 {
         let made = Command::new("ip")
             .args([
