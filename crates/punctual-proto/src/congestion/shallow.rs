@@ -15,6 +15,8 @@ const GAIN: u32 = 8;
 /// What may be sent too fast before the answer comes back, of what the empty path holds: a queue with room for that, besides what is worth speaking
 /// of, stands before it is full.
 const UNANSWERED: u32 = 4;
+/// So does one that is longer by this much of what is worth speaking of, however long the path.
+const MARGIN: u32 = 2;
 
 /// How long the queue is when it is full, and since when nothing found it so.
 #[derive(Debug, Clone)]
@@ -50,7 +52,7 @@ impl Shallow {
     /// How long the queue is when it is full, if that is before a queue counts as `worth` speaking of on a path that long when empty.
     pub(super) fn full(&self, worth: Duration, base: Duration) -> Option<Duration> {
         let full = self.full.filter(|_| self.since < MEMORY)?;
-        (full < worth + base / UNANSWERED).then_some(full)
+        (full < worth + (base / UNANSWERED).min(worth / MARGIN)).then_some(full)
     }
 }
 
@@ -68,6 +70,7 @@ mod tests {
         assert!(shallow.end_round(90));
         assert_eq!(shallow.full(MS * 3, MS * 4), Some(MS * 3));
         assert_eq!(shallow.full(MS * 2, MS * 4), None, "there is room to see it stand");
+        assert_eq!(shallow.full(MS * 2, MS * 400), None, "on a long path as well");
     }
 
     #[test]

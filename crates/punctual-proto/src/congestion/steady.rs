@@ -215,14 +215,15 @@ impl Steady {
         }
     }
 
-    /// A queue longer than this is worth speaking of.
+    /// A queue longer than this is worth speaking of. Of one that is full before it stands that is half, where that can be told from jitter and from
+    /// packets of our own.
     fn short(&self, path: &Path) -> Duration {
         let packets = if self.is_wary() { SHORT_PACKETS.1 } else { SHORT_PACKETS.0 };
         let ours = self.rate.unwrap_or(Rate::LEAST).time_for(packets * u64::from(path.packet));
         let worth = self.worth(path).max(ours + self.jitter(path));
         match self.shallow(path) {
-            Some(full) => worth.min((full / 2).max(ours)),
-            None => worth,
+            Some(full) if full / 2 > ours.max(self.jitter(path)) => worth.min(full / 2),
+            _ => worth,
         }
     }
 
