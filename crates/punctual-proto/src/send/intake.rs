@@ -56,6 +56,9 @@ impl Store {
                 }
             }
             self.set_needs(id, needs);
+            if self.drops_stale && self.waits_too_long(id) && self.late.insert(id) {
+                self.look_soon = true;
+            }
             leaders.into_iter().for_each(|leader| self.on_followed(now, leader, priority));
             // They are worth less than was thought.
             for member in ended {

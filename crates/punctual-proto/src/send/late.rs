@@ -9,6 +9,9 @@
 //!   - nothing else is there to be sent in its place. That the paths carry too little is an estimate, and one that nothing mends if nothing is
 //!     sent.
 //!
+//! A block is late not only because of what it has to send itself. What it depends on may have left already, over a path that brings it too late: then
+//! it serves those that are due when that is there, and until then it is not what is most urgent.
+//!
 //! In overload none of these holds for long where there are others; each block that depends on it would be later than the one before. What
 //! can help nobody is dropped, and with it all that depends on it.
 
@@ -138,7 +141,36 @@ impl Store {
             return false;
         };
         let in_time = || self.forecast.arrival(now, block.unsent()).is_some_and(|arrival| arrival <= due);
-        due < now || self.forecast.is_known() && !in_time()
+        due < now || self.forecast.is_known() && !in_time() || self.waits_too_long(id)
+    }
+
+    /// Bytes of a block have left for where they should be `at` that moment.
+    pub(crate) fn on_its_way(&mut self, now: Instant, id: BlockId, at: Instant) {
+        let at = self.complete_at(id).map_or(at, |needs| needs.max(at));
+        let Some(block) = self.blocks.get_mut(&id) else { return };
+        let at = block.expected.map_or(at, |before| before.max(at));
+        block.expected = Some(at);
+        // Those that depend on it are due later, as a rule.
+        if !self.drops_stale || block.due().is_none_or(|due| at <= due) {
+            return;
+        }
+        let followers: Vec<_> = self.graph.dependants(id).collect();
+        for follower in followers {
+            if !self.late.contains(&follower) && self.waits_too_long(follower) {
+                self.on_late(now, follower);
+            }
+        }
+    }
+
+    /// When all that a block depends on should be there, as far as it is on its way.
+    fn complete_at(&self, id: BlockId) -> Option<Instant> {
+        self.graph.needs(id).filter_map(|need| self.blocks.get(&need)?.expected).max()
+    }
+
+    /// Whether what a block depends on will come too late for it, though it has left.
+    pub(super) fn waits_too_long(&self, id: BlockId) -> bool {
+        let due = || self.blocks.get(&id).and_then(LiveBlock::due);
+        self.complete_at(id).is_some_and(|at| due().is_some_and(|due| due < at))
     }
 
     /// Whether a block that nothing depends on, nor it on others, cannot be in time, and others are there that may. Who drops nothing sends all in
@@ -174,6 +206,8 @@ impl Store {
     fn use_to_others(&self, now: Instant, id: BlockId) -> Option<Use> {
         let forecast = &self.forecast;
         let block = self.blocks.get(&id)?;
+        // No earlier than that can one that depends on it be of use.
+        let complete = self.complete_at(id).unwrap_or(now);
         let followers = self.graph.followers(id, FAMILY);
         let priority = self.serving_priority(block);
         let mut first = self.claims(priority, |other| other != id && !followers.contains(&other)).peekable();
@@ -186,7 +220,7 @@ impl Store {
                 ahead += bytes;
             }
             let bytes = family + other.unsent();
-            if forecast.arrival(now, ahead + bytes).is_some_and(|arrival| arrival <= due) {
+            if due >= complete && forecast.arrival(now, ahead + bytes).is_some_and(|arrival| arrival <= due) {
                 // It goes before those in between.
                 let behind = forecast.time(ahead + bytes)?.saturating_sub(forecast.time(ahead + block.unsent())?);
                 return Some(Use::Until(due.checked_sub(behind).unwrap_or(due)));
@@ -200,12 +234,14 @@ impl Store {
         let to_come = self.kin.to_come(id, now)?;
         let last = followers.last().and_then(|last| self.blocks.get(last)).unwrap_or(block);
         let deadline = last.deadline?;
-        let late = forecast.arrival(now, ahead + family)?.saturating_duration_since(last.due()?);
+        let last_due = last.due()?;
+        let late = forecast.arrival(now, ahead + family)?.saturating_duration_since(last_due);
         let room = 1.0 - self.load.rate(now, priority) / forecast.rate(deadline);
         if self.forecast.growing {
             return Some(Use::Until(now + to_come.max(deadline)));
         }
         let caught_up = Duration::try_from_secs_f64(late.as_secs_f64() / room).ok();
+        let caught_up = caught_up.map(|caught_up| caught_up.max(complete.saturating_duration_since(last_due)));
         if let Some(caught_up) = caught_up.filter(|caught_up| *caught_up <= to_come) {
             return Some(Use::Until(now + caught_up.max(deadline)));
         }

@@ -378,3 +378,59 @@ fn schedulers_that_drop_nothing_still_do_not() {
     sender.wait_until(10_000);
     assert_eq!((sender.dropped(), sender.next(10_000)), (vec![], Some(first)));
 }
+
+#[test]
+fn who_waits_for_what_comes_too_late_is_sent_for_those_that_are_due_after_that() {
+    let mut sender = Sender::scheduled("edf");
+    let slow = sender.send(0, 1_000, &[]);
+    sender.leave(slow, 1_000);
+    sender.store.on_its_way(sender.at(1), BlockId(slow), sender.at(250));
+    // Due at 120, when nobody can use it.
+    let waits = sender.send(20, 1_000, &[slow]);
+    let other = sender.send(30, 1_000, &[]);
+    sender.wait_until(31);
+    assert_eq!(sender.next(31), Some(waits), "nobody else needs it");
+    // Due at 260: it can, if it has this one by then.
+    sender.send_with(40, Block::new(vec![0; 1_000]).deadline(220 * MS), &[waits]);
+    sender.wait_until(60);
+    assert_eq!(sender.next(60), Some(other));
+    sender.leave(other, 1_000);
+    assert_eq!(sender.next(60), Some(waits));
+    sender.wait_until(130);
+    assert_eq!(sender.dropped(), [], "though its own time is up");
+    assert_eq!(sender.next(130), Some(waits));
+}
+
+#[test]
+fn what_leaves_too_late_makes_those_late_that_were_there_before() {
+    let mut sender = Sender::scheduled("edf");
+    let slow = sender.send(0, 1_000, &[]);
+    let waits = sender.send(20, 1_000, &[slow]);
+    let last = sender.send_with(20, Block::new(vec![0; 1_000]).deadline(400 * MS), &[waits]);
+    let other = sender.send(25, 1_000, &[]);
+    sender.leave(slow, 1_000);
+    assert_eq!(sender.next(30), Some(waits), "in time, as far as anybody knows");
+    sender.store.on_its_way(sender.at(30), BlockId(slow), sender.at(300));
+    assert_eq!(sender.next(30), Some(other));
+    // It was there sooner.
+    sender.deliver(slow);
+    sender.wait_until(45);
+    assert_eq!(sender.next(45), Some(waits));
+    assert!(sender.store.get(BlockId(last)).is_some());
+}
+
+#[test]
+fn lateness_is_handed_on_to_what_has_left_since() {
+    let mut sender = Sender::scheduled("edf");
+    let slow = sender.send(0, 1_000, &[]);
+    sender.leave(slow, 1_000);
+    sender.store.on_its_way(sender.at(0), BlockId(slow), sender.at(250));
+    let middle = sender.send(5, 1_000, &[slow]);
+    sender.leave(middle, 1_000);
+    sender.store.on_its_way(sender.at(6), BlockId(middle), sender.at(32));
+    let last = sender.send(40, 1_000, &[middle]);
+    assert!(sender.store.is_late(sender.at(40), BlockId(last)), "due at 140, and of no use before 250");
+    sender.deliver(slow);
+    sender.deliver(middle);
+    assert!(!sender.store.is_late(sender.at(40), BlockId(last)));
+}

@@ -69,6 +69,8 @@ pub(crate) struct LiveBlock {
     pub(crate) good_bytes: u64,
     /// The priority of the most important block that depends on it.
     pub(crate) lent_priority: u8,
+    /// When all of it that has left, and all it depends on, should be there, unless something of it was lost.
+    pub(super) expected: Option<Instant>,
     /// It cannot be in time itself, but others can that depend on it.
     pub(crate) others: Option<Use>,
     /// What was lost of it can no longer arrive in time: it waits for its deadline, unless the peer has it after all.
@@ -114,6 +116,7 @@ impl LiveBlock {
             doubt_at: None,
             good_bytes: 0,
             lent_priority: u8::MAX,
+            expected: None,
             others: None,
             hopeless: false,
             dying: None,

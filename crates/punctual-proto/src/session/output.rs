@@ -323,7 +323,7 @@ impl Session {
                 break (id, paths, chance, kind);
             }
         };
-        let mut paths = paths.iter();
+        let (all, mut paths) = (paths, paths.iter());
         let first = paths.next()?;
         let most = self.capacity()?;
         let capacity = self.paths.get(first).map_or(most, |path| path.datagram(most));
@@ -350,6 +350,10 @@ impl Session {
         };
         let filled = packetize::fill(&mut self.store, &cx, id, capacity, preface, company);
         debug_assert!(!filled.contents.is_empty(), "a block that may be sent has something to send");
+        let views = self.output.views.iter().filter(|view| all.iter().any(|path| path == view.id));
+        if let Some(delay) = views.map(PathView::delay).min() {
+            filled.contents.iter().for_each(|piece| self.store.on_its_way(now, piece.id, now + delay));
+        }
         self.output.note_data(now);
         self.steering.keep_quiet_but(None);
         for path in paths {
