@@ -226,3 +226,123 @@ impl Sharing {
 fn first_of(groups: &[(PathId, PathId)], id: PathId) -> Option<PathId> {
     groups.iter().find(|(path, _)| *path == id).map(|(_, first)| *first)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What the packets of a path met, ten in each interval: `of` tells their queue and what was forecast, microseconds, by the interval's number.
+    fn met(intervals: impl Iterator<Item = u64>, of: impl Fn(u64) -> (u64, u64)) -> Delays {
+        let mut delays = Delays::default();
+        for number in intervals {
+            let (queue, wait) = of(number);
+            for packet in 0..10 {
+                let left = number * 350_000 + packet * 35_000;
+                delays.add(left, Duration::from_micros(queue), Duration::from_micros(wait));
+            }
+        }
+        delays
+    }
+
+    /// A queue that nobody foresees, up to 50 ms.
+    fn chance(seed: u64) -> impl Fn(u64) -> (u64, u64) + Copy {
+        move |number| {
+            let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ number.wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            state = (state ^ (state >> 30)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            ((state ^ (state >> 31)) % 50_000, 0)
+        }
+    }
+
+    /// A tenth of `other` beside nine tenths of `one`.
+    fn mostly(one: impl Fn(u64) -> (u64, u64), other: impl Fn(u64) -> (u64, u64)) -> impl Fn(u64) -> (u64, u64) {
+        move |number| ((one(number).0 * 9 + other(number).0) / 10, 0)
+    }
+
+    #[test]
+    fn what_is_delayed_together_shares_a_queue() {
+        let one = met(0..40, mostly(chance(1), chance(2)));
+        assert_eq!(compare(&one, &met(0..40, mostly(chance(1), chance(3)))), Verdict::Shared);
+        assert_eq!(
+            compare(&one, &met(0..9, mostly(chance(1), chance(3)))),
+            Verdict::Unknown,
+            "too little of it is known"
+        );
+        let seldom = met((0..40).step_by(2), mostly(chance(1), chance(3)));
+        assert_eq!(compare(&one, &seldom), Verdict::Unknown, "no steps can be compared");
+        assert_eq!(compare(&one, &met(100..140, mostly(chance(1), chance(3)))), Verdict::Unknown, "at other times");
+        assert_eq!(compare(&one, &met(0..40, |number| (50_000 - chance(1)(number).0, 0))), Verdict::Apart);
+    }
+
+    #[test]
+    fn what_is_forecast_grows_slowly_or_is_small_tells_nothing() {
+        let ours = |number| (chance(1)(number).0, chance(1)(number).0);
+        assert_eq!(compare(&met(0..40, ours), &met(0..40, ours)), Verdict::Unknown, "both are filled by us");
+        let grows = |seed| move |number| (number * 2_000 + chance(seed)(number).0 / 50, 0);
+        assert_ne!(compare(&met(0..40, grows(1)), &met(0..40, grows(2))), Verdict::Shared, "both grow");
+        let small = |number| (chance(1)(number).0 / 50, 0);
+        assert_eq!(compare(&met(0..40, small), &met(0..40, small)), Verdict::Unknown);
+    }
+
+    /// Two paths, and whether they are in one group afterwards.
+    fn judged(sharing: &mut Sharing, one: &Delays, other: &Delays) -> bool {
+        sharing.judge((PathId(7), one), [(PathId(3), other), (PathId(7), one)].into_iter());
+        assert_eq!(sharing.group(PathId(3)), sharing.group(PathId(7)));
+        sharing.group(PathId(7)) == Some(PathId(3))
+    }
+
+    #[test]
+    fn what_was_found_holds_until_it_is_refuted() {
+        let (mut sharing, busy) = (Sharing::default(), met(0..40, chance(1)));
+        assert!(judged(&mut sharing, &busy, &busy));
+        let quiet = met(0..40, |_| (0, 0));
+        assert!(judged(&mut sharing, &quiet, &quiet), "there is nothing to be seen");
+        let opposite = met(0..40, |number| (50_000 - chance(1)(number).0, 0));
+        assert!(!judged(&mut sharing, &busy, &opposite), "they go their own ways");
+        assert!(judged(&mut sharing, &busy, &busy));
+        sharing.forget(PathId(3));
+        assert_eq!([3, 7].map(|id| sharing.group(PathId(id))), [None; 2]);
+    }
+
+    proptest! {
+        #[test]
+        fn queues_of_their_own_are_told_apart(a in 0_u64..1 << 40, b in 0_u64..1 << 40) {
+            prop_assume!(a != b);
+            prop_assert_ne!(compare(&met(0..40, chance(a)), &met(0..40, chance(b))), Verdict::Shared);
+        }
+
+        #[test]
+        fn no_time_of_a_receivers_or_order_of_reports_does_harm(
+            packets in prop::collection::vec((any::<u64>(), any::<u32>(), any::<u32>()), 0..200),
+        ) {
+            let mut delays = Delays::default();
+            for (left, queue, wait) in packets {
+                let micros = |micros: u32| Duration::from_micros(micros.into());
+                delays.add(left >> 1, micros(queue), micros(wait));
+            }
+            prop_assert!(delays.past.len() <= INTERVALS);
+            prop_assert!(delays.past.iter().zip(delays.past.iter().skip(1)).all(|(a, b)| a.number < b.number));
+            prop_assert!(matches!(compare(&delays, &delays), Verdict::Shared | Verdict::Unknown));
+        }
+
+        #[test]
+        fn groups_are_what_pairs_connect(pairs in prop::collection::btree_set((0_u32..8, 0_u32..8), 0..10)) {
+            let pairs: Vec<_> = pairs.into_iter().filter(|(a, b)| a < b).map(|(a, b)| (PathId(a), PathId(b))).collect();
+            let mut sharing = Sharing { pairs: pairs.clone(), groups: Vec::new() };
+            sharing.regroup();
+            for id in (0..8).map(PathId) {
+                let mut reached = BTreeSet::from([id]);
+                for _ in 0..8 {
+                    let next = pairs.iter().filter(|(a, b)| reached.contains(a) || reached.contains(b));
+                    let next: Vec<_> = next.flat_map(|&(a, b)| [a, b]).collect();
+                    reached.extend(next);
+                }
+                let first = reached.first().copied().filter(|_| reached.len() > 1);
+                prop_assert_eq!(sharing.group(id), first, "{:?}", pairs);
+            }
+        }
+    }
+}
