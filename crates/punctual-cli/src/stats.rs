@@ -221,6 +221,8 @@ pub(crate) struct PathFigures {
     pub(crate) cost: f64,
     /// What it is for.
     pub(crate) role: &'static str,
+    /// Paths with the same number were found to share a bottleneck: the id of the first of them.
+    pub(crate) bottleneck: Option<u32>,
 }
 
 impl PathFigures {
@@ -258,6 +260,7 @@ impl PathFigures {
             suspected: path.suspected,
             cost: path.cost,
             role: path.role.name(),
+            bottleneck: path.bottleneck.map(|first| first.0),
         }
     }
 
@@ -290,6 +293,7 @@ impl PathFigures {
             suspected: 0,
             cost: 0.0,
             role: "normal",
+            bottleneck: None,
         }
     }
 }

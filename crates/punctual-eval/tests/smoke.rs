@@ -130,6 +130,7 @@ smoke! {
     two_lte: "two-lte",
     lossy_pair: "lossy-pair",
     shared_bottleneck: "shared-bottleneck",
+    shared_copies: "shared-copies",
     bufferbloat_beside_clean: "bufferbloat-beside-clean",
     handover: "handover",
     flapping: "flapping",

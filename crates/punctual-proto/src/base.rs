@@ -69,6 +69,9 @@ pub struct PathView {
     pub role: PathRole,
     /// The share of its [budget](crate::multipath::PathBudget) that is left, from 0 to 1; without one, 1.
     pub budget_left: f64,
+    /// The first of the paths with which it was found to share a bottleneck, or itself, if it is the first of several; of a path that is not known
+    /// to share one, none. See [`shares_with`](Self::shares_with).
+    pub bottleneck: Option<PathId>,
 }
 
 impl PathView {
@@ -97,7 +100,13 @@ impl PathView {
             cost: 0.0,
             role: PathRole::default(),
             budget_left: 1.0,
+            bottleneck: None,
         }
+    }
+
+    /// Whether it was found to share a bottleneck with another path: what waits or is lost there on one does on the other.
+    pub fn shares_with(&self, other: &Self) -> bool {
+        self.bottleneck.is_some() && self.bottleneck == other.bottleneck
     }
 
     /// How long a packet that leaves now needs, behind what waits on the path already.

@@ -119,4 +119,7 @@ pub struct PathStats {
     pub cost: f64,
     /// What it is for, as set with [`Session::set_path_role`](crate::Session::set_path_role), here or by the peer.
     pub role: PathRole,
+    /// The first of the paths with which it was found to share a bottleneck, or itself, if it is the first of several; none, if it is not
+    /// known to share one. Paths with the same one are delayed, and lose, together.
+    pub bottleneck: Option<PathId>,
 }

@@ -53,6 +53,7 @@ fn statistics_have_all_that_is_known_of_paths_and_the_last_second() {
         for key in numbers {
             assert!(path[key].is_number(), "{key}: {path}");
         }
+        assert!(path["bottleneck"].is_null(), "there is but one path: {path}");
         for key in ["sent_per_second", "received_per_second", "packets_sent", "packets_lost", "source_bytes"] {
             assert!(object["last"]["paths"][0][key].is_number(), "{key}: {object}");
         }

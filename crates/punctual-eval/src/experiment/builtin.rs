@@ -37,6 +37,7 @@ pub const BUILTIN: &[(&str, &str)] = &[
     ("two-lte", include_str!("../../experiments/two-lte.toml")),
     ("lossy-pair", include_str!("../../experiments/lossy-pair.toml")),
     ("shared-bottleneck", include_str!("../../experiments/shared-bottleneck.toml")),
+    ("shared-copies", include_str!("../../experiments/shared-copies.toml")),
     ("bufferbloat-beside-clean", include_str!("../../experiments/bufferbloat-beside-clean.toml")),
     ("handover", include_str!("../../experiments/handover.toml")),
     ("flapping", include_str!("../../experiments/flapping.toml")),

@@ -5,12 +5,15 @@ use std::time::Instant;
 use super::{PathHealth, PathId, PathView};
 use crate::send::last_chance::trusted;
 
-/// Not the path that most of a group's sources took, if another gets repair fragments there by `due`: the soonest of these.
+/// Not the path that most of a group's sources took, if another gets repair fragments there by `due`: one that shares no bottleneck with it, of these
+/// the soonest. What overflows a queue takes the repairs in it, too.
 pub(super) fn another(majority: PathId, due: Option<Instant>, paths: &[PathView], now: Instant) -> PathId {
     let arrival = |view: &PathView| now + view.delay();
     let others = trusted(paths).filter(|view| view.id != majority);
     let in_time = others.filter(|view| due.is_none_or(|due| arrival(view) < due));
-    in_time.min_by_key(|view| (arrival(view), view.id)).map_or(majority, |view| view.id)
+    let first = paths.iter().find(|view| view.id == majority);
+    let shares = |view: &PathView| first.is_some_and(|first| view.shares_with(first));
+    in_time.min_by_key(|view| (shares(view), arrival(view), view.id)).map_or(majority, |view| view.id)
 }
 
 /// What to do with a repair fragment.
@@ -58,6 +61,22 @@ mod tests {
         assert_eq!(another(PathId(2), None, &paths, now), PathId(0));
         let suspect = PathView { health: PathHealth::Suspect, ..paths[0] };
         assert_eq!(another(PathId(2), None, &[suspect, paths[1], paths[2]], now), PathId(1));
+    }
+
+    #[test]
+    fn another_path_outside_the_bottleneck_if_it_is_in_time() {
+        let now = Instant::now();
+        let shared = Some(PathId(0));
+        let with = |id, owd: u32, bottleneck| PathView {
+            one_way_delay: MS * owd,
+            min_one_way_delay: MS * owd,
+            bottleneck,
+            ..path(id)
+        };
+        let paths = [with(0, 10, shared), with(1, 15, shared), with(2, 30, None)];
+        let within = |millis: u32| another(PathId(0), Some(now + MS * millis), &paths, now);
+        assert_eq!([within(50), within(20)], [PathId(2), PathId(1)]);
+        assert_eq!(another(PathId(2), None, &paths, now), PathId(0), "of what is outside the soonest");
     }
 
     #[test]

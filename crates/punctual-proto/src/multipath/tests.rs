@@ -32,6 +32,7 @@ pub(crate) fn path(id: u32) -> PathView {
         cost: 0.0,
         role: crate::multipath::PathRole::Normal,
         budget_left: 1.0,
+        bottleneck: None,
     }
 }
 

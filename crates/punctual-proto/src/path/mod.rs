@@ -16,12 +16,12 @@
 //! way back only says when something is known, not what.
 
 mod backlog;
-#[cfg(test)]
-mod bottleneck;
 pub(crate) mod budget;
 mod floor;
 pub(crate) mod health;
 mod law;
+#[cfg(test)]
+mod link;
 mod log;
 mod losses;
 mod model;
@@ -31,6 +31,7 @@ pub(crate) mod policer;
 mod proof;
 pub(crate) mod sent;
 mod service;
+mod sharing;
 pub(crate) mod terms;
 #[cfg(test)]
 mod tests;
@@ -292,6 +293,7 @@ impl Path {
             cost: self.terms.cost(),
             role: self.terms.role(),
             budget_left: self.purse.share(),
+            bottleneck: None,
         }
     }
 

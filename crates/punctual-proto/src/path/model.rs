@@ -9,6 +9,7 @@ use super::{
     log::{Fate, Sent, SentLog},
     overflow::Overflow,
     service::{Arrived, Found, Service},
+    sharing::Delays,
     window::Least,
 };
 use crate::rate::Rate;
@@ -77,6 +78,7 @@ pub(crate) struct Model {
     service: Service,
     backlog: Backlog,
     overflow: Overflow,
+    met: Delays,
     /// The shortest queue that packets of the last report found, and when that came.
     found: Option<(Duration, Instant)>,
     /// Arrivals later than forecast.
@@ -104,6 +106,7 @@ impl Model {
             service: Service::default(),
             backlog: Backlog::new(now),
             overflow: Overflow::default(),
+            met: Delays::default(),
             found: None,
             lateness: Law::of(SPREAD),
             delays: Law::of(ANSWERED),
@@ -164,6 +167,7 @@ impl Model {
             let served = found == Found::Queue;
             self.lateness.add(queue.saturating_sub(sent.wait));
             self.overflow.on_arrived(queue, now);
+            self.met.add(left.cast_unsigned(), queue, sent.wait);
             if let Some(sent) = self.log.get_mut(place) {
                 sent.fate = Fate::Arrived(queue);
             }
@@ -263,6 +267,11 @@ impl Model {
             _ => return (queue, None),
         }
         (queue, self.overflow.on_lost(queue))
+    }
+
+    /// What its packets met lately, to be compared with other paths'.
+    pub(crate) fn met(&self) -> &Delays {
+        &self.met
     }
 
     /// Until an ACK has measured it.

@@ -7,7 +7,7 @@ use std::{
 
 use noq_proto::PathStatus;
 
-use super::{CONTROL_SILENCE, Path, terms::Terms};
+use super::{CONTROL_SILENCE, Path, Reported, sharing::Sharing, terms::Terms};
 use crate::{
     base::{PathHealth, PathId, PathView},
     congestion::steering::Slot,
@@ -35,6 +35,8 @@ pub(crate) struct Paths {
     list: Vec<Path>,
     /// Where ACKs and the control stream go.
     control: Option<PathId>,
+    /// Which of them share a bottleneck.
+    sharing: Sharing,
     /// What the peer has said of paths that we do not know, by their numbers on the wire; of [`MAX_PATHS`] at most.
     foretold: BTreeMap<u64, Terms>,
 }
@@ -80,7 +82,27 @@ impl Paths {
 
     pub(crate) fn remove(&mut self, id: PathId) -> Option<Path> {
         let at = self.list.iter().position(|path| path.id == id)?;
+        self.sharing.forget(id);
         Some(self.list.remove(at))
+    }
+
+    /// The peer reports when datagrams of ours came on a path.
+    pub(crate) fn on_report(&mut self, id: PathId, now: Instant, list: &[Reported]) {
+        let Some(path) = self.get_mut(id) else { return };
+        let before = path.model.met().open();
+        path.on_report(now, list);
+        if path.model.met().open() == before || self.is_single() {
+            return;
+        }
+        let met = || self.list.iter().map(|path| (path.id, path.model.met()));
+        if let Some(new) = met().find(|(of, _)| *of == id) {
+            self.sharing.judge(new, met());
+        }
+    }
+
+    /// A path has become another: whom it shared a bottleneck with is not known any more.
+    pub(crate) fn on_moved(&mut self, id: PathId) {
+        self.sharing.forget(id);
     }
 
     /// Whether there is no choice.
@@ -101,7 +123,7 @@ impl Paths {
         let best = self.best();
         for path in &self.list {
             let trusted = path.health() != PathHealth::Opening && Some(path.rank()) == best;
-            views.push(path.view(now, offset, trusted));
+            views.push(PathView { bottleneck: self.sharing.group(path.id), ..path.view(now, offset, trusted) });
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::bottleneck::{Bottleneck, Link, Supply};
+use super::link::{Bottleneck, Link, Supply};
 use crate::frame::Arrival;
 
 /// What UDP payload a link of [`Link::PLAIN`]'s rate carries, bytes per second.

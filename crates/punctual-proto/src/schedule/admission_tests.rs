@@ -40,6 +40,7 @@ fn path() -> PathView {
         cost: 0.0,
         role: crate::multipath::PathRole::Normal,
         budget_left: 1.0,
+        bottleneck: None,
     }
 }
 

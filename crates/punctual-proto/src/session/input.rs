@@ -355,7 +355,8 @@ impl Session {
             let at = self.clocks.without_drift(at, micros);
             list.push(Reported { stamp: arrival.stamp, at, ce: arrival.ce });
         }
-        path.on_report(now, &list);
+        let id = path.id;
+        self.paths.on_report(id, now, &list);
         Ok(())
     }
 

@@ -191,6 +191,7 @@ impl Session {
                 suspected: path.suspected,
                 cost: view.cost,
                 role: view.role,
+                bottleneck: view.bottleneck,
             }
         };
         self.paths.iter().zip(views).map(stats).collect()
