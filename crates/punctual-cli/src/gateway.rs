@@ -1,6 +1,6 @@
 //! What `punctual tunnel` and `punctual vpn` have in common: one side calls, again and again, the other waits to be called; what sessions carry is for a [`Carrier`] to do.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{net::IpAddr, path::Path, sync::Arc, time::Duration};
 
 use punctual::{Config, Endpoint, Session, Trust};
 use punctual_gateway::tunnel::close;
@@ -30,6 +30,12 @@ const RETRY_AT_MOST: Duration = Duration::from_secs(15);
 
 /// Carries something by sessions.
 pub(crate) trait Carrier: Send + Sync + 'static {
+    /// We are about to call the far side at these addresses, by whichever way the system has to them.
+    fn calling(&self, by_system: &[IpAddr]) -> impl Future<Output = ()> + Send {
+        let _ = by_system;
+        std::future::ready(())
+    }
+
     /// By a session that we began, to its end.
     fn call(&self, session: Session) -> impl Future<Output = Failure> + Send;
 
@@ -160,7 +166,12 @@ impl<C: Carrier> Gateway<'_, C> {
         let mut pause = RETRY;
         let mut was_there = false;
         loop {
-            let failure = match caller.connect(self.args.session.connect_timeout()).await {
+            let connecting = async {
+                let choices = caller.look_up(self.args.session.connect_timeout()).await?;
+                self.carrier.calling(&choices.by_system).await;
+                caller.connect_by(choices).await
+            };
+            let failure = match connecting.await {
                 Ok((session, watch)) => {
                     self.say("connected");
                     (pause, was_there) = (RETRY, true);

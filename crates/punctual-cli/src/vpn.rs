@@ -2,7 +2,7 @@
 
 mod settings;
 
-use std::{io, path::Path, sync::Arc};
+use std::{io, net::IpAddr, path::Path, sync::Arc};
 
 use punctual::{Session, Trust};
 use punctual_gateway::vpn::{Ended, StartError, Tun, Vpn, session_limits};
@@ -55,10 +55,12 @@ pub(crate) async fn run(flags: &VpnArgs) -> Result<(), Failure> {
     gateway.say(&format!("device {}", gateway.carrier.device().name()));
     let reload = async || {
         let (new, config) = settings::load(flags)?;
-        if !settings::same_but_for_clients(&new, &args) {
-            gateway.say("what was changed beside clients, routes, classes, rules and limits takes a restart");
+        gateway.carrier.reload(config).await?;
+        match &settings::take_a_restart(&new, &args)[..] {
+            [] => {}
+            changed => gateway.say(&format!("{} changed, which takes a restart", changed.join(", "))),
         }
-        Ok(gateway.carrier.reload(config).await?)
+        Ok(())
     };
     gateway.run(endpoint_config, hangups, reload).await
 }
@@ -87,10 +89,14 @@ impl From<StartError> for Failure {
 }
 
 impl Carrier for Vpn<Tun> {
+    async fn calling(&self, by_system: &[IpAddr]) {
+        self.lead_around(by_system).await;
+    }
+
     async fn call(&self, session: Session) -> Failure {
         match Self::call(self, session).await {
             Ended::Closed(reason) => Failure::lost(&reason),
-            Ended::Device(error) => Failure::Path(error),
+            Ended::Device(error) => Failure::Path(format!("the device cannot be set up: {error}")),
             ended => Failure::SessionLost(ended.to_string()),
         }
     }
