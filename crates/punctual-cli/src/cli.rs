@@ -149,8 +149,10 @@ Of two hosts, one waits and the other, with HOST:PORT, calls. The one that waits
 addresses and routes. It takes root, or CAP_NET_ADMIN: setcap cap_net_admin+ep punctual.
 
 Examples:
-  punctual vpn host.example:4433 --fingerprint 3f9a… --identity me.pem --path eth0 --path wwan0
-                                            everything to the networks that the server names, over two links
+  punctual vpn host.example:4433 --fingerprint 3f9a… --identity me.pem --path eth0 --path wwan0 --accept-routes 192.168.0.0/16
+                                            everything to that network, as far as the server names it, over two links
+  punctual vpn host.example:4433 --fingerprint 3f9a… --identity me.pem --path eth0 --path wwan0 --accept-routes all
+                                            whatever the server names: all traffic, if it says --route 0.0.0.0/0
   punctual vpn --identity server.pem --address 10.9.0.1/24 --address fd09::1/64 --client 77c0…
                                             the other side, which lets in whoever has that certificate
   punctual vpn --identity server.pem --address 10.9.0.1/24 --client 77c0… --route 192.168.0.0/16

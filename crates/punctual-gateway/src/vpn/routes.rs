@@ -192,8 +192,8 @@ pub(super) fn judge(given: &Welcome, accept: &AcceptRoutes, around: &Surrounding
             pieces.extend(around_servers.into_iter().flat_map(halves));
         }
     }
-    // The system has a route to the network of each address.
-    pieces.retain(|piece| !own.iter().any(|address| address.trunc() == *piece));
+    // The system has a route to the network of each address; and where a server is in a network of another interface's, the pieces around it are not ours either.
+    pieces.retain(|piece| !own.iter().any(|address| address.trunc() == *piece) && beside(piece, around).is_none());
     (Setup { addresses: own, routes: pieces.into_iter().collect(), mtu: *mtu }, refused)
 }
 
@@ -427,6 +427,23 @@ mod tests {
             assert!(leads(other), "{other}");
         }
         assert!(routes.len() <= 2 * 32 + 128, "{}", routes.len());
+    }
+
+    #[test]
+    fn around_a_server_in_the_clients_own_network_that_network_stays_as_it_was() {
+        let (beside, servers) = (nets(&["192.168.1.20/24"]), ["192.168.1.9".parse().unwrap()]);
+        let around = Surroundings { beside: &beside, servers: &servers };
+        let (setup, refused) = judge(&welcome(&["10.9.0.2/24"], &["0.0.0.0/0"]), &AcceptRoutes::All, &around);
+        let longest = |to: &str| {
+            let to: IpAddr = to.parse().unwrap();
+            setup.routes.iter().filter(|route| route.contains(&to)).map(IpNet::prefix_len).max()
+        };
+        // Shorter than /24, so that the interface's own route has it.
+        assert!(
+            longest("192.168.1.1").is_none_or(|length| length < 24)
+                && longest("192.168.1.8").is_none_or(|length| length < 24)
+        );
+        assert_eq!((longest("192.168.0.1"), longest("8.8.8.8"), refused), (Some(24), Some(1), vec![]));
     }
 
     #[test]
