@@ -1,6 +1,11 @@
 //! What `punctual tunnel` and `punctual vpn` have in common: one side calls, again and again, the other waits to be called; what sessions carry is for a [`Carrier`] to do.
 
-use std::{net::IpAddr, path::Path, sync::Arc, time::Duration};
+use std::{
+    net::IpAddr,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use punctual::{Config, Endpoint, Session, Trust};
 use punctual_gateway::tunnel::close;
@@ -44,6 +49,11 @@ pub(crate) trait Carrier: Send + Sync + 'static {
 
     /// What has been carried, as OpenMetrics has it.
     fn metrics(&self) -> String;
+
+    /// Waits until nothing can be carried any more, whatever sessions do: why.
+    fn broken(&self) -> impl Future<Output = Failure> + Send {
+        std::future::pending()
+    }
 }
 
 /// A gateway: who it is, whom it calls or where it waits.
@@ -96,6 +106,7 @@ impl<C: Carrier> Gateway<'_, C> {
         };
         tokio::select! {
             ended = self.carry_all(config, &mut manager) => ended,
+            failure = self.carrier.broken() => Err(failure),
             never = told => never,
             never = reloading => never,
         }
@@ -174,8 +185,11 @@ impl<C: Carrier> Gateway<'_, C> {
             let failure = match connecting.await {
                 Ok((session, watch)) => {
                     self.say("connected");
-                    (pause, was_there) = (RETRY, true);
-                    self.carry(session, watch, caller.display).await
+                    was_there = true;
+                    let begun = Instant::now();
+                    let failure = self.carry(session, watch, caller.display).await;
+                    pause = pause_after(begun.elapsed(), pause);
+                    failure
                 }
                 Err(failure) => failure,
             };
@@ -257,6 +271,12 @@ impl GatewayArgs {
     }
 }
 
+/// How long to wait before another call, after a session that lasted so long and the pause before it. What ends soon is likely to do so again: most of all where two
+/// have one key, of which each takes the place of the other.
+fn pause_after(lasted: Duration, pause: Duration) -> Duration {
+    if lasted > RETRY_AT_MOST { RETRY } else { pause }
+}
+
 /// Without a file of settings there is nothing to read again, and SIGHUP is that of a terminal that goes away.
 pub(crate) fn signals(settings: Option<&Path>) -> Result<(Interrupt, Option<Hangups>), Failure> {
     Ok(match settings {
@@ -269,4 +289,16 @@ pub(crate) fn signals(settings: Option<&Path>) -> Result<(Interrupt, Option<Hang
 async fn end(endpoint: &Endpoint) {
     endpoint.close(close::STOPPED, "the gateway was told to stop");
     let _ = tokio::time::timeout(END_WITHIN, endpoint.wait_idle()).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_put_out_again_and_again_calls_more_and_more_seldom() {
+        let long = RETRY * 8;
+        assert_eq!(pause_after(Duration::from_secs(1), long), long);
+        assert_eq!(pause_after(RETRY_AT_MOST + RETRY, long), RETRY);
+    }
 }

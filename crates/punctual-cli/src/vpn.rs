@@ -22,14 +22,15 @@ const DEVICE: &str = "punctual0";
 /// Carries packets until it is told to stop.
 pub(crate) async fn run(flags: &VpnArgs) -> Result<(), Failure> {
     let (args, config) = settings::load(flags)?;
+    args.gateway.check(args.to.as_deref())?;
     let mut endpoint_config = args.gateway.session.endpoint_config(args.gateway.qlog.as_deref())?;
     endpoint_config.session.limits = session_limits(endpoint_config.session.limits);
     let (interrupt, hangups) = signals(args.config.as_deref())?;
     let door = settings::door(&args);
     if let (Some(_), Some(path)) = (&args.to, &args.identity) {
-        let Loaded { identity, made } = identity::load_or_make(path, &args.name)?;
-        if made && !args.gateway.quiet {
-            // Who runs the server has to know it before we are let in.
+        let Loaded { identity, .. } = identity::load_or_make(path, &args.name)?;
+        if !args.gateway.quiet {
+            // Who runs the server has to know it before we are let in; and may ask again.
             eprintln!("our fingerprint, for the server to let us in: {}", identity.fingerprint());
         }
     }
@@ -107,5 +108,10 @@ impl Carrier for Vpn<Tun> {
 
     fn metrics(&self) -> String {
         Self::metrics(self)
+    }
+
+    async fn broken(&self) -> Failure {
+        let why = self.gone().await;
+        Failure::Path(format!("the device is gone, as if somebody had deleted it: {why}"))
     }
 }

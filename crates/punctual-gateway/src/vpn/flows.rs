@@ -25,6 +25,11 @@ use super::{
 /// Bytes that a flow may send before the next has its turn (RFC 8290, section 4.1.2).
 const QUANTUM: i64 = 1_514;
 
+/// After so long without a packet a flow is forgotten: it begins anew if another comes. As NATs have it at least for UDP, of which most flows end sooner.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
+/// Flows that are forgotten at most when a packet comes: more than can begin.
+const FORGOTTEN_AT_ONCE: usize = 2;
+
 /// What packets of one flow have in common.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
@@ -52,10 +57,17 @@ pub(super) struct Flows {
     all: Slab<Flow>,
     /// By priority, the highest first: those that have something to send.
     tiers: BTreeMap<u8, Tier>,
+    /// Flows that have sent nothing lately, in the order in which they fell silent: by [`Flow::silent`]. Whoever opens flows without end must not have us look through all of them.
+    idle: BTreeMap<u64, usize>,
+    /// Times that a flow fell silent.
+    silences: u64,
     channels: Channels,
     /// Bytes that wait.
     waiting: usize,
     packets: usize,
+    /// The flow with the longest queue, when it was last looked for, and half of what it had: what has more than that is dropped from without another look
+    /// (RFC 8290, section 4.1, lets half of it go at once for the same reason).
+    longest: (usize, usize),
     /// Flows that there may be,
     most_flows: usize,
     /// and bytes that may wait.
@@ -76,6 +88,8 @@ struct Flow {
     turn: Turn,
     codel: Codel,
     used: Instant,
+    /// Its place among those that are idle.
+    silent: u64,
 }
 
 /// Where a flow is.
@@ -178,9 +192,12 @@ impl Flows {
             known: HashMap::new(),
             all: Slab::new(),
             tiers: BTreeMap::new(),
+            idle: BTreeMap::new(),
+            silences: 0,
             channels: Channels::default(),
             waiting: 0,
             packets: 0,
+            longest: (0, usize::MAX),
             most_flows,
             most_bytes,
         }
@@ -228,6 +245,7 @@ impl Flows {
         now: Instant,
         mut dropped: impl FnMut(Dropped),
     ) {
+        self.forget_old(now);
         let key = Key::of(packet);
         let Some(index) = self.known.get(&key).copied().or_else(|| self.begin(key, packet, classes, now)) else {
             return dropped(Dropped::Flows);
@@ -240,6 +258,7 @@ impl Flows {
         self.waiting += bytes.len();
         self.packets += 1;
         if flow.turn == Turn::Idle {
+            self.idle.remove(&flow.silent);
             (flow.turn, flow.credit) = (Turn::Thin, QUANTUM);
             self.tiers.entry(flow.treatment.priority).or_default().thin.push_back(index);
         }
@@ -251,11 +270,8 @@ impl Flows {
     /// Begins a flow, if need be in the place of one that is idle.
     fn begin(&mut self, key: Key, packet: &Packet, classes: &Classes, now: Instant) -> Option<usize> {
         if self.all.len() >= self.most_flows {
-            let idle = self.all.iter().filter(|(_, flow)| flow.turn == Turn::Idle);
-            let (index, _) = idle.min_by_key(|(_, flow)| flow.used)?;
-            let gone = self.all.remove(index);
-            self.known.remove(&Key::of(&gone.packet));
-            self.channels.free.extend(gone.channel);
+            let (_, oldest) = self.idle.pop_first()?;
+            self.forget(oldest);
         }
         let treatment = classes.classify(packet).clone();
         let channel = treatment.ordered.then(|| self.channels.take());
@@ -269,17 +285,49 @@ impl Flows {
             turn: Turn::Idle,
             codel: Codel::default(),
             used: now,
+            silent: 0,
         });
         self.known.insert(key, index);
+        self.falls_silent(index);
         Some(index)
     }
 
-    /// Drops a packet of the longest queue. `false` if nothing waits.
+    /// A flow has nothing to send.
+    fn falls_silent(&mut self, index: usize) {
+        self.silences += 1;
+        (self.all[index].turn, self.all[index].silent) = (Turn::Idle, self.silences);
+        self.idle.insert(self.silences, index);
+    }
+
+    /// Forgets flows that have been idle for long.
+    fn forget_old(&mut self, now: Instant) {
+        for _ in 0..FORGOTTEN_AT_ONCE {
+            let Some((_, index)) = self.idle.first_key_value() else { return };
+            if now.saturating_duration_since(self.all[*index].used) < FORGOTTEN_AFTER {
+                return;
+            }
+            if let Some((_, index)) = self.idle.pop_first() {
+                self.forget(index);
+            }
+        }
+    }
+
+    /// Forgets a flow, which is no longer among those that are idle.
+    fn forget(&mut self, index: usize) {
+        let gone = self.all.remove(index);
+        self.known.remove(&Key::of(&gone.packet));
+        self.channels.free.extend(gone.channel);
+    }
+
+    /// Drops a packet of the longest queue, or of one that is more than half as long. `false` if nothing waits.
     fn drop_of_longest(&mut self) -> bool {
-        let longest = self.all.iter_mut().map(|(_, flow)| flow).max_by_key(|flow| flow.bytes);
-        let Some((flow, queued)) = longest.and_then(|flow| flow.queue.pop_front().map(|queued| (flow, queued))) else {
-            return false;
-        };
+        let (index, half) = self.longest;
+        if self.all.get(index).is_none_or(|flow| flow.bytes <= half) {
+            let longest = self.all.iter().max_by_key(|(_, flow)| flow.bytes);
+            self.longest = longest.map_or((0, usize::MAX), |(index, flow)| (index, flow.bytes / 2));
+        }
+        let Some(flow) = self.all.get_mut(self.longest.0) else { return false };
+        let Some(queued) = flow.queue.pop_front() else { return false };
         let size = queued.word.len() - queued.at;
         flow.bytes -= size;
         self.waiting -= size;
@@ -374,7 +422,7 @@ impl Flows {
             tier.thick.push_back(index);
         } else {
             tier.thick.pop_front();
-            flow.turn = Turn::Idle;
+            self.falls_silent(index);
         }
     }
 }
@@ -406,6 +454,21 @@ mod tests {
         let mut bytes = Vec::new();
         PacketBuilder::ipv6([1; 16], [2; 16], 64).udp(port, 80).write(&mut bytes, &vec![0; size - 48]).unwrap();
         bytes
+    }
+
+    impl Flows {
+        /// All that is kept twice is the same.
+        fn check(&self) {
+            let queued = |of: fn(&Flow) -> usize| self.all.iter().map(|(_, flow)| of(flow)).sum::<usize>();
+            assert_eq!((self.waiting, self.packets), (queued(|flow| flow.bytes), queued(|flow| flow.queue.len())));
+            assert!(self.waiting <= self.most_bytes && self.all.len() <= self.most_flows);
+            let silent = self.all.iter().filter(|(_, flow)| flow.turn == Turn::Idle);
+            let silent: BTreeMap<_, _> = silent.map(|(index, flow)| (flow.silent, index)).collect();
+            assert_eq!(silent, self.idle);
+            let taken = self.all.iter().filter(|(_, flow)| flow.channel.is_some()).count();
+            assert_eq!(taken + self.channels.free.len(), self.channels.used as usize);
+            assert_eq!(self.known.len(), self.all.len());
+        }
     }
 
     struct Test {
@@ -533,6 +596,52 @@ mod tests {
         assert_eq!(test.ports(true).iter().filter(|port| **port == 2).count(), 1);
         test.push(&udp(3, 100));
         assert_eq!((test.ports(true), test.flows.len()), (vec![3], 2), "in the place of one that is idle");
+    }
+
+    #[test]
+    fn silent_flows_are_forgotten_and_their_channels_used_again() {
+        let mut test = Test::new();
+        for port in 1..=5 {
+            test.push(&tcp(port, 100, false));
+            test.ports(true);
+            test.now += FORGOTTEN_AFTER / 10;
+        }
+        // The first is heard of again, and so is not the oldest.
+        test.push(&tcp(1, 100, false));
+        test.ports(true);
+        test.now += FORGOTTEN_AFTER * 9 / 10;
+        test.push(&tcp(6, 100, false));
+        let (_, next) = test.pop(true).unwrap();
+        assert_eq!((test.flows.len(), next.channel), (4, Some(Channel(3))), "two are forgotten at once");
+        test.push(&tcp(6, 100, false));
+        assert_eq!((test.flows.len(), test.flows.channels.used), (2, 5), "but for the first and the last");
+        test.flows.check();
+    }
+
+    #[test]
+    fn the_books_are_right_whatever_comes() {
+        let mut test = Test::new();
+        test.flows.limit(20, 20_000);
+        let mut draw = 1u32;
+        for _ in 0..20_000 {
+            // Numerical Recipes' generator: what comes when is arbitrary, and always the same.
+            draw = draw.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let [what, port, size, _] = draw.to_be_bytes();
+            match what % 8 {
+                0..4 => test.push(&tcp(u16::from(port % 32), 100 + 8 * usize::from(size), what > 127)),
+                4 | 5 => test.push(&udp(u16::from(port % 64), 60 + usize::from(size))),
+                6 => drop(test.pop(size > 20)),
+                _ => test.now += MS * u32::from(size),
+            }
+            test.flows.check();
+        }
+        test.now += FORGOTTEN_AFTER;
+        while !test.flows.is_idle() {
+            test.pop(true);
+        }
+        test.ports(true);
+        test.flows.check();
+        assert_eq!((test.flows.waiting, test.flows.idle.len()), (0, test.flows.len()));
     }
 
     #[test]

@@ -50,7 +50,7 @@ use std::{
 use ipnet::IpNet;
 use punctual::{AccessList, CloseReason, Fingerprint, Session};
 use thiserror::Error;
-use tokio::task::AbortHandle;
+use tokio::{sync::watch, task::AbortHandle};
 use tracing::{debug, info, warn};
 
 pub use config::{Client, Config, ConfigError, DEFAULT_MTU, Limits, Protocol, Rule, Server};
@@ -73,6 +73,8 @@ use wire::{Welcome, WireError, Word};
 const GREET_WITHIN: Duration = Duration::from_secs(10);
 /// How long to wait after an error of the device that may come again at once.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Errors in a row after which a device is held to be gone: 2 s of them.
+const MOST_ERRORS: u32 = 20;
 /// Bytes of packets that may be under way to us in one session, and from us: 100 ms of 1 Gbit/s, and the queue.
 const SESSION_BYTES: u64 = 16 << 20;
 
@@ -112,6 +114,8 @@ struct Shared<D> {
     known: AccessList,
     /// Of a client.
     taken: tokio::sync::Mutex<Taken>,
+    /// Why the device is gone, if it is.
+    gone: watch::Sender<Option<String>>,
     metrics: Metrics,
 }
 
@@ -221,6 +225,7 @@ impl<D: Device> Vpn<D> {
             table: Mutex::new(table),
             known,
             taken: tokio::sync::Mutex::default(),
+            gone: watch::Sender::default(),
             metrics: Metrics::of_vpn(Weak::clone(shared)),
         });
         let reader = tokio::spawn(read(Arc::downgrade(&shared))).abort_handle();
@@ -274,6 +279,13 @@ impl<D: Device> Vpn<D> {
         self.shared.metrics.text()
     }
 
+    /// Waits until the device is gone, as somebody has deleted it: what the system said. Nothing is carried any more.
+    pub async fn gone(&self) -> String {
+        let mut gone = self.shared.gone.subscribe();
+        // It cannot fail: we have the sender.
+        gone.wait_for(Option::is_some).await.ok().and_then(|why| why.clone()).unwrap_or_default()
+    }
+
     /// Whether packets pass to the server, or to a client.
     pub fn is_open(&self) -> bool {
         let table = lock(&self.shared.table);
@@ -312,15 +324,26 @@ fn end(session: &Session, ended: &Ended) {
     session.close(code, &words);
 }
 
-/// Carries what comes from the device, for as long as there is a VPN.
+/// Carries what comes from the device, for as long as there are a VPN and a device.
 async fn read<D: Device>(shared: Weak<Shared<D>>) {
-    let mut space = vec![0; SPACE];
+    let (mut space, mut errors) = (vec![0; SPACE], 0);
     loop {
         let Some(shared) = shared.upgrade() else { return };
         match shared.device.recv(&mut space).await {
-            Ok((range, rest)) => shared.carry(&space[range], rest),
+            Ok((range, rest)) => {
+                errors = 0;
+                shared.carry(&space[range], rest);
+            }
+            Err(error) if errors >= MOST_ERRORS => {
+                warn!(%error, "the device is gone");
+                shared.gone.send_replace(Some(error.to_string()));
+                return;
+            }
             Err(error) => {
-                warn!(%error, "cannot read from the device");
+                if errors == 0 {
+                    warn!(%error, "cannot read from the device");
+                }
+                errors += 1;
                 tokio::time::sleep(PAUSE).await;
             }
         }
@@ -404,9 +427,10 @@ impl<D: Device> Shared<D> {
         // Nobody but those who are let in gets so far, unless the endpoint is not ours, or the settings have just changed.
         let fingerprint = session.peer_fingerprint().ok_or(Ended::Unknown)?;
         tokio::time::timeout(GREET_WITHIN, greeting(session)).await.map_err(|_| Ended::NoGreeting)??;
-        let (peer, welcome) = self.welcome(fingerprint)?;
+        let Welcomed { peer, welcome, generation, follow } = self.welcome(fingerprint, session)?;
+        // In this order: who is here is looked at once the session is gone.
         let _present = Present { shared: self, fingerprint, peer: &peer };
-        let (attached, follow) = Attached::new(&peer, session);
+        let attached = Attached { peer: &peer, generation };
         info!(client = %peer, address = ?session.remote_address(), addresses = ?welcome.addresses, "client connected");
         peer::say(session, &Word::Welcome(welcome)).await.map_err(closed)?;
         peer.open(attached.generation);
@@ -426,8 +450,8 @@ impl<D: Device> Shared<D> {
         }
     }
 
-    /// A client that has come, if it may, and what it is given.
-    fn welcome(&self, fingerprint: Fingerprint) -> Result<(Arc<Peer>, Welcome), Ended> {
+    /// A client that has come, if it may, and what it is given. It has the session when it is in the table, lest one that ends meanwhile takes it out again.
+    fn welcome(&self, fingerprint: Fingerprint, session: &Session) -> Result<Welcomed, Ended> {
         let mut table = lock(&self.table);
         let plan = self.plan();
         let client = plan.clients.get(&fingerprint).ok_or(Ended::Unknown)?;
@@ -439,7 +463,8 @@ impl<D: Device> Shared<D> {
         peer.replan(&plan, plan.rate(client));
         let (welcome, _) = table.place(&plan, client, &peer).ok_or(Ended::NoAddress)?;
         table.clients.insert(fingerprint, peer.clone());
-        Ok((peer, welcome))
+        let (generation, follow) = peer.attach(session);
+        Ok(Welcomed { peer, welcome, generation, follow })
     }
 }
 
@@ -469,6 +494,14 @@ impl Drop for Attached<'_> {
     fn drop(&mut self) {
         self.peer.detach(self.generation);
     }
+}
+
+/// A client that has come.
+struct Welcomed {
+    peer: Arc<Peer>,
+    welcome: Welcome,
+    generation: u64,
+    follow: Follow,
 }
 
 /// A client that is here, until this is dropped; unless it has come again meanwhile.

@@ -4,7 +4,10 @@ use std::{
     io,
     net::{IpAddr, SocketAddr},
     ops::Range,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -36,18 +39,30 @@ pub(crate) struct Queue {
     setups: Mutex<Vec<Setup>>,
     /// Networks of the host's other interfaces.
     pub(crate) beside: Mutex<Vec<IpNet>>,
+    deleted: AtomicBool,
 }
 
 impl Queue {
     fn new() -> Self {
         let ((sent, from_system), (to_system, came)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
         let (from_system, came) = (AsyncMutex::new(from_system), AsyncMutex::new(came));
-        Self { sent, from_system, to_system, came, setups: Mutex::default(), beside: Mutex::default() }
+        Self {
+            sent,
+            from_system,
+            to_system,
+            came,
+            setups: Mutex::default(),
+            beside: Mutex::default(),
+            deleted: AtomicBool::default(),
+        }
     }
 }
 
 impl Device for Queue {
     async fn recv(&self, space: &mut [u8]) -> io::Result<(Range<usize>, Rest)> {
+        if self.deleted.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
         let (packet, rest) = self.from_system.lock().await.recv().await.ok_or(io::ErrorKind::BrokenPipe)?;
         // As a system does that puts something in front.
         space[10..10 + packet.len()].copy_from_slice(&packet);
@@ -81,6 +96,13 @@ impl Host {
     /// The system sends a packet.
     pub(crate) fn send(&self, packet: Vec<u8>, rest: Rest) {
         self.vpn.device().sent.send((packet.into(), rest)).expect("it is read");
+    }
+
+    /// The device goes, as when somebody deletes it.
+    pub(crate) fn delete_device(&self) {
+        self.vpn.device().deleted.store(true, Ordering::Relaxed);
+        // It is being read: what comes is the last.
+        self.send(vec![], Rest::Nothing);
     }
 
     /// What the system gets next.
