@@ -33,6 +33,11 @@ const RETRY: Duration = Duration::from_millis(500);
 /// The longest wait between calls that are in vain.
 const RETRY_AT_MOST: Duration = Duration::from_secs(15);
 
+/// For how long no path may have answered before another call is tried beside the session.
+const CUT_OFF: Duration = Duration::from_secs(3);
+/// How long the session before may take to be heard of once a call beside it is answered: some tries of its paths.
+const GRACE: Duration = Duration::from_secs(1);
+
 /// Carries something by sessions.
 pub(crate) trait Carrier: Send + Sync + 'static {
     /// We are about to call the far side at these addresses, by whichever way the system has to them.
@@ -174,22 +179,27 @@ impl<C: Carrier> Gateway<'_, C> {
 
     /// Calls, for as long as it makes sense.
     async fn keep_calling(&self, caller: &Caller<'_>) -> Result<(), Failure> {
-        let mut pause = RETRY;
-        let mut was_there = false;
+        let (mut pause, mut was_there, mut next) = (RETRY, false, None);
         loop {
-            let connecting = async {
-                let choices = caller.look_up(self.args.session.connect_timeout()).await?;
-                self.carrier.calling(&choices.by_system).await;
-                caller.connect_by(choices).await
+            let connected = match next.take() {
+                Some(connected) => Ok(connected),
+                None => self.connect(caller).await,
             };
-            let failure = match connecting.await {
+            let failure = match connected {
                 Ok((session, watch)) => {
                     self.say("connected");
                     was_there = true;
                     let begun = Instant::now();
-                    let failure = self.carry(session, watch, caller.display).await;
-                    pause = pause_after(begun.elapsed(), pause);
-                    failure
+                    match self.carry(session, watch, caller).await {
+                        Ok(another) => {
+                            next = Some(another);
+                            continue;
+                        }
+                        Err(failure) => {
+                            pause = pause_after(begun.elapsed(), pause);
+                            failure
+                        }
+                    }
                 }
                 Err(failure) => failure,
             };
@@ -204,17 +214,53 @@ impl<C: Carrier> Gateway<'_, C> {
         }
     }
 
-    /// Carries what there is by one session, to its end.
-    async fn carry(&self, session: Session, mut watch: Watch, display: &Display) -> Failure {
+    /// Calls once.
+    async fn connect(&self, caller: &Caller<'_>) -> Result<(Session, Watch), Failure> {
+        let choices = caller.look_up(self.args.session.connect_timeout()).await?;
+        self.carrier.calling(&choices.by_system).await;
+        caller.connect_by(choices).await
+    }
+
+    /// Carries what there is by one session, to its end; or until it is cut off and another is there to go on with.
+    async fn carry(
+        &self,
+        session: Session,
+        mut watch: Watch,
+        caller: &Caller<'_>,
+    ) -> Result<(Session, Watch), Failure> {
         let lines = async {
             loop {
                 let line = watch.next().await;
-                display.say(&line);
+                caller.display.say(&line);
             }
         };
         tokio::select! {
-            ended = self.carrier.call(session) => ended,
+            ended = self.carrier.call(session.clone()) => Err(ended),
             never = lines => never,
+            another = self.another(&session, caller) => {
+                self.say("the session was cut off, and a call is answered: going on with that");
+                session.close(close::STOPPED, "cut off");
+                Ok(another)
+            }
+        }
+    }
+
+    /// Calls again while a session is cut off, as it may be for its whole idle timeout: the far side may have been started anew, and know nothing of it.
+    /// A session that is heard of again meanwhile goes on.
+    async fn another(&self, session: &Session, caller: &Caller<'_>) -> (Session, Watch) {
+        let mut pause = RETRY;
+        loop {
+            session.stranded(CUT_OFF).await;
+            if let Ok((another, watch)) = self.connect(caller).await {
+                // Links that come back carry the one and the other; then the first one's connections are worth more. If it is back, this waits for it to be cut off again.
+                if tokio::time::timeout(2 * GRACE, session.stranded(GRACE)).await.is_ok() {
+                    return (another, watch);
+                }
+                another.close(0, "the session before goes on");
+                pause = RETRY;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(RETRY_AT_MOST);
         }
     }
 

@@ -238,7 +238,7 @@ fn a_server_takes_nothing_from_a_client_that_is_not_for_it_to_have() {
 fn who_loses_the_device_ends_and_says_so() {
     let Some([_, right]) = hosts() else { return };
     let client = "ab".repeat(32);
-    let mut server = right.start(&["--address", "10.72.0.1/24", "--client", &client, "--metrics", "127.0.0.1:9100"]);
+    let mut server = right.start(&["--address", "10.72.0.1/24", "--client", &client]);
     server.stderr.after("fingerprint ");
     right.ip("link del punctual0");
     assert_eq!(server.end_by_itself(), Some(6), "{}", server.stderr.text());
