@@ -343,6 +343,10 @@ impl Flows {
         now: Instant,
         mut dropped: impl FnMut(&Treatment, Dropped),
     ) -> Option<Next> {
+        if self.packets == 0 {
+            self.settle();
+            return None;
+        }
         loop {
             let (index, thin) = self.turn(room)?;
             let flow = &mut self.all[index];
@@ -410,6 +414,15 @@ impl Flows {
             }
         }
         None
+    }
+
+    /// Nothing waits, so all flows are silent: a scheduler that is asked once more finds all queues empty (RFC 8290, section 4.2). Else those that sent one packet each would have their turn
+    /// for ever, and there would be room for no others.
+    fn settle(&mut self) {
+        let tiers = std::mem::take(&mut self.tiers);
+        for index in tiers.into_values().flat_map(|tier| tier.thin.into_iter().chain(tier.thick)) {
+            self.falls_silent(index);
+        }
     }
 
     /// A flow whose turn it is has nothing to send. One that was thin waits for the others once, lest who sends a packet at a time would always go first.
@@ -639,7 +652,7 @@ mod tests {
         while !test.flows.is_idle() {
             test.pop(true);
         }
-        test.ports(true);
+        assert!(test.pop(false).is_none());
         test.flows.check();
         assert_eq!((test.flows.waiting, test.flows.idle.len()), (0, test.flows.len()));
     }
