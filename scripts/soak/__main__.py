@@ -3,7 +3,7 @@
     make soak MINUTES=60                        build, and run it for an hour
     python3 scripts/soak --minutes 5            with a program that is there
 
-Between two network namespaces are two veth links of 60 Mbit/s each (TBF). By turns one is down for 3 s in every 15; every 5 minutes both are for 14 s, which ends all sessions; every
+Between two network namespaces are two veth links of 60 Mbit/s each (TBF). By turns one is down for 3 s in every 15; every 5 minutes (--dark-every) both are for 40 s, which ends all sessions; every
 7 minutes the second is deleted and made anew. Through the VPN and through the tunnel go steady streams that are sent back, 50 Mbit/s in all (--mbit), and besides some five flows and four
 connections each second that come and go. Each 10 s it is looked what the four processes hold: memory, descriptors, threads, and flows by their metrics pages.
 
@@ -33,6 +33,8 @@ EVERY = 10
 WARM_UP = 300
 # What may be made of the slope of a noisy gauge over the rest of the run: memory may seem to grow by so much, MiB, or by that share of what it is; descriptors by so many.
 MAY_GROW_MIB, MAY_GROW_SHARE, MAY_GROW_DESCRIPTORS = 3, 0.1, 15
+# Seconds for which both links are dark: longer than the idle timeout of 30 s, and so the end of a session.
+DARK = 40
 # A link's rate. TBF's bucket must hold what a device takes at once, 64 KB.
 SHAPED = "tbf rate 60mbit burst 128k latency 50ms"
 
@@ -48,6 +50,7 @@ def arguments():
     parser.add_argument("--program", default=os.path.join(target, "release", "punctual"), help="what to try (default: %(default)s)")
     parser.add_argument("--minutes", type=float, default=60, help="how long (default: %(default)s)")
     parser.add_argument("--mbit", type=float, default=50, help="of all steady streams together, both ways, Mbit/s (default: %(default)s)")
+    parser.add_argument("--dark-every", type=float, default=300, metavar="SECONDS", help="how often both links are dark (default: %(default)s)")
     parser.add_argument("--json", default="punctual-soak.json", metavar="FILE", help="where to write all figures (default: %(default)s)")
     args = parser.parse_args()
     if sys.platform != "linux":
@@ -65,9 +68,9 @@ def arguments():
 class Links(threading.Thread):
     """Has the two links come and go until it is told to stop."""
 
-    def __init__(self, hosts):
+    def __init__(self, hosts, dark_every):
         super().__init__(daemon=True)
-        self.hosts, self.stop, self.outages, self.remade = hosts, threading.Event(), 0, 0
+        self.hosts, self.dark_every, self.stop, self.outages, self.remade = hosts, dark_every, threading.Event(), 0, 0
 
     def ip(self, *words):
         subprocess.run(["ip", *words], check=True)
@@ -92,11 +95,11 @@ class Links(threading.Thread):
 
     def run(self):
         begun, turn = time.monotonic(), 0
-        due = {"both": begun + 120, "remake": begun + 200}
+        due = {"both": begun + self.dark_every / 2, "remake": begun + 200}
         while not self.stop.wait(12):
             if time.monotonic() > due["both"]:
-                due["both"] += 300
-                self.dark([0, 1], 14)
+                due["both"] += self.dark_every
+                self.dark([0, 1], DARK)
                 self.outages += 1
             elif time.monotonic() > due["remake"]:
                 due["remake"] += 420
@@ -168,7 +171,7 @@ def tunnel(hosts):
 
 def run(args):
     with Hosts(args.program) as hosts:
-        links = Links(hosts)
+        links = Links(hosts, args.dark_every)
         for path in range(2):
             links.shape(path)
         hosts.vpn(client=["--metrics", "127.0.0.1:9101"], server=["--metrics", "127.0.0.1:9101"])
