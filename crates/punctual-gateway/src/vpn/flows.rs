@@ -27,6 +27,8 @@ const QUANTUM: i64 = 1_514;
 
 /// After so long without a packet a flow is forgotten: it begins anew if another comes. As NATs have it at least for UDP, of which most flows end sooner.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
+/// After so long without a packet a flow is no longer in turn: CoDel's interval. So many flows may begin in that time as there may be.
+const SILENT_AFTER: Duration = Duration::from_millis(100);
 /// Flows that are forgotten at most when a packet comes: more than can begin.
 const FORGOTTEN_AT_ONCE: usize = 2;
 
@@ -61,6 +63,8 @@ pub(super) struct Flows {
     idle: BTreeMap<u64, usize>,
     /// Times that a flow fell silent.
     silences: u64,
+    /// When it was last looked for flows that have been silent for a while.
+    settled: Option<Instant>,
     channels: Channels,
     /// Bytes that wait.
     waiting: usize,
@@ -194,6 +198,7 @@ impl Flows {
             tiers: BTreeMap::new(),
             idle: BTreeMap::new(),
             silences: 0,
+            settled: None,
             channels: Channels::default(),
             waiting: 0,
             packets: 0,
@@ -245,6 +250,7 @@ impl Flows {
         now: Instant,
         mut dropped: impl FnMut(Dropped),
     ) {
+        self.settle(now);
         self.forget_old(now);
         let key = Key::of(packet);
         let Some(index) = self.known.get(&key).copied().or_else(|| self.begin(key, packet, classes, now)) else {
@@ -343,10 +349,6 @@ impl Flows {
         now: Instant,
         mut dropped: impl FnMut(&Treatment, Dropped),
     ) -> Option<Next> {
-        if self.packets == 0 {
-            self.settle();
-            return None;
-        }
         loop {
             let (index, thin) = self.turn(room)?;
             let flow = &mut self.all[index];
@@ -416,11 +418,27 @@ impl Flows {
         None
     }
 
-    /// Nothing waits, so all flows are silent: a scheduler that is asked once more finds all queues empty (RFC 8290, section 4.2). Else those that sent one packet each would have their turn
-    /// for ever, and there would be room for no others.
-    fn settle(&mut self) {
-        let tiers = std::mem::take(&mut self.tiers);
-        for index in tiers.into_values().flat_map(|tier| tier.thin.into_iter().chain(tier.thick)) {
+    /// Has flows fall silent that have nothing to send, and have had nothing for a while. While something waits, [`rest`](Self::rest) does so in turn; but who asks for packets stops when nothing
+    /// waits any more, and those that sent the last would have their turn for ever, and leave room for no others. Not at once: a bulk flow whose queue is empty for a moment would be thin again.
+    fn settle(&mut self, now: Instant) {
+        if self.settled.is_some_and(|settled| now.saturating_duration_since(settled) < SILENT_AFTER) {
+            return;
+        }
+        self.settled = Some(now);
+        let (all, mut silent) = (&self.all, Vec::new());
+        for tier in self.tiers.values_mut() {
+            for turns in [&mut tier.thin, &mut tier.thick] {
+                turns.retain(|index| {
+                    let flow = &all[*index];
+                    let stays = !flow.queue.is_empty() || now.saturating_duration_since(flow.used) < SILENT_AFTER;
+                    if !stays {
+                        silent.push(*index);
+                    }
+                    stays
+                });
+            }
+        }
+        for index in silent {
             self.falls_silent(index);
         }
     }

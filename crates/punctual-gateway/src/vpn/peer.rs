@@ -201,10 +201,8 @@ impl Peer {
     /// Hands over what there is room for.
     fn pump(&self, state: &mut State, now: Instant, metrics: &Metrics) {
         let State { session: Some(session), open: true, flows, gauge, followed, .. } = state else { return };
-        loop {
-            if !flows.is_idle() {
-                gauge.ask(session, now);
-            }
+        while !flows.is_idle() {
+            gauge.ask(session, now);
             let dropped = |_: &Treatment, why: Dropped| metrics.refused(why.name());
             let Some(next) = flows.pop(gauge.has_room(), gauge.times(), now, dropped) else { break };
             let bytes = next.word.len();

@@ -205,7 +205,7 @@ fn the_books_are_right_whatever_comes() {
     while !test.flows.is_idle() {
         test.pop(true);
     }
-    assert!(test.pop(false).is_none());
+    assert!(test.pop(true).is_none());
     test.flows.check();
     assert_eq!((test.flows.waiting, test.flows.idle.len()), (0, test.flows.len()));
 }
