@@ -421,7 +421,7 @@ impl Flows {
     /// Has flows fall silent that have nothing to send, and have had nothing for a while. While something waits, [`rest`](Self::rest) does so in turn; but who asks for packets stops when nothing
     /// waits any more, and those that sent the last would have their turn for ever, and leave room for no others. Not at once: a bulk flow whose queue is empty for a moment would be thin again.
     fn settle(&mut self, now: Instant) {
-        if self.settled.is_some_and(|settled| now.saturating_duration_since(settled) < SILENT_AFTER) {
+        if self.settled.is_some_and(|settled| now.saturating_duration_since(settled) < SILENT_AFTER / 10) {
             return;
         }
         self.settled = Some(now);
