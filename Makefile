@@ -9,7 +9,7 @@ WORLDS ?= 100000
 FROM ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test example lint licences crates package bench fuzz chaos links gateway vpn worlds
+.PHONY: help setup demo test example lint licences crates package bench fuzz chaos links gateway vpn soak worlds
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
@@ -71,6 +71,13 @@ VPN ?=
 vpn: setup ## as root: one TCP flow in a VPN over two links of 20 Mbit/s, ping, a link's death, and over veth
 	$(CARGO) build --release -p punctual-cli --bin punctual
 	python3 scripts/vpn $(VPN)
+
+# How long; and what else to tell it: SOAK='--mbit 20'.
+MINUTES ?= 60
+SOAK ?=
+soak: setup ## as root: a VPN and a tunnel for MINUTES=60 over links that come and go; nothing may grow
+	$(CARGO) build --release -p punctual-cli --bin punctual
+	python3 scripts/soak --minutes $(MINUTES) $(SOAK)
 
 FAILED = $${CARGO_TARGET_DIR:-$(CURDIR)/target}/failed-worlds.txt
 worlds: ## WORLDS=100000 random worlds from number FROM=1000 on; those that fail are kept in target/failed-worlds.txt

@@ -88,11 +88,14 @@ class Hosts:
 
     def veth(self):
         for path in range(2):
-            self.run("ip", "link", "add", f"link{path}", "netns", self.left, "type", "veth", "peer", "name", f"link{path}", "netns", self.right)
-            for host, name in ((1, self.left), (2, self.right)):
-                self.run("ip", "-n", name, "addr", "add", f"10.98.{path}.{host}/24", "dev", f"link{path}")
-                self.run("ip", "-n", name, "link", "set", f"link{path}", "mtu", str(self.mtu), "up")
+            self.link(path)
         self.devices = ["link0", "link1"]
+
+    def link(self, path):
+        self.run("ip", "link", "add", f"link{path}", "netns", self.left, "type", "veth", "peer", "name", f"link{path}", "netns", self.right)
+        for host, name in ((1, self.left), (2, self.right)):
+            self.run("ip", "-n", name, "addr", "add", f"10.98.{path}.{host}/24", "dev", f"link{path}")
+            self.run("ip", "-n", name, "link", "set", f"link{path}", "mtu", str(self.mtu), "up")
 
     def vpn(self, paths=None, client=(), server=()):
         """Starts a VPN over the links, or over some of them, and waits until it carries."""
@@ -121,7 +124,7 @@ class Hosts:
 
     def within(self, name, make):
         """What is made in a namespace, and stays there whoever uses it."""
-        here = os.open("/proc/self/ns/net", os.O_RDONLY)
+        here = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
         there = os.open(f"/run/netns/{name}", os.O_RDONLY)
         try:
             set_namespace(there)

@@ -7,6 +7,8 @@ use clap::{Args, Parser, Subcommand};
 use ipnet::IpNet;
 use punctual::Fingerprint;
 use punctual_gateway::tunnel;
+#[cfg(target_os = "linux")]
+use punctual_gateway::vpn::AcceptRoutes;
 
 use crate::{
     config::{SessionSettings, Settings, parse_deadline, parse_latency},
@@ -147,8 +149,10 @@ Of two hosts, one waits and the other, with HOST:PORT, calls. The one that waits
 addresses and routes. It takes root, or CAP_NET_ADMIN: setcap cap_net_admin+ep punctual.
 
 Examples:
-  punctual vpn host.example:4433 --fingerprint 3f9a… --identity me.pem --path eth0 --path wwan0
-                                            everything to the networks that the server names, over two links
+  punctual vpn host.example:4433 --fingerprint 3f9a… --identity me.pem --path eth0 --path wwan0 --accept-routes 192.168.0.0/16
+                                            everything to that network, as far as the server names it, over two links
+  punctual vpn host.example:4433 --fingerprint 3f9a… --identity me.pem --path eth0 --path wwan0 --accept-routes all
+                                            whatever the server names: all traffic, if it says --route 0.0.0.0/0
   punctual vpn --identity server.pem --address 10.9.0.1/24 --address fd09::1/64 --client 77c0…
                                             the other side, which lets in whoever has that certificate
   punctual vpn --identity server.pem --address 10.9.0.1/24 --client 77c0… --route 192.168.0.0/16
@@ -407,9 +411,13 @@ pub(crate) struct VpnArgs {
     /// An address of our own, as server, with its network: clients have addresses of that. One of IPv4, one of IPv6, or both.
     #[arg(long, value_name = "ADDRESS/LENGTH", conflicts_with = "to")]
     pub(crate) address: Vec<IpNet>,
-    /// A network that clients are to reach through us; may be repeated. 0.0.0.0/0 is everything.
+    /// A network that clients are to reach through us; may be repeated. 0.0.0.0/0 is everything. A client takes only what its --accept-routes says.
     #[arg(long, value_name = "NETWORK", conflicts_with = "to")]
     pub(crate) route: Vec<IpNet>,
+    /// A network that the server may have us reach through it, or part of it; may be repeated. Or `all`, whatever it says, or `none`, nothing but the
+    /// VPN's own network [default: none].
+    #[arg(long, value_name = "NETWORK|all|none", conflicts_with_all = ["address", "route", "client"])]
+    pub(crate) accept_routes: Vec<AcceptRoutes>,
     /// Let in clients whose certificate has this fingerprint (their `punctual vpn` says it); may be repeated. A file says more of each.
     #[arg(long, value_name = "HEX", conflicts_with = "to")]
     pub(crate) client: Vec<Fingerprint>,
@@ -420,7 +428,7 @@ pub(crate) struct VpnArgs {
     #[arg(long, value_name = "NAME", default_value = CERTIFIED)]
     pub(crate) name: Vec<String>,
     /// A TOML file with these settings and more: clients, classes, rules, limits (see docs/gateway.md). Flags overrule it, and add to its clients and routes.
-    /// `punctual check-config` says what is wrong with one. SIGHUP has its clients, routes, classes, rules and limits read again; sessions go on.
+    /// `punctual check-config` says what is wrong with one. SIGHUP has its clients, routes, MTU, classes, rules and limits read again; sessions go on.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]

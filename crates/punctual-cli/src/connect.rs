@@ -1,12 +1,12 @@
 //! From settings to a session: whom to trust, from where, and what may be wrong if nothing comes of it.
 
 use std::{
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     time::{Duration, Instant},
 };
 
 use punctual::{
-    CloseReason, ConnectError, Endpoint, Fingerprint, Route, RouteError, Routes, Session, TlsError, Trust,
+    Bind, CloseReason, ConnectError, Endpoint, Fingerprint, Route, RouteError, Routes, Session, TlsError, Trust,
     duration::spoken,
 };
 
@@ -15,7 +15,7 @@ use crate::{
     display::Display,
     exit::Failure,
     identity,
-    route::{self, Way},
+    route::{self, From, Way},
     watch::Watch,
 };
 
@@ -43,8 +43,26 @@ pub(crate) struct Caller<'a> {
 impl Caller<'_> {
     /// Starts a session.
     pub(crate) async fn connect(&self, within: Duration) -> Result<(Session, Watch), Failure> {
-        connect(self, within).await
+        self.connect_by(self.look_up(within).await?).await
     }
+
+    /// What there is to be tried, by the names as they are resolved now.
+    pub(crate) async fn look_up(&self, within: Duration) -> Result<Choices, Failure> {
+        choices(self.ways, within, self.display).await
+    }
+
+    /// Starts a session by what was found.
+    pub(crate) async fn connect_by(&self, choices: Choices) -> Result<(Session, Watch), Failure> {
+        connect(self, choices).await
+    }
+}
+
+/// What to try, one after the other.
+pub(crate) struct Choices {
+    routes: Vec<Routes>,
+    /// Addresses of the far side to which the system chooses the way: by no interface that was named.
+    pub(crate) by_system: Vec<IpAddr>,
+    due: Instant,
 }
 
 /// What the receiver's certificate has to be.
@@ -69,10 +87,9 @@ pub(crate) fn not_built(error: punctual::BuildError) -> Failure {
 
 /// Starts the session over the first of the ways that answers, and has all of them kept as its paths. Of a receiver with several addresses
 /// that a way leads to, one is tried after the other.
-async fn connect(caller: &Caller<'_>, within: Duration) -> Result<(Session, Watch), Failure> {
-    let Caller { endpoint, ways, name, display, command } = *caller;
-    let due = Instant::now() + within;
-    let choices = choices(ways, within, display).await?;
+async fn connect(caller: &Caller<'_>, choices: Choices) -> Result<(Session, Watch), Failure> {
+    let Caller { endpoint, name, display, command, .. } = *caller;
+    let Choices { routes: choices, due, .. } = choices;
     let mut failure = None;
     for (routes, left) in choices.iter().zip((1..=choices.len() as u32).rev()) {
         let share = due.saturating_duration_since(Instant::now()) / left;
@@ -101,10 +118,15 @@ async fn connect(caller: &Caller<'_>, within: Duration) -> Result<(Session, Watc
 }
 
 /// What to try, one after the other: all ways at once, to the first, the second, … of the addresses that each can lead to.
-async fn choices(ways: &[Way], within: Duration, display: &Display) -> Result<Vec<Routes>, Failure> {
-    let (mut lists, mut failure) = (Vec::new(), None);
+async fn choices(ways: &[Way], within: Duration, display: &Display) -> Result<Choices, Failure> {
+    let due = Instant::now() + within;
+    let (mut lists, mut failure, mut by_system) = (Vec::new(), None, Vec::new());
     for way in ways {
-        match route::resolve(&way.to, within).await.and_then(|found| leading(way, &found)) {
+        let found = route::resolve(&way.to, within).await;
+        if !matches!(way.from, From::Bind(Bind::Interface(_))) {
+            by_system.extend(found.iter().flatten().map(SocketAddr::ip));
+        }
+        match found.and_then(|found| leading(way, &found)) {
             Ok(routes) => lists.push(routes),
             Err(error) => {
                 if ways.len() > 1 {
@@ -117,9 +139,12 @@ async fn choices(ways: &[Way], within: Duration, display: &Display) -> Result<Ve
     let longest = lists.iter().map(Vec::len).max().unwrap_or(0);
     match failure {
         Some(failure) if longest == 0 => Err(failure),
-        _ => Ok((0..longest)
-            .map(|n| lists.iter().filter_map(|list| list.get(n).or(list.last())).fold(Routes::new(), merged))
-            .collect()),
+        _ => {
+            let at = |n| lists.iter().filter_map(|list| list.get(n).or(list.last())).fold(Routes::new(), merged);
+            by_system.sort_unstable();
+            by_system.dedup();
+            Ok(Choices { routes: (0..longest).map(at).collect(), by_system, due })
+        }
     }
 }
 

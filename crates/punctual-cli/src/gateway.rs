@@ -1,6 +1,11 @@
 //! What `punctual tunnel` and `punctual vpn` have in common: one side calls, again and again, the other waits to be called; what sessions carry is for a [`Carrier`] to do.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    net::IpAddr,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use punctual::{Config, Endpoint, Session, Trust};
 use punctual_gateway::tunnel::close;
@@ -28,8 +33,19 @@ const RETRY: Duration = Duration::from_millis(500);
 /// The longest wait between calls that are in vain.
 const RETRY_AT_MOST: Duration = Duration::from_secs(15);
 
+/// For how long no path may have answered before another call is tried beside the session.
+const CUT_OFF: Duration = Duration::from_secs(3);
+/// How long the session before may take to be heard of once a call beside it is answered: some tries of its paths.
+const GRACE: Duration = Duration::from_secs(1);
+
 /// Carries something by sessions.
 pub(crate) trait Carrier: Send + Sync + 'static {
+    /// We are about to call the far side at these addresses, by whichever way the system has to them.
+    fn calling(&self, by_system: &[IpAddr]) -> impl Future<Output = ()> + Send {
+        let _ = by_system;
+        std::future::ready(())
+    }
+
     /// By a session that we began, to its end.
     fn call(&self, session: Session) -> impl Future<Output = Failure> + Send;
 
@@ -38,6 +54,11 @@ pub(crate) trait Carrier: Send + Sync + 'static {
 
     /// What has been carried, as OpenMetrics has it.
     fn metrics(&self) -> String;
+
+    /// Waits until nothing can be carried any more, whatever sessions do: why.
+    fn broken(&self) -> impl Future<Output = Failure> + Send {
+        std::future::pending()
+    }
 }
 
 /// A gateway: who it is, whom it calls or where it waits.
@@ -90,6 +111,7 @@ impl<C: Carrier> Gateway<'_, C> {
         };
         tokio::select! {
             ended = self.carry_all(config, &mut manager) => ended,
+            failure = self.carrier.broken() => Err(failure),
             never = told => never,
             never = reloading => never,
         }
@@ -157,14 +179,27 @@ impl<C: Carrier> Gateway<'_, C> {
 
     /// Calls, for as long as it makes sense.
     async fn keep_calling(&self, caller: &Caller<'_>) -> Result<(), Failure> {
-        let mut pause = RETRY;
-        let mut was_there = false;
+        let (mut pause, mut was_there, mut next) = (RETRY, false, None);
         loop {
-            let failure = match caller.connect(self.args.session.connect_timeout()).await {
+            let connected = match next.take() {
+                Some(connected) => Ok(connected),
+                None => self.connect(caller).await,
+            };
+            let failure = match connected {
                 Ok((session, watch)) => {
                     self.say("connected");
-                    (pause, was_there) = (RETRY, true);
-                    self.carry(session, watch, caller.display).await
+                    was_there = true;
+                    let begun = Instant::now();
+                    match self.carry(session, watch, caller).await {
+                        Ok(another) => {
+                            next = Some(another);
+                            continue;
+                        }
+                        Err(failure) => {
+                            pause = pause_after(begun.elapsed(), pause);
+                            failure
+                        }
+                    }
                 }
                 Err(failure) => failure,
             };
@@ -179,17 +214,53 @@ impl<C: Carrier> Gateway<'_, C> {
         }
     }
 
-    /// Carries what there is by one session, to its end.
-    async fn carry(&self, session: Session, mut watch: Watch, display: &Display) -> Failure {
+    /// Calls once.
+    async fn connect(&self, caller: &Caller<'_>) -> Result<(Session, Watch), Failure> {
+        let choices = caller.look_up(self.args.session.connect_timeout()).await?;
+        self.carrier.calling(&choices.by_system).await;
+        caller.connect_by(choices).await
+    }
+
+    /// Carries what there is by one session, to its end; or until it is cut off and another is there to go on with.
+    async fn carry(
+        &self,
+        session: Session,
+        mut watch: Watch,
+        caller: &Caller<'_>,
+    ) -> Result<(Session, Watch), Failure> {
         let lines = async {
             loop {
                 let line = watch.next().await;
-                display.say(&line);
+                caller.display.say(&line);
             }
         };
         tokio::select! {
-            ended = self.carrier.call(session) => ended,
+            ended = self.carrier.call(session.clone()) => Err(ended),
             never = lines => never,
+            another = self.another(&session, caller) => {
+                self.say("the session was cut off, and a call is answered: going on with that");
+                session.close(close::STOPPED, "cut off");
+                Ok(another)
+            }
+        }
+    }
+
+    /// Calls again while a session is cut off, as it may be for its whole idle timeout: the far side may have been started anew, and know nothing of it.
+    /// A session that is heard of again meanwhile goes on.
+    async fn another(&self, session: &Session, caller: &Caller<'_>) -> (Session, Watch) {
+        let mut pause = RETRY;
+        loop {
+            session.stranded(CUT_OFF).await;
+            if let Ok((another, watch)) = self.connect(caller).await {
+                // Links that come back carry the one and the other; then the first one's connections are worth more. If it is back, this waits for it to be cut off again.
+                if tokio::time::timeout(2 * GRACE, session.stranded(GRACE)).await.is_ok() {
+                    return (another, watch);
+                }
+                another.close(0, "the session before goes on");
+                pause = RETRY;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(RETRY_AT_MOST);
         }
     }
 
@@ -246,6 +317,12 @@ impl GatewayArgs {
     }
 }
 
+/// How long to wait before another call, after a session that lasted so long and the pause before it. What ends soon is likely to do so again: most of all where two
+/// have one key, of which each takes the place of the other.
+fn pause_after(lasted: Duration, pause: Duration) -> Duration {
+    if lasted > RETRY_AT_MOST { RETRY } else { pause }
+}
+
 /// Without a file of settings there is nothing to read again, and SIGHUP is that of a terminal that goes away.
 pub(crate) fn signals(settings: Option<&Path>) -> Result<(Interrupt, Option<Hangups>), Failure> {
     Ok(match settings {
@@ -258,4 +335,16 @@ pub(crate) fn signals(settings: Option<&Path>) -> Result<(Interrupt, Option<Hang
 async fn end(endpoint: &Endpoint) {
     endpoint.close(close::STOPPED, "the gateway was told to stop");
     let _ = tokio::time::timeout(END_WITHIN, endpoint.wait_idle()).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_put_out_again_and_again_calls_more_and_more_seldom() {
+        let long = RETRY * 8;
+        assert_eq!(pause_after(Duration::from_secs(1), long), long);
+        assert_eq!(pause_after(RETRY_AT_MOST + RETRY, long), RETRY);
+    }
 }

@@ -2,7 +2,7 @@
 
 mod settings;
 
-use std::{io, path::Path, sync::Arc};
+use std::{io, net::IpAddr, path::Path, sync::Arc};
 
 use punctual::{Session, Trust};
 use punctual_gateway::vpn::{Ended, StartError, Tun, Vpn, session_limits};
@@ -22,14 +22,15 @@ const DEVICE: &str = "punctual0";
 /// Carries packets until it is told to stop.
 pub(crate) async fn run(flags: &VpnArgs) -> Result<(), Failure> {
     let (args, config) = settings::load(flags)?;
+    args.gateway.check(args.to.as_deref())?;
     let mut endpoint_config = args.gateway.session.endpoint_config(args.gateway.qlog.as_deref())?;
     endpoint_config.session.limits = session_limits(endpoint_config.session.limits);
     let (interrupt, hangups) = signals(args.config.as_deref())?;
     let door = settings::door(&args);
     if let (Some(_), Some(path)) = (&args.to, &args.identity) {
-        let Loaded { identity, made } = identity::load_or_make(path, &args.name)?;
-        if made && !args.gateway.quiet {
-            // Who runs the server has to know it before we are let in.
+        let Loaded { identity, .. } = identity::load_or_make(path, &args.name)?;
+        if !args.gateway.quiet {
+            // Who runs the server has to know it before we are let in; and may ask again.
             eprintln!("our fingerprint, for the server to let us in: {}", identity.fingerprint());
         }
     }
@@ -55,10 +56,12 @@ pub(crate) async fn run(flags: &VpnArgs) -> Result<(), Failure> {
     gateway.say(&format!("device {}", gateway.carrier.device().name()));
     let reload = async || {
         let (new, config) = settings::load(flags)?;
-        if !settings::same_but_for_clients(&new, &args) {
-            gateway.say("what was changed beside clients, routes, classes, rules and limits takes a restart");
+        gateway.carrier.reload(config).await?;
+        match &settings::take_a_restart(&new, &args)[..] {
+            [] => {}
+            changed => gateway.say(&format!("{} changed, which takes a restart", changed.join(", "))),
         }
-        Ok(gateway.carrier.reload(config).await?)
+        Ok(())
     };
     gateway.run(endpoint_config, hangups, reload).await
 }
@@ -87,10 +90,14 @@ impl From<StartError> for Failure {
 }
 
 impl Carrier for Vpn<Tun> {
+    async fn calling(&self, by_system: &[IpAddr]) {
+        self.lead_around(by_system).await;
+    }
+
     async fn call(&self, session: Session) -> Failure {
         match Self::call(self, session).await {
             Ended::Closed(reason) => Failure::lost(&reason),
-            Ended::Device(error) => Failure::Path(error),
+            Ended::Device(error) => Failure::Path(format!("the device cannot be set up: {error}")),
             ended => Failure::SessionLost(ended.to_string()),
         }
     }
@@ -101,5 +108,10 @@ impl Carrier for Vpn<Tun> {
 
     fn metrics(&self) -> String {
         Self::metrics(self)
+    }
+
+    async fn broken(&self) -> Failure {
+        let why = self.gone().await;
+        Failure::Path(format!("the device is gone, as if somebody had deleted it: {why}"))
     }
 }

@@ -68,6 +68,23 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("a path in UTF-8")
 }
 
+/// A client says its fingerprint before it calls.
+fn fingerprint_of(host: &Namespace, key: &Path) -> String {
+    let mut first = host.start(&["10.71.0.2:9", "--fingerprint", &"ab".repeat(32), "--identity", text(key)]);
+    let fingerprint = first.stderr.after("for the server to let us in: ");
+    first.signal("TERM");
+    first.end_by_itself();
+    fingerprint
+}
+
+/// Settings of a server that lets that client in.
+fn serving(client: &str, routes: &str, mtu: u16) -> String {
+    format!(
+        "serve = ['4433']\n[vpn]\naddress = ['{SERVER}/24', 'fd72::1/64']\nroute = [{routes}]\nmtu = {mtu}\n\
+         [[client]]\nfingerprint = '{client}'\nname = 'left'\n"
+    )
+}
+
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 72, 0, 2);
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 72, 0, 1);
 
@@ -76,22 +93,12 @@ fn packets_pass_between_namespaces_and_settings_are_read_again() {
     let Some([left, right]) = hosts() else { return };
     let dir = tempfile::tempdir().expect("a directory");
     let [key, settings] = ["client.pem", "server.toml"].map(|name| dir.path().join(name));
-    // A client says its fingerprint before it calls.
-    let mut first = left.start(&["10.71.0.2:9", "--fingerprint", &"ab".repeat(32), "--identity", text(&key)]);
-    let fingerprint = first.stderr.after("for the server to let us in: ");
-    first.signal("TERM");
-    first.end_by_itself();
-    let write = |routes: &str| {
-        let whole = format!(
-            "serve = ['4433']\n[vpn]\naddress = ['{SERVER}/24', 'fd72::1/64']\nroute = [{routes}]\n\
-             [[client]]\nfingerprint = '{fingerprint}'\nname = 'left'\n"
-        );
-        fs::write(&settings, whole).expect("written");
-    };
-    write("'192.168.0.0/16'");
+    let fingerprint = fingerprint_of(&left, &key);
+    let write = |routes: &str, mtu| fs::write(&settings, serving(&fingerprint, routes, mtu)).expect("written");
+    write("'192.168.0.0/16'", 1_500);
     let mut server = right.start(&["--config", text(&settings)]);
     let known = server.stderr.after("fingerprint ");
-    let paths = ["--path", "w0", "--path", "w1=10.71.1.2:4433"];
+    let paths = ["--path", "w0", "--path", "w1=10.71.1.2:4433", "--accept-routes", "all"];
     let called = ["10.71.0.2:4433", "--fingerprint", &known, "--identity", text(&key)];
     let mut client = left.start(&[&called[..], &paths].concat());
     client.stderr.after("connected");
@@ -135,18 +142,107 @@ fn packets_pass_between_namespaces_and_settings_are_read_again() {
     sending.join().expect("no panic");
     assert!(came.len() == BYTES && came.iter().enumerate().all(|(at, byte)| *byte == data(at)), "{}", came.len());
     // Routes that are others are known at the other side at once.
-    write("'172.16.0.0/12'");
+    write("'172.16.0.0/12'", 1_400);
     server.signal("HUP");
     server.stderr.after("settings read again");
     wait_for("another route", || {
         let routes = left.ip("route show");
         (routes.contains("172.16.0.0/12") && !routes.contains("192.168.0.0/16")).then_some(())
     });
+    for end in [&left, &right] {
+        wait_for("another MTU", || end.ip("link show dev punctual0").contains("mtu 1400 ").then_some(()));
+    }
     client.signal("TERM");
     assert_eq!(client.end_by_itself(), Some(0), "{}", client.stderr.text());
     assert!(!left.ip("link show").contains("punctual0"), "the device goes with it");
     server.signal("TERM");
     assert_eq!(server.end_by_itself(), Some(0), "{}", server.stderr.text());
+}
+
+#[test]
+fn a_server_takes_nothing_from_a_client_that_is_not_for_it_to_have() {
+    let Some([left, right]) = hosts() else { return };
+    let dir = tempfile::tempdir().expect("a directory");
+    let [key, settings] = ["client.pem", "server.toml"].map(|name| dir.path().join(name));
+    let fingerprint = fingerprint_of(&left, &key);
+    // Everything; the client's second link, whole and in part; and what another of its routes leads to.
+    let greedy = "'0.0.0.0/0', '::/0', '10.71.1.0/24', '10.71.1.2/32', '172.20.0.0/16', '192.168.0.0/16'";
+    fs::write(&settings, serving(&fingerprint, greedy, 1_500)).expect("written");
+    let mut server = right.start(&["--config", text(&settings)]);
+    let known = server.stderr.after("fingerprint ");
+    left.ip("route add default via 10.71.0.2");
+    left.ip("route add 172.20.0.0/16 dev w1");
+    let before = [left.ip("-4 route show"), left.ip("-6 route show")];
+    // The way to the server is the system's to choose, which a route to everything would lead into the VPN.
+    let called = ["10.71.0.2:4433", "--fingerprint", &known, "--identity", text(&key)];
+    let mut client = left.start(&called);
+    client.stderr.after("not taken from the server: 0.0.0.0/0 (accept-routes does not contain it), ::/0 (");
+    wait_for("an address", || left.ip("addr show dev punctual0").contains("10.72.0.2/24").then_some(()));
+    assert_eq!(left.ip("route show dev punctual0").lines().count(), 1, "that of its address");
+    client.signal("TERM");
+    assert_eq!(client.end_by_itself(), Some(0), "{}", client.stderr.text());
+
+    let mut client = left.start(&[&called[..], &["--accept-routes", "all"]].concat());
+    let second = "another interface is in 10.71.1.0/24";
+    let refused = client.stderr.after("not taken from the server: ");
+    assert_eq!(refused, format!("10.71.1.0/24 ({second}), 10.71.1.2/32 ({second})"));
+    client.stderr.after("not set: another route leads there");
+    wait_for("routes", || left.ip("route show dev punctual0").contains("192.168.0.0/16").then_some(()));
+    let by = |to: &str| left.ip(&format!("route get {to}"));
+    for (to, device) in [
+        ("10.71.0.2", "w0"),
+        ("10.71.1.2", "w1"),
+        ("172.20.0.1", "w1"),
+        ("10.71.0.3", "w0"),
+        ("192.168.1.1", "punctual0"),
+        ("8.8.8.8", "punctual0"),
+        ("2001:db8::1", "punctual0"),
+    ] {
+        assert!(by(to).contains(&format!("dev {device} ")), "{to}: {}", by(to));
+    }
+    // The session goes on, and carries.
+    let echo = right.enter(|| {
+        let socket = UdpSocket::bind((SERVER, 5_000)).expect("its address");
+        socket.set_read_timeout(Some(Duration::from_secs(30))).expect("a time");
+        let mut space = [0; 100];
+        let (size, from) = socket.recv_from(&mut space).expect("a datagram");
+        socket.send_to(&space[..size], from).expect("sent");
+    });
+    let asked = left.enter(|| {
+        let socket = UdpSocket::bind((CLIENT, 0)).expect("its address");
+        socket.set_read_timeout(Some(Duration::from_millis(200))).expect("a time");
+        wait_for("answer", || {
+            let _ = socket.send_to(b"hello", (SERVER, 5_000));
+            socket.recv(&mut [0; 100]).ok()
+        })
+    });
+    assert_eq!(asked.join().expect("no panic"), 5);
+    echo.join().expect("no panic");
+    client.signal("TERM");
+    assert_eq!(client.end_by_itself(), Some(0), "{}", client.stderr.text());
+    assert_eq!([left.ip("-4 route show"), left.ip("-6 route show")], before, "all is as it was");
+    // It cannot have an address in the network of another interface.
+    left.ip("addr add 10.72.0.77/24 dev w1");
+    left.ip("addr add fd72::77/64 dev w1 nodad");
+    let mut client = left.start(&called);
+    client
+        .stderr
+        .after("no address that the server gives is taken: 10.72.0.2/24 (another interface is in 10.72.0.0/24)");
+    client.signal("TERM");
+    client.end_by_itself();
+    server.signal("TERM");
+    assert_eq!(server.end_by_itself(), Some(0), "{}", server.stderr.text());
+}
+
+#[test]
+fn who_loses_the_device_ends_and_says_so() {
+    let Some([_, right]) = hosts() else { return };
+    let client = "ab".repeat(32);
+    let mut server = right.start(&["--address", "10.72.0.1/24", "--client", &client]);
+    server.stderr.after("fingerprint ");
+    right.ip("link del punctual0");
+    assert_eq!(server.end_by_itself(), Some(6), "{}", server.stderr.text());
+    assert!(server.stderr.text().contains("the device is gone"), "{}", server.stderr.text());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, net::SocketAddr, path::Path, path::PathBuf}
 use ipnet::IpNet;
 use punctual_gateway::{
     class::ClassSettings,
-    vpn::{Client, Config, DEFAULT_MTU, Limits, Rule, Server},
+    vpn::{AcceptRoutes, Client, Config, DEFAULT_MTU, Limits, Rule, Server},
 };
 use serde::Deserialize;
 
@@ -39,6 +39,7 @@ struct Table {
     device: Option<String>,
     address: Vec<IpNet>,
     route: Vec<IpNet>,
+    accept_routes: Option<AcceptRoutes>,
     mtu: Option<u16>,
     client_to_client: bool,
 }
@@ -62,12 +63,15 @@ pub(super) fn load(flags: &VpnArgs) -> Result<(VpnArgs, Config), Failure> {
         let serve: Result<_, _> = file.serve.iter().map(|text| parse_listen(text)).collect();
         args.gateway.serve = serve.map_err(|error| wrong("serve", &error))?;
     }
-    let Table { device, address, route, mtu, client_to_client } = file.vpn;
+    let Table { device, address, route, accept_routes, mtu, client_to_client } = file.vpn;
     args.device = args.device.take().or(device);
     if args.address.is_empty() {
         args.address = address;
     }
     args.route.extend(route);
+    if args.accept_routes.is_empty() {
+        args.accept_routes = accept_routes.into_iter().collect();
+    }
     args.identity = args.identity.take().or(file.identity);
     if !file.name.is_empty() && args.name == DoorArgs::default_names() {
         args.name = file.name;
@@ -85,6 +89,9 @@ pub(super) fn load(flags: &VpnArgs) -> Result<(VpnArgs, Config), Failure> {
                 &"one side calls and the other waits: a client is given its addresses, routes and MTU by the server",
             ));
         }
+        None if !args.accept_routes.is_empty() => {
+            return Err(wrong("accept-routes", &"that is for a client to say: a server gives routes"));
+        }
         Some(_) if args.identity.is_none() => {
             return Err(wrong(
                 "identity",
@@ -100,15 +107,31 @@ pub(super) fn load(flags: &VpnArgs) -> Result<(VpnArgs, Config), Failure> {
             client_to_client,
         }),
     };
-    let config = Config { server, classes: file.class, rules: file.rule, limits: file.limits };
+    let accept_routes = if args.accept_routes.is_empty() {
+        Ok(AcceptRoutes::None)
+    } else {
+        AcceptRoutes::all_of(args.accept_routes.clone())
+    };
+    let accept_routes = accept_routes.map_err(|error| wrong("accept-routes", &error))?;
+    let config = Config { server, accept_routes, classes: file.class, rules: file.rule, limits: file.limits };
     config.check().map_err(|error| wrong("it makes no sense", &error))?;
     Ok((args, config))
 }
 
-/// Whether nothing has changed but what is read again while a VPN runs.
-pub(super) fn same_but_for_clients(new: &VpnArgs, old: &VpnArgs) -> bool {
-    let rest = |args: &VpnArgs| VpnArgs { client: Vec::new(), route: Vec::new(), ..args.clone() };
-    rest(new) == rest(old)
+/// What has changed that is not read again while a VPN runs, by the names of its settings.
+pub(super) fn take_a_restart(new: &VpnArgs, old: &VpnArgs) -> Vec<&'static str> {
+    let gateway = |args: &VpnArgs| GatewayArgs { serve: Vec::new(), metrics: None, ..args.gateway.clone() };
+    let all = [
+        ("to", new.to != old.to),
+        ("device", new.device != old.device),
+        ("address", new.address != old.address),
+        ("identity", new.identity != old.identity),
+        ("name", new.name != old.name),
+        ("serve", new.gateway.serve != old.gateway.serve),
+        ("metrics", new.gateway.metrics != old.gateway.metrics),
+        ("session", gateway(new) != gateway(old)),
+    ];
+    all.into_iter().filter_map(|(name, changed)| changed.then_some(name)).collect()
 }
 
 /// Who we are. Whom we let in is for the VPN to say.
@@ -124,6 +147,7 @@ impl VpnArgs {
             device: None,
             address: Vec::new(),
             route: Vec::new(),
+            accept_routes: Vec::new(),
             client: Vec::new(),
             identity: None,
             name: DoorArgs::default_names(),
@@ -184,6 +208,11 @@ clients = 10
         assert_eq!((config.rules.len(), config.limits.clients), (1, 10));
         let (args, config) = load("to = 'h:1'\nidentity = 'me.pem'\n[vpn]").unwrap();
         assert_eq!((args.to.as_deref(), config.server), (Some("h:1"), None));
+        assert_eq!(config.accept_routes, AcceptRoutes::None, "unless more is said");
+        let (_, config) =
+            load("to = 'h:1'\nidentity = 'me.pem'\n[vpn]\naccept-routes = ['10.0.0.0/8', '::/0']").unwrap();
+        let networks = ["10.0.0.0/8", "::/0"].map(|network| network.parse().unwrap());
+        assert_eq!(config.accept_routes, AcceptRoutes::Within(networks.to_vec()));
     }
 
     #[test]
@@ -196,6 +225,9 @@ clients = 10
             ("[vpn]\naddress = ['10.9.0.1/24']", "nobody is let in"),
             ("to = 'h:1'\n[vpn]", "known by its certificate"),
             ("to = 'h:1'\nidentity = 'x'\n[vpn]\nroute = ['10.0.0.0/8']", "the other waits"),
+            ("[vpn]\naddress = ['10.9.0.1/24']\naccept-routes = 'all'", "for a client to say"),
+            ("to = 'h:1'\nidentity = 'x'\n[vpn]\naccept-routes = 'most'", ":4: "),
+            ("to = 'h:1'\nidentity = 'x'\n[vpn]\naccept-routes = ['10.0.0.0/8', 'all']", "stand alone"),
             ("serve = ['here']\n[vpn]", "serve"),
             ("[limits]\nflows = 5000\n[vpn]\naddress = ['10.9.0.1/24']\n[[client]]\nfingerprint = 'xy'", ":6: "),
         ] {
@@ -214,7 +246,10 @@ clients = 10
         let flags = VpnArgs { client: vec![client], device: Some("other0".into()), ..VpnArgs::of_file(&path) };
         let (args, config) = super::load(&flags).unwrap();
         assert_eq!((args.device.as_deref(), config.server.unwrap().clients.len()), (Some("other0"), 2));
-        assert!(same_but_for_clients(&args, &VpnArgs { client: Vec::new(), ..args.clone() }));
-        assert!(!same_but_for_clients(&args, &VpnArgs { device: None, ..args.clone() }));
+        let none = [""; 0];
+        assert_eq!(take_a_restart(&args, &VpnArgs { client: Vec::new(), route: Vec::new(), ..args.clone() }), none);
+        let gateway = GatewayArgs { quiet: true, serve: Vec::new(), ..args.gateway.clone() };
+        let other = VpnArgs { device: None, name: vec![], gateway, ..args.clone() };
+        assert_eq!(take_a_restart(&args, &other), ["device", "name", "serve", "session"]);
     }
 }

@@ -4,6 +4,7 @@ use std::{
     fs::{self, File},
     os::{fd::AsFd as _, unix::fs::MetadataExt as _},
     process::Command,
+    sync::atomic::{AtomicU32, Ordering},
     thread,
 };
 
@@ -23,7 +24,9 @@ impl Namespace {
     }
 
     fn make(name: &str) -> Self {
-        let name = format!("punctual-{}-{name}", std::process::id());
+        // Tests of one process run beside each other.
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let name = format!("punctual-{}-{}-{name}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
         let made = Command::new("ip").args(["netns", "add", &name]).output().expect("there is `ip`");
         assert!(made.status.success(), "as root there are namespaces: {made:?}");
         Self(name)

@@ -14,6 +14,7 @@ use thiserror::Error;
 
 use super::{
     packet::{Packet, Transport},
+    routes::AcceptRoutes,
     wire::{MAX_ADDRESSES, MAX_ROUTES},
 };
 use crate::class::{ClassSettings, DEFAULT_DEADLINE, Deadline, Dscp};
@@ -26,6 +27,8 @@ pub const DEFAULT_MTU: u16 = 1_500;
 pub struct Config {
     /// Of the side that is called; `None` for one that calls.
     pub server: Option<Server>,
+    /// Of one that calls: which networks the server may have. Default none but the VPN's own.
+    pub accept_routes: AcceptRoutes,
     /// Classes by name, for rules to refer to.
     pub classes: BTreeMap<String, ClassSettings>,
     /// Which packets are of which class, the first that holds.

@@ -26,8 +26,14 @@ pub trait Device: fmt::Debug + Send + Sync + 'static {
     /// Has these addresses, leads to these networks, and carries packets of so many bytes from now on; what was said before and is not any more goes.
     ///
     /// # Errors
-    /// What the system says. What could be done is done.
+    /// What the system says, if it can have none of its addresses, or does not carry packets. What else could not be done is logged.
     fn set_up(&self, setup: &Setup) -> impl Future<Output = io::Result<()>> + Send;
+
+    /// The networks of the system's other interfaces, each with the system's address in it.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn beside(&self) -> impl Future<Output = io::Result<Vec<IpNet>>> + Send;
 }
 
 /// What a device is to be.

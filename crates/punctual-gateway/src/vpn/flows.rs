@@ -25,6 +25,13 @@ use super::{
 /// Bytes that a flow may send before the next has its turn (RFC 8290, section 4.1.2).
 const QUANTUM: i64 = 1_514;
 
+/// After so long without a packet a flow is forgotten: it begins anew if another comes. As NATs have it at least for UDP, of which most flows end sooner.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
+/// After so long without a packet a flow is no longer in turn: CoDel's interval. So many flows may begin in that time as there may be.
+const SILENT_AFTER: Duration = Duration::from_millis(100);
+/// Flows that are forgotten at most when a packet comes: more than can begin.
+const FORGOTTEN_AT_ONCE: usize = 2;
+
 /// What packets of one flow have in common.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
@@ -52,10 +59,19 @@ pub(super) struct Flows {
     all: Slab<Flow>,
     /// By priority, the highest first: those that have something to send.
     tiers: BTreeMap<u8, Tier>,
+    /// Flows that have sent nothing lately, in the order in which they fell silent: by [`Flow::silent`]. Whoever opens flows without end must not have us look through all of them.
+    idle: BTreeMap<u64, usize>,
+    /// Times that a flow fell silent.
+    silences: u64,
+    /// When it was last looked for flows that have been silent for a while.
+    settled: Option<Instant>,
     channels: Channels,
     /// Bytes that wait.
     waiting: usize,
     packets: usize,
+    /// The flow with the longest queue, when it was last looked for, and half of what it had: what has more than that is dropped from without another look
+    /// (RFC 8290, section 4.1, lets half of it go at once for the same reason).
+    longest: (usize, usize),
     /// Flows that there may be,
     most_flows: usize,
     /// and bytes that may wait.
@@ -76,6 +92,8 @@ struct Flow {
     turn: Turn,
     codel: Codel,
     used: Instant,
+    /// Its place among those that are idle.
+    silent: u64,
 }
 
 /// Where a flow is.
@@ -178,9 +196,13 @@ impl Flows {
             known: HashMap::new(),
             all: Slab::new(),
             tiers: BTreeMap::new(),
+            idle: BTreeMap::new(),
+            silences: 0,
+            settled: None,
             channels: Channels::default(),
             waiting: 0,
             packets: 0,
+            longest: (0, usize::MAX),
             most_flows,
             most_bytes,
         }
@@ -228,6 +250,8 @@ impl Flows {
         now: Instant,
         mut dropped: impl FnMut(Dropped),
     ) {
+        self.settle(now);
+        self.forget_old(now);
         let key = Key::of(packet);
         let Some(index) = self.known.get(&key).copied().or_else(|| self.begin(key, packet, classes, now)) else {
             return dropped(Dropped::Flows);
@@ -240,6 +264,7 @@ impl Flows {
         self.waiting += bytes.len();
         self.packets += 1;
         if flow.turn == Turn::Idle {
+            self.idle.remove(&flow.silent);
             (flow.turn, flow.credit) = (Turn::Thin, QUANTUM);
             self.tiers.entry(flow.treatment.priority).or_default().thin.push_back(index);
         }
@@ -251,11 +276,8 @@ impl Flows {
     /// Begins a flow, if need be in the place of one that is idle.
     fn begin(&mut self, key: Key, packet: &Packet, classes: &Classes, now: Instant) -> Option<usize> {
         if self.all.len() >= self.most_flows {
-            let idle = self.all.iter().filter(|(_, flow)| flow.turn == Turn::Idle);
-            let (index, _) = idle.min_by_key(|(_, flow)| flow.used)?;
-            let gone = self.all.remove(index);
-            self.known.remove(&Key::of(&gone.packet));
-            self.channels.free.extend(gone.channel);
+            let (_, oldest) = self.idle.pop_first()?;
+            self.forget(oldest);
         }
         let treatment = classes.classify(packet).clone();
         let channel = treatment.ordered.then(|| self.channels.take());
@@ -269,17 +291,49 @@ impl Flows {
             turn: Turn::Idle,
             codel: Codel::default(),
             used: now,
+            silent: 0,
         });
         self.known.insert(key, index);
+        self.falls_silent(index);
         Some(index)
     }
 
-    /// Drops a packet of the longest queue. `false` if nothing waits.
+    /// A flow has nothing to send.
+    fn falls_silent(&mut self, index: usize) {
+        self.silences += 1;
+        (self.all[index].turn, self.all[index].silent) = (Turn::Idle, self.silences);
+        self.idle.insert(self.silences, index);
+    }
+
+    /// Forgets flows that have been idle for long.
+    fn forget_old(&mut self, now: Instant) {
+        for _ in 0..FORGOTTEN_AT_ONCE {
+            let Some((_, index)) = self.idle.first_key_value() else { return };
+            if now.saturating_duration_since(self.all[*index].used) < FORGOTTEN_AFTER {
+                return;
+            }
+            if let Some((_, index)) = self.idle.pop_first() {
+                self.forget(index);
+            }
+        }
+    }
+
+    /// Forgets a flow, which is no longer among those that are idle.
+    fn forget(&mut self, index: usize) {
+        let gone = self.all.remove(index);
+        self.known.remove(&Key::of(&gone.packet));
+        self.channels.free.extend(gone.channel);
+    }
+
+    /// Drops a packet of the longest queue, or of one that is more than half as long. `false` if nothing waits.
     fn drop_of_longest(&mut self) -> bool {
-        let longest = self.all.iter_mut().map(|(_, flow)| flow).max_by_key(|flow| flow.bytes);
-        let Some((flow, queued)) = longest.and_then(|flow| flow.queue.pop_front().map(|queued| (flow, queued))) else {
-            return false;
-        };
+        let (index, half) = self.longest;
+        if self.all.get(index).is_none_or(|flow| flow.bytes <= half) {
+            let longest = self.all.iter().max_by_key(|(_, flow)| flow.bytes);
+            self.longest = longest.map_or((0, usize::MAX), |(index, flow)| (index, flow.bytes / 2));
+        }
+        let Some(flow) = self.all.get_mut(self.longest.0) else { return false };
+        let Some(queued) = flow.queue.pop_front() else { return false };
         let size = queued.word.len() - queued.at;
         flow.bytes -= size;
         self.waiting -= size;
@@ -364,6 +418,31 @@ impl Flows {
         None
     }
 
+    /// Has flows fall silent that have nothing to send, and have had nothing for a while. While something waits, [`rest`](Self::rest) does so in turn; but who asks for packets stops when nothing
+    /// waits any more, and those that sent the last would have their turn for ever, and leave room for no others. Not at once: a bulk flow whose queue is empty for a moment would be thin again.
+    fn settle(&mut self, now: Instant) {
+        if self.settled.is_some_and(|settled| now.saturating_duration_since(settled) < SILENT_AFTER / 10) {
+            return;
+        }
+        self.settled = Some(now);
+        let (all, mut silent) = (&self.all, Vec::new());
+        for tier in self.tiers.values_mut() {
+            for turns in [&mut tier.thin, &mut tier.thick] {
+                turns.retain(|index| {
+                    let flow = &all[*index];
+                    let stays = !flow.queue.is_empty() || now.saturating_duration_since(flow.used) < SILENT_AFTER;
+                    if !stays {
+                        silent.push(*index);
+                    }
+                    stays
+                });
+            }
+        }
+        for index in silent {
+            self.falls_silent(index);
+        }
+    }
+
     /// A flow whose turn it is has nothing to send. One that was thin waits for the others once, lest who sends a packet at a time would always go first.
     fn rest(&mut self, index: usize, thin: bool) {
         let flow = &mut self.all[index];
@@ -374,7 +453,7 @@ impl Flows {
             tier.thick.push_back(index);
         } else {
             tier.thick.pop_front();
-            flow.turn = Turn::Idle;
+            self.falls_silent(index);
         }
     }
 }
@@ -383,170 +462,4 @@ impl Flows {
 pub(super) const LARGEST_WORD: u64 = packet::LARGEST as u64 + 5;
 
 #[cfg(test)]
-mod tests {
-    use etherparse::PacketBuilder;
-
-    use super::*;
-
-    const MS: Duration = Duration::from_millis(1);
-    const PATIENCE: Duration = Duration::from_millis(200);
-    const TIMES: Times = Times { patience: PATIENCE, target: Duration::from_millis(5) };
-
-    fn tcp(port: u16, size: usize, ect: bool) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        let packet = PacketBuilder::ipv6([1; 16], [2; 16], 64).tcp(port, 80, 0, 0);
-        packet.write(&mut bytes, &vec![0; size - 60]).unwrap();
-        if ect {
-            bytes[1] |= 0x20;
-        }
-        bytes
-    }
-
-    fn udp(port: u16, size: usize) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        PacketBuilder::ipv6([1; 16], [2; 16], 64).udp(port, 80).write(&mut bytes, &vec![0; size - 48]).unwrap();
-        bytes
-    }
-
-    struct Test {
-        flows: Flows,
-        classes: Classes,
-        now: Instant,
-        dropped: Vec<Dropped>,
-    }
-
-    impl Test {
-        fn new() -> Self {
-            let (flows, classes) = (Flows::new(100, 1 << 20), Classes::default());
-            Self { flows, classes, now: Instant::now(), dropped: Vec::new() }
-        }
-
-        fn push(&mut self, bytes: &[u8]) {
-            let packet = Packet::parse(bytes).unwrap();
-            let Self { flows, classes, now, dropped } = self;
-            flows.push(&packet, bytes, Rest::Nothing, classes, *now, |why| dropped.push(why));
-        }
-
-        /// The port and the size of what comes next.
-        fn pop(&mut self, room: bool) -> Option<(u16, Next)> {
-            let Self { flows, now, dropped, .. } = self;
-            let next = flows.pop(room, TIMES, *now, |_, why| dropped.push(why))?;
-            let packet = Packet::parse(&next.word[next.at..]).unwrap();
-            Some((packet.ports.unwrap().0, next))
-        }
-
-        fn ports(&mut self, room: bool) -> Vec<u16> {
-            std::iter::from_fn(|| self.pop(room).map(|(port, _)| port)).collect()
-        }
-    }
-
-    #[test]
-    fn flows_take_turns_and_each_keeps_its_order() {
-        let mut test = Test::new();
-        for size in 0..4 {
-            test.push(&tcp(1, 1_500 - size, false));
-        }
-        test.push(&tcp(2, 1_000, false));
-        test.push(&tcp(3, 100, false));
-        let mut sizes = Vec::new();
-        let order: Vec<u16> = std::iter::from_fn(|| {
-            let (port, next) = test.pop(true)?;
-            sizes.extend((port == 1).then_some(next.word.len() - next.at));
-            Some(port)
-        })
-        .collect();
-        assert_eq!(sizes, [1_500, 1_499, 1_498, 1_497]);
-        let last_of_1 = order.iter().rposition(|port| *port == 1).unwrap();
-        assert_eq!((order.len(), last_of_1), (6, 5), "{order:?}: others do not wait for a long queue");
-        assert!(test.flows.is_idle() && test.flows.waiting == 0);
-    }
-
-    #[test]
-    fn each_tcp_flow_has_a_channel_and_datagrams_have_none() {
-        let mut test = Test::new();
-        for packet in [tcp(1, 100, false), tcp(2, 100, false), tcp(1, 100, false), udp(3, 100)] {
-            test.push(&packet);
-        }
-        let mut channels = HashMap::<u16, Vec<_>>::new();
-        while let Some((port, next)) = test.pop(true) {
-            channels.entry(port).or_default().push(next.channel);
-        }
-        assert_eq!(channels[&1].len(), 2);
-        assert!(channels[&1][0].is_some() && channels[&1][0] == channels[&1][1] && channels[&1] != channels[&2]);
-        assert_eq!(channels[&3], [None]);
-    }
-
-    #[test]
-    fn who_sends_little_does_not_wait_for_room() {
-        let mut test = Test::new();
-        for _ in 0..20 {
-            test.push(&tcp(1, 1_500, false));
-        }
-        assert_eq!(test.ports(false), [1, 1], "what a new flow has before it is known for what it is");
-        test.push(&udp(2, 84));
-        assert_eq!(test.ports(false), [2]);
-        test.push(&tcp(3, 30_000, false));
-        assert_eq!(test.ports(false), Vec::<u16>::new(), "a large packet is no little");
-        assert_eq!(test.ports(true).len(), 19);
-    }
-
-    #[test]
-    fn a_queue_that_stands_is_told_of_by_marks_where_they_are_known_and_by_losses_elsewhere() {
-        let run = |ect| {
-            let mut test = Test::new();
-            let (mut marked, mut came) = (0, 0);
-            for _ in 0..20 {
-                test.push(&tcp(1, 1_500, ect));
-            }
-            for _ in 0..1_000 {
-                test.push(&tcp(1, 1_500, ect));
-                test.now += MS;
-                if let Some((_, next)) = test.pop(true) {
-                    marked += usize::from(next.marked);
-                    came += 1;
-                }
-            }
-            (marked, test.dropped.iter().filter(|why| **why == Dropped::Congestion).count(), came)
-        };
-        let (marked, lost, _) = run(true);
-        assert!(marked > 10 && lost == 0, "{marked}, {lost}");
-        let (marked, lost, came) = run(false);
-        assert!(marked == 0 && lost >= 5 && came > 900, "{marked}, {lost}, {came}");
-    }
-
-    #[test]
-    fn what_waited_for_too_long_is_dropped_and_so_is_what_is_too_much() {
-        let mut test = Test::new();
-        test.push(&tcp(1, 1_500, true));
-        test.now += PATIENCE;
-        assert!(test.pop(true).is_none());
-        assert_eq!(test.dropped, [Dropped::Expired]);
-        test.flows.limit(2, 10_000);
-        test.dropped.clear();
-        for _ in 0..9 {
-            test.push(&tcp(1, 1_500, false));
-        }
-        test.push(&udp(2, 1_500));
-        assert_eq!(test.dropped, [Dropped::Overflow; 4], "of the longest queue");
-        test.push(&udp(3, 100));
-        assert_eq!(test.dropped[4..], [Dropped::Flows], "two there are, and both are busy");
-        assert_eq!(test.ports(true).iter().filter(|port| **port == 2).count(), 1);
-        test.push(&udp(3, 100));
-        assert_eq!((test.ports(true), test.flows.len()), (vec![3], 2), "in the place of one that is idle");
-    }
-
-    #[test]
-    fn higher_priorities_go_first() {
-        let mut test = Test::new();
-        let config = super::super::Config {
-            classes: [("first".to_owned(), toml::from_str("priority = 1").unwrap())].into(),
-            rules: vec![toml::from_str("class = 'first'\nport = 9").unwrap()],
-            ..Default::default()
-        };
-        test.classes = Classes::of(&config);
-        for port in [1, 1, 1, 9, 9, 9] {
-            test.push(&udp(port, 1_500));
-        }
-        assert_eq!(test.ports(true), [9, 9, 9, 1, 1, 1]);
-    }
-}
+mod tests;

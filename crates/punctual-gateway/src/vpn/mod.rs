@@ -21,9 +21,10 @@
 //!                      packet.rs, mod.rs      flows.rs, codel.rs, gauge.rs                                   peer.rs
 //! ```
 //!
-//! The grammar is in [`wire`], and in `docs/gateway.md` for a second implementation.
+//! What a client takes of what it is given is for it to say: [`AcceptRoutes`]. The grammar is in [`wire`], and in `docs/gateway.md` for a second implementation.
 
 mod addresses;
+mod client;
 mod codel;
 mod config;
 mod device;
@@ -31,6 +32,7 @@ mod flows;
 mod gauge;
 pub mod packet;
 mod peer;
+mod routes;
 pub mod segment;
 #[cfg(target_os = "linux")]
 mod tun;
@@ -48,17 +50,19 @@ use std::{
 use ipnet::IpNet;
 use punctual::{AccessList, CloseReason, Fingerprint, Session};
 use thiserror::Error;
-use tokio::task::AbortHandle;
+use tokio::{sync::watch, task::AbortHandle};
 use tracing::{debug, info, warn};
 
 pub use config::{Client, Config, ConfigError, DEFAULT_MTU, Limits, Protocol, Rule, Server};
 pub use device::{Device, SPACE, Setup};
+pub use routes::{AcceptRoutes, Refusal};
 #[cfg(target_os = "linux")]
 pub use tun::Tun;
 
 use crate::metrics::{Gateways, Metrics, Snapshot};
 pub use crate::tunnel::close;
 use addresses::Addresses;
+use client::Taken;
 use config::Classes;
 use packet::Packet;
 use peer::{Follow, Peer, Places};
@@ -69,6 +73,8 @@ use wire::{Welcome, WireError, Word};
 const GREET_WITHIN: Duration = Duration::from_secs(10);
 /// How long to wait after an error of the device that may come again at once.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Errors in a row after which a device is held to be gone: 2 s of them.
+const MOST_ERRORS: u32 = 20;
 /// Bytes of packets that may be under way to us in one session, and from us: 100 ms of 1 Gbit/s, and the queue.
 const SESSION_BYTES: u64 = 16 << 20;
 
@@ -106,6 +112,10 @@ struct Shared<D> {
     plan: RwLock<Arc<Plan>>,
     table: Mutex<Table>,
     known: AccessList,
+    /// Of a client.
+    taken: tokio::sync::Mutex<Taken>,
+    /// Why the device is gone, if it is.
+    gone: watch::Sender<Option<String>>,
     metrics: Metrics,
 }
 
@@ -115,6 +125,7 @@ struct Plan {
     classes: Classes,
     limits: Limits,
     server: Option<Server>,
+    accept_routes: AcceptRoutes,
     clients: HashMap<Fingerprint, Client>,
     /// Networks in which there are clients, or which are behind one.
     of_clients: Vec<IpNet>,
@@ -145,7 +156,7 @@ pub enum StartError {
     #[error("the device cannot be set up: {0}")]
     Device(#[source] io::Error),
     /// What a server gives from, and what its device is, is not changed while it runs.
-    #[error("addresses and the MTU of a server, and which side it is, are not changed while it runs: start it again")]
+    #[error("the addresses of a server, and which side it is, are not changed while it runs: start it again")]
     Restart,
 }
 
@@ -171,9 +182,12 @@ pub enum Ended {
     /// All addresses are given to others.
     #[error("no address is left for it")]
     NoAddress,
-    /// Our device cannot have the addresses or routes that we were given.
+    /// Our device cannot have the addresses that we were given.
     #[error("the device cannot be set up: {0}")]
     Device(String),
+    /// Of the addresses that we were given none is taken.
+    #[error("no address that the server gives is taken: {0}")]
+    NotAccepted(String),
 }
 
 /// What the far side may not say.
@@ -210,6 +224,8 @@ impl<D: Device> Vpn<D> {
             plan: RwLock::new(plan),
             table: Mutex::new(table),
             known,
+            taken: tokio::sync::Mutex::default(),
+            gone: watch::Sender::default(),
             metrics: Metrics::of_vpn(Weak::clone(shared)),
         });
         let reader = tokio::spawn(read(Arc::downgrade(&shared))).abort_handle();
@@ -226,7 +242,7 @@ impl<D: Device> Vpn<D> {
         &self.shared.device
     }
 
-    /// Goes by other settings from now on. Sessions go on, but for those of clients that are let in no more; clients whose addresses or routes are others now are told.
+    /// Goes by other settings from now on. Sessions go on, but for those of clients that are let in no more; clients whose addresses, routes or MTU are others now are told.
     ///
     /// # Errors
     /// See [`StartError`]. If the settings make no sense or take a restart, nothing has changed; if the device cannot be set up, everything else is done.
@@ -236,19 +252,38 @@ impl<D: Device> Vpn<D> {
         let (before, plan) = (shared.plan(), Arc::new(Plan::of(&config)));
         match (&before.server, &plan.server) {
             (None, None) => {}
-            (Some(one), Some(other)) if (&one.addresses, one.mtu) == (&other.addresses, other.mtu) => {}
+            (Some(one), Some(other)) if one.addresses == other.addresses => {}
             _ => return Err(StartError::Restart),
         }
         shared.replan(&before, &plan);
         match &plan.server {
             Some(server) => shared.device.set_up(&server.setup()).await.map_err(StartError::Device),
-            None => Ok(()),
+            None => shared.accept_again().await.or_else(|ended| match ended {
+                Ended::Device(error) => Err(StartError::Device(io::Error::other(error))),
+                // It has been told; what was taken before stays until the session ends.
+                _ => Ok(()),
+            }),
+        }
+    }
+
+    /// Of a client: no route is to lead to these addresses of the server's, as the session's own packets go there by the system's routes. To be said before each call, of those addresses
+    /// that are not reached from a socket that is tied to an interface; else a route to everything would lead the session into itself.
+    pub async fn lead_around(&self, servers: &[IpAddr]) {
+        if let Err(error) = self.shared.lead_around(servers).await {
+            warn!(%error, "the device is not as it should be");
         }
     }
 
     /// What has been carried, and how paths are: the text format of OpenMetrics, which Prometheus reads.
     pub fn metrics(&self) -> String {
         self.shared.metrics.text()
+    }
+
+    /// Waits until the device is gone, as somebody has deleted it: what the system said. Nothing is carried any more.
+    pub async fn gone(&self) -> String {
+        let mut gone = self.shared.gone.subscribe();
+        // It cannot fail: we have the sender.
+        gone.wait_for(Option::is_some).await.ok().and_then(|why| why.clone()).unwrap_or_default()
     }
 
     /// Whether packets pass to the server, or to a client.
@@ -283,20 +318,32 @@ fn end(session: &Session, ended: &Ended) {
         Ended::NoGreeting => "this is a VPN (`punctual vpn`), and was not greeted".into(),
         Ended::Full => "busy: as many clients as are allowed are here already".into(),
         Ended::Device(_) => "the client cannot set up its device".into(),
+        Ended::NotAccepted(_) => "the client does not take the addresses that it was given".into(),
         ended => ended.to_string(),
     };
     session.close(code, &words);
 }
 
-/// Carries what comes from the device, for as long as there is a VPN.
+/// Carries what comes from the device, for as long as there are a VPN and a device.
 async fn read<D: Device>(shared: Weak<Shared<D>>) {
-    let mut space = vec![0; SPACE];
+    let (mut space, mut errors) = (vec![0; SPACE], 0);
     loop {
         let Some(shared) = shared.upgrade() else { return };
         match shared.device.recv(&mut space).await {
-            Ok((range, rest)) => shared.carry(&space[range], rest),
+            Ok((range, rest)) => {
+                errors = 0;
+                shared.carry(&space[range], rest);
+            }
+            Err(error) if errors >= MOST_ERRORS => {
+                warn!(%error, "the device is gone");
+                shared.gone.send_replace(Some(error.to_string()));
+                return;
+            }
             Err(error) => {
-                warn!(%error, "cannot read from the device");
+                if errors == 0 {
+                    warn!(%error, "cannot read from the device");
+                }
+                errors += 1;
                 tokio::time::sleep(PAUSE).await;
             }
         }
@@ -326,7 +373,8 @@ impl<D: Device> Shared<D> {
             });
             match placed {
                 Ok((welcome, changed)) => {
-                    let told = |server: &Option<Server>| server.as_ref().map(|server| server.routes.clone());
+                    let told =
+                        |server: &Option<Server>| server.as_ref().map(|server| (server.routes.clone(), server.mtu));
                     if changed || told(&before.server) != told(&plan.server) {
                         // If there is no room for it, it is told with the next session.
                         let _ = peer::try_say(&session, &Word::Welcome(welcome));
@@ -354,7 +402,7 @@ impl<D: Device> Shared<D> {
             Ok(packet) if is_sound(&packet, bytes.len(), rest) => packet,
             _ => return self.metrics.refused("malformed"),
         };
-        let may = peer.may_come(&packet, bytes.len(), plan.server.is_some());
+        let may = peer.may_come(&packet, bytes.len());
         if let Err(why) = may.and_then(|()| self.may_go(&packet, plan)) {
             return self.metrics.refused(why);
         }
@@ -373,50 +421,16 @@ impl<D: Device> Shared<D> {
         if !own && of_clients() { Err("client_to_client") } else { Ok(()) }
     }
 
-    /// Serves a session with a server.
-    async fn call(&self, session: &Session) -> Result<Infallible, Ended> {
-        let closed = |_| Ended::Closed(session.close_reason().unwrap_or(CloseReason::Local));
-        let Some(server) = lock(&self.table).server.clone() else { return Err(Violation::Greeting.into()) };
-        let (attached, follow) = Attached::new(&server, session);
-        peer::say(session, &Word::Hello(wire::VERSION)).await.map_err(closed)?;
-        let welcome = tokio::time::timeout(GREET_WITHIN, welcome(session)).await.map_err(|_| Ended::NoGreeting)??;
-        self.set_up(&welcome).await?;
-        server.replan(&self.plan(), self.plan().limits.rate);
-        server.open(attached.generation);
-        let hear = async {
-            loop {
-                let block = session.recv().await.map_err(Ended::Closed)?;
-                match Word::decode(block.data).map_err(Violation::from)? {
-                    Some(Word::Packet { packet, rest }) => self.deliver(&server, &packet, rest, &self.plan()),
-                    Some(Word::Welcome(welcome)) => self.set_up(&welcome).await?,
-                    Some(Word::Hello(_)) => return Err(Violation::Greeting.into()),
-                    None => {}
-                }
-            }
-        };
-        tokio::select! {
-            ended = hear => ended,
-            never = server.drive(follow, &self.metrics) => never,
-        }
-    }
-
-    /// Makes the device what the server says.
-    async fn set_up(&self, welcome: &Welcome) -> Result<(), Ended> {
-        let Welcome { mtu, addresses, routes, .. } = welcome.clone();
-        info!(?addresses, ?routes, mtu, "set up");
-        let setup = Setup { addresses, routes, mtu };
-        self.device.set_up(&setup).await.map_err(|error| Ended::Device(error.to_string()))
-    }
-
     /// Serves a session with a client.
     async fn answer(&self, session: &Session) -> Result<Infallible, Ended> {
         let closed = |_| Ended::Closed(session.close_reason().unwrap_or(CloseReason::Local));
         // Nobody but those who are let in gets so far, unless the endpoint is not ours, or the settings have just changed.
         let fingerprint = session.peer_fingerprint().ok_or(Ended::Unknown)?;
         tokio::time::timeout(GREET_WITHIN, greeting(session)).await.map_err(|_| Ended::NoGreeting)??;
-        let (peer, welcome) = self.welcome(fingerprint)?;
+        let Welcomed { peer, welcome, generation, follow } = self.welcome(fingerprint, session)?;
+        // In this order: who is here is looked at once the session is gone.
         let _present = Present { shared: self, fingerprint, peer: &peer };
-        let (attached, follow) = Attached::new(&peer, session);
+        let attached = Attached { peer: &peer, generation };
         info!(client = %peer, address = ?session.remote_address(), addresses = ?welcome.addresses, "client connected");
         peer::say(session, &Word::Welcome(welcome)).await.map_err(closed)?;
         peer.open(attached.generation);
@@ -436,8 +450,8 @@ impl<D: Device> Shared<D> {
         }
     }
 
-    /// A client that has come, if it may, and what it is given.
-    fn welcome(&self, fingerprint: Fingerprint) -> Result<(Arc<Peer>, Welcome), Ended> {
+    /// A client that has come, if it may, and what it is given. It has the session when it is in the table, lest one that ends meanwhile takes it out again.
+    fn welcome(&self, fingerprint: Fingerprint, session: &Session) -> Result<Welcomed, Ended> {
         let mut table = lock(&self.table);
         let plan = self.plan();
         let client = plan.clients.get(&fingerprint).ok_or(Ended::Unknown)?;
@@ -449,19 +463,8 @@ impl<D: Device> Shared<D> {
         peer.replan(&plan, plan.rate(client));
         let (welcome, _) = table.place(&plan, client, &peer).ok_or(Ended::NoAddress)?;
         table.clients.insert(fingerprint, peer.clone());
-        Ok((peer, welcome))
-    }
-}
-
-/// The server's greeting. Packets may come before it, and are of no use yet.
-async fn welcome(session: &Session) -> Result<Welcome, Ended> {
-    loop {
-        let block = session.recv().await.map_err(Ended::Closed)?;
-        match Word::decode(block.data) {
-            Ok(Some(Word::Welcome(welcome))) => return Ok(welcome),
-            Ok(Some(Word::Packet { .. })) => {}
-            _ => return Err(Ended::NoGreeting),
-        }
+        let (generation, follow) = peer.attach(session);
+        Ok(Welcomed { peer, welcome, generation, follow })
     }
 }
 
@@ -491,6 +494,14 @@ impl Drop for Attached<'_> {
     fn drop(&mut self) {
         self.peer.detach(self.generation);
     }
+}
+
+/// A client that has come.
+struct Welcomed {
+    peer: Arc<Peer>,
+    welcome: Welcome,
+    generation: u64,
+    follow: Follow,
 }
 
 /// A client that is here, until this is dropped; unless it has come again meanwhile.
@@ -555,7 +566,8 @@ impl Plan {
         let behind = clients().flat_map(|client| &client.networks);
         let of_clients = server.iter().flat_map(|server| &server.addresses).chain(behind).map(IpNet::trunc).collect();
         let clients = clients().map(|client| (client.fingerprint, client.clone())).collect();
-        Self { classes: Classes::of(config), limits: config.limits, server, clients, of_clients }
+        let accept_routes = config.accept_routes.clone();
+        Self { classes: Classes::of(config), limits: config.limits, server, accept_routes, clients, of_clients }
     }
 
     /// Bytes per second that are carried for a client.

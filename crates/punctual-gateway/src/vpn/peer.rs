@@ -66,7 +66,7 @@ struct State {
     places: Places,
 }
 
-/// Where packets of a client may come from, and which go to it.
+/// Where packets of a far side may come from, and which of them go to a client.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Places {
     /// Its addresses, with the networks that they are in.
@@ -189,9 +189,9 @@ impl Peer {
     }
 
     /// Whether a packet may come from it: as to its source, and its rate.
-    pub(super) fn may_come(&self, packet: &Packet, length: usize, checks_source: bool) -> Result<(), &'static str> {
+    pub(super) fn may_come(&self, packet: &Packet, length: usize) -> Result<(), &'static str> {
         let mut state = lock(&self.state);
-        if checks_source && !state.places.contain(&packet.source) {
+        if !state.places.contain(&packet.source) {
             return Err("source");
         }
         let within = state.from.as_mut().is_none_or(|from| from.take(length, Instant::now()));

@@ -1,15 +1,24 @@
 //! A TUN device of Linux that takes large packets, so that a flow's bytes pass in pieces of up to 64 KB.
 
 use std::{
+    collections::HashSet,
     io::{self, IoSlice},
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     ops::Range,
 };
 
 use futures_util::TryStreamExt as _;
 use ipnet::IpNet;
-use rtnetlink::{Handle, LinkUnspec, RouteMessageBuilder, packet_route::route::RouteScope};
+use rtnetlink::{
+    Handle, LinkUnspec, RouteMessageBuilder,
+    packet_route::{
+        AddressFamily,
+        address::{AddressAttribute, AddressHeaderFlags},
+        route::{RouteAddress, RouteAttribute, RouteMessage, RouteScope},
+    },
+};
 use tokio::sync::Mutex;
+use tracing::warn;
 use tun_rs::{AsyncDevice, DeviceBuilder, VIRTIO_NET_HDR_LEN, VirtioNetHdr};
 
 use super::{
@@ -92,15 +101,31 @@ impl Device for Tun {
 
     async fn set_up(&self, setup: &Setup) -> io::Result<()> {
         let mut before = self.setup.lock().await;
+        let done = self.ask(async |handle| change(&handle, &self.name, &before, setup).await).await;
+        *before = setup.clone();
+        done
+    }
+
+    async fn beside(&self) -> io::Result<Vec<IpNet>> {
+        self.ask(async |handle| beside(&handle, index(&handle, &self.name).await?).await).await
+    }
+}
+
+impl Tun {
+    /// Asks the kernel something.
+    async fn ask<R>(&self, what: impl AsyncFnOnce(Handle) -> Result<R, rtnetlink::Error>) -> io::Result<R> {
         let (connection, handle, _) = rtnetlink::new_connection()?;
         let connection = tokio::spawn(connection);
-        let done = change(&handle, &self.name, &before, setup).await;
+        let said = what(handle).await;
         connection.abort();
-        *before = setup.clone();
-        done.map_err(|error| match error {
-            rtnetlink::Error::NetlinkError(error) => error.to_io(),
-            error => io::Error::other(error.to_string()),
-        })
+        said.map_err(in_words)
+    }
+}
+
+fn in_words(error: rtnetlink::Error) -> io::Error {
+    match error {
+        rtnetlink::Error::NetlinkError(error) => error.to_io(),
+        error => io::Error::other(error.to_string()),
     }
 }
 
@@ -140,13 +165,17 @@ fn header(length: usize, packet: &Packet, rest: Rest) -> Option<VirtioNetHdr> {
     })
 }
 
-/// Makes a device what it is to be. Goes on where something fails; the first failure is told.
-async fn change(handle: &Handle, name: &str, before: &Setup, setup: &Setup) -> Result<(), rtnetlink::Error> {
+/// The number that a device has now.
+async fn index(handle: &Handle, name: &str) -> Result<u32, rtnetlink::Error> {
     let mut links = handle.link().get().match_name(name).execute();
-    let index = links.try_next().await?.ok_or(rtnetlink::Error::RequestFailed)?.header.index;
+    Ok(links.try_next().await?.ok_or(rtnetlink::Error::RequestFailed)?.header.index)
+}
+
+/// Makes a device what it is to be. Goes on where something fails: that is logged, unless nothing is left.
+async fn change(handle: &Handle, name: &str, before: &Setup, setup: &Setup) -> Result<(), rtnetlink::Error> {
+    let index = index(handle, name).await?;
     let link = LinkUnspec::new_with_index(index).mtu(u32::from(setup.mtu)).up().build();
-    let mut done = handle.link().set(link).execute().await;
-    let mut also = |other| done = std::mem::replace(&mut done, Ok(())).and(other);
+    handle.link().set(link).execute().await?;
     let gone = |before: &[IpNet], now: &[IpNet]| -> Vec<IpNet> {
         before.iter().filter(|network| !now.contains(network)).copied().collect()
     };
@@ -161,29 +190,96 @@ async fn change(handle: &Handle, name: &str, before: &Setup, setup: &Setup) -> R
             let _ = handle.address().del(message).execute().await;
         }
     }
+    let (mut has_one, mut first) = (setup.addresses.is_empty(), None);
     for address in &setup.addresses {
         let mut adding = handle.address().add(index, address.addr(), address.prefix_len()).replace();
         if address.addr().is_ipv6() {
             // Nobody else is on this link: there is no duplicate to look for, which would take a second.
-            adding.message_mut().header.flags |= rtnetlink::packet_route::address::AddressHeaderFlags::Nodad;
+            adding.message_mut().header.flags |= AddressHeaderFlags::Nodad;
         }
-        also(adding.execute().await);
+        match adding.execute().await {
+            Ok(()) => has_one = true,
+            Err(error) => {
+                // A host without IPv6, most of all.
+                warn!(%address, %error, "the device cannot have an address");
+                first.get_or_insert(error);
+            }
+        }
     }
-    for route in &setup.routes {
-        also(handle.route().add(leading(*route, index)).replace().execute().await);
+    if let Some(error) = first.filter(|_| !has_one) {
+        return Err(error);
     }
-    done
+    let there = leads(handle, index).await?;
+    for route in setup.routes.iter().filter(|route| !there.contains(route)) {
+        // Not in the place of another that is there: that would be gone with us.
+        if let Err(error) = handle.route().add(leading(*route, index)).execute().await {
+            match in_words(error) {
+                error if error.kind() == io::ErrorKind::AlreadyExists => {
+                    warn!(%route, "not set: another route leads there, by another interface");
+                }
+                error => warn!(%route, %error, "not set"),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Networks that a device leads to now.
+async fn leads(handle: &Handle, index: u32) -> Result<HashSet<IpNet>, rtnetlink::Error> {
+    let mut leads = HashSet::new();
+    for all in [RouteMessageBuilder::<Ipv4Addr>::new().build(), RouteMessageBuilder::<Ipv6Addr>::new().build()] {
+        let any: IpAddr = if all.header.address_family == AddressFamily::Inet {
+            Ipv4Addr::UNSPECIFIED.into()
+        } else {
+            Ipv6Addr::UNSPECIFIED.into()
+        };
+        let found = handle.route().get(all).execute();
+        let mut found = std::pin::pin!(found);
+        while let Some(route) = found.try_next().await? {
+            if !route.attributes.contains(&RouteAttribute::Oif(index)) {
+                continue;
+            }
+            let to = route.attributes.iter().find_map(|attribute| match attribute {
+                RouteAttribute::Destination(RouteAddress::Inet(to)) => Some(IpAddr::from(*to)),
+                RouteAttribute::Destination(RouteAddress::Inet6(to)) => Some(IpAddr::from(*to)),
+                _ => None,
+            });
+            leads.extend(IpNet::new(to.unwrap_or(any), route.header.destination_prefix_length));
+        }
+    }
+    Ok(leads)
+}
+
+/// The networks of other interfaces.
+async fn beside(handle: &Handle, own: u32) -> Result<Vec<IpNet>, rtnetlink::Error> {
+    let mut beside = Vec::new();
+    let found = handle.address().get().execute();
+    let mut found = std::pin::pin!(found);
+    while let Some(message) = found.try_next().await? {
+        if message.header.index == own {
+            continue;
+        }
+        for attribute in &message.attributes {
+            match attribute {
+                // Of a point-to-point link the prefix is that of its other end, and our own address stands alone.
+                AddressAttribute::Address(address) => beside.extend(IpNet::new(*address, message.header.prefix_len)),
+                AddressAttribute::Local(address) => beside.push(IpNet::from(*address)),
+                _ => {}
+            }
+        }
+    }
+    Ok(beside)
 }
 
 /// A route by the device.
-fn leading(network: IpNet, index: u32) -> rtnetlink::packet_route::route::RouteMessage {
+fn leading(network: IpNet, index: u32) -> RouteMessage {
     match network.trunc().addr() {
-        IpAddr::V4(address) => RouteMessageBuilder::<std::net::Ipv4Addr>::new()
+        IpAddr::V4(address) => RouteMessageBuilder::<Ipv4Addr>::new()
             .destination_prefix(address, network.prefix_len())
             .output_interface(index)
             .scope(RouteScope::Link)
             .build(),
-        IpAddr::V6(address) => RouteMessageBuilder::<std::net::Ipv6Addr>::new()
+        IpAddr::V6(address) => RouteMessageBuilder::<Ipv6Addr>::new()
             .destination_prefix(address, network.prefix_len())
             .output_interface(index)
             .build(),

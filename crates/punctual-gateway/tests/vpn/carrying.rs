@@ -3,11 +3,12 @@
 use std::{collections::HashMap, net::IpAddr};
 
 use punctual_gateway::vpn::{
+    Config, Limits,
     packet::{Ecn, Packet, mark_ce},
     segment::Rest,
 };
 
-use super::hosts::{Called, Key, config, nets, tcp, udp};
+use super::hosts::{Called, Host, Key, config, nets, patient, tcp, udp};
 
 fn server() -> [IpAddr; 2] {
     [[10, 9, 0, 1].into(), "fd09::1".parse().expect("an address")]
@@ -80,6 +81,22 @@ async fn a_tcp_flow_keeps_its_order_over_two_paths() {
         let due = next.get_mut(&port).expect("one of the two");
         assert_eq!(number, *due, "of {port}");
         *due += 1;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn there_is_room_for_new_flows_however_many_have_sent_a_packet_each() {
+    let key = Key::new();
+    let called = Called::start(config(vec![key.client()])).await;
+    let limits = Limits { flows: 10, ..Limits::default() };
+    let calling = key.call_by(&called, Host::new(Config { limits, ..patient() }).await).await;
+    let [own, _] = calling.addresses();
+    for port in 1..=40 {
+        let packet = udp(own, server()[0], (port, 53), b"what is its address?");
+        calling.host.send(packet.clone(), Rest::Nothing);
+        assert_eq!(called.host.came().await.0, packet);
+        // Ten flows may begin in a tenth of a second.
+        tokio::time::sleep(std::time::Duration::from_millis(15)).await;
     }
 }
 

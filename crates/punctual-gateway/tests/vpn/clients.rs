@@ -53,6 +53,32 @@ async fn each_client_has_its_addresses_and_gets_what_is_for_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn two_with_one_key_put_each_other_out_and_the_last_is_reached() {
+    let key = Key::new();
+    let called = Called::start(config(vec![key.client()])).await;
+    let mut last = key.call(&called).await;
+    for _ in 0..20 {
+        let next = key.call(&called).await;
+        last.ended.await.expect("no panic");
+        last = next;
+    }
+    let [own, _] = last.addresses();
+    assert_eq!(own, IpAddr::from([10, 9, 0, 2]), "none has been given twice");
+    let packet = udp(SERVER, own, (1, 2), b"to the last");
+    called.host.send(packet.clone(), Rest::Nothing);
+    assert_eq!(last.host.came().await.0, packet);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_device_that_is_gone_is_told() {
+    let called = Called::start(config(vec![Key::new().client()])).await;
+    assert!(tokio::time::timeout(Duration::from_millis(1), called.host.vpn.gone()).await.is_err());
+    called.host.delete_device();
+    let gone = tokio::time::timeout(super::hosts::PATIENCE, called.host.vpn.gone());
+    assert_eq!(gone.await.expect("it is told"), "broken pipe");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn nobody_takes_anothers_address_nor_reaches_another() {
     let keys = [Key::new(), Key::new()];
     let behind = Client { networks: nets(&["192.168.7.0/24"]), ..keys[1].client() };

@@ -4,7 +4,10 @@ use std::{
     io,
     net::{IpAddr, SocketAddr},
     ops::Range,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -13,7 +16,10 @@ use ipnet::IpNet;
 use punctual::{Config as EndpointConfig, Endpoint, Fingerprint, Identity, Route, Session, Trust};
 use punctual_gateway::{
     class::{ClassSettings, Deadline},
-    vpn::{Client, Config, Device, Ended, Rule, Server, Setup, Vpn, packet::Packet, segment::Rest, session_limits},
+    vpn::{
+        AcceptRoutes, Client, Config, Device, Ended, Rule, Server, Setup, Vpn, packet::Packet, segment::Rest,
+        session_limits,
+    },
 };
 use tokio::{
     sync::{Mutex as AsyncMutex, mpsc},
@@ -31,18 +37,32 @@ pub(crate) struct Queue {
     to_system: mpsc::UnboundedSender<(Bytes, Rest)>,
     came: AsyncMutex<mpsc::UnboundedReceiver<(Bytes, Rest)>>,
     setups: Mutex<Vec<Setup>>,
+    /// Networks of the host's other interfaces.
+    pub(crate) beside: Mutex<Vec<IpNet>>,
+    deleted: AtomicBool,
 }
 
 impl Queue {
     fn new() -> Self {
         let ((sent, from_system), (to_system, came)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
         let (from_system, came) = (AsyncMutex::new(from_system), AsyncMutex::new(came));
-        Self { sent, from_system, to_system, came, setups: Mutex::default() }
+        Self {
+            sent,
+            from_system,
+            to_system,
+            came,
+            setups: Mutex::default(),
+            beside: Mutex::default(),
+            deleted: AtomicBool::default(),
+        }
     }
 }
 
 impl Device for Queue {
     async fn recv(&self, space: &mut [u8]) -> io::Result<(Range<usize>, Rest)> {
+        if self.deleted.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
         let (packet, rest) = self.from_system.lock().await.recv().await.ok_or(io::ErrorKind::BrokenPipe)?;
         // As a system does that puts something in front.
         space[10..10 + packet.len()].copy_from_slice(&packet);
@@ -57,6 +77,10 @@ impl Device for Queue {
         self.setups.lock().expect("sound").push(setup.clone());
         Ok(())
     }
+
+    async fn beside(&self) -> io::Result<Vec<IpNet>> {
+        Ok(self.beside.lock().expect("sound").clone())
+    }
 }
 
 /// One side.
@@ -65,13 +89,20 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    async fn new(config: Config) -> Self {
+    pub(crate) async fn new(config: Config) -> Self {
         Self { vpn: Arc::new(Vpn::start(Queue::new(), config).await.expect("it makes sense")) }
     }
 
     /// The system sends a packet.
     pub(crate) fn send(&self, packet: Vec<u8>, rest: Rest) {
         self.vpn.device().sent.send((packet.into(), rest)).expect("it is read");
+    }
+
+    /// The device goes, as when somebody deletes it.
+    pub(crate) fn delete_device(&self) {
+        self.vpn.device().deleted.store(true, Ordering::Relaxed);
+        // It is being read: what comes is the last.
+        self.send(vec![], Rest::Nothing);
     }
 
     /// What the system gets next.
@@ -132,11 +163,12 @@ pub(crate) fn config(clients: Vec<Client>) -> Config {
     Config { server: Some(server), ..patient() }
 }
 
-/// Nothing comes too late, however busy the host is.
-fn patient() -> Config {
+/// A client's: nothing comes too late, however busy the host is, and it takes what it is given.
+pub(crate) fn patient() -> Config {
     let all = ClassSettings { deadline: Some(Deadline(None)), ..ClassSettings::default() };
     let rule = Rule { class: "all".into(), ..Rule::default() };
-    Config { classes: [("all".to_owned(), all)].into(), rules: vec![rule], ..Config::default() }
+    let accept_routes = AcceptRoutes::All;
+    Config { classes: [("all".to_owned(), all)].into(), rules: vec![rule], accept_routes, ..Config::default() }
 }
 
 fn endpoint_config() -> EndpointConfig {
@@ -219,13 +251,23 @@ impl Key {
         }
     }
 
-    /// A client that has been welcomed.
+    /// A client that has been welcomed, and takes all that it is given.
     pub(crate) async fn call(&self, server: &Called) -> Calling {
-        let host = Host::new(patient()).await;
+        self.call_by(server, Host::new(patient()).await).await
+    }
+
+    /// The same, on a host that may take less.
+    pub(crate) async fn call_by(&self, server: &Called, host: Host) -> Calling {
+        let calling = self.begin(server, host).await;
+        wait_for("a welcome", || calling.host.vpn.is_open()).await;
+        calling
+    }
+
+    /// A client that is about to be welcomed.
+    pub(crate) async fn begin(&self, server: &Called, host: Host) -> Calling {
         let (endpoint, session) = self.session(server).await;
         let (vpn, called) = (host.vpn.clone(), session.clone());
         let ended = tokio::spawn(async move { vpn.call(called).await });
-        wait_for("a welcome", || host.vpn.is_open()).await;
         Calling { host, session, ended, _endpoint: endpoint }
     }
 }

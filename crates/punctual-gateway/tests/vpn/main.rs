@@ -3,3 +3,4 @@
 mod carrying;
 mod clients;
 mod hosts;
+mod trust;
