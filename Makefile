@@ -32,7 +32,7 @@ example: ## the example of a user's own scheduler: build it and run its test
 
 lint: ## formatting, clippy and documentation, warnings denied
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
 	$(EXAMPLE) clippy --manifest-path examples/own-scheduler/Cargo.toml --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --workspace
 

@@ -22,6 +22,7 @@ use noq_proto::{
     StreamEvent, StreamId, TransportConfig, congestion::ControllerFactory, crypto::rustls::QuicClientConfig,
     crypto::rustls::QuicServerConfig,
 };
+use punctual_proto::EcnCodepoint;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
 use crate::{
@@ -199,15 +200,16 @@ impl End {
     fn receive(&mut self) -> bool {
         let mut more = false;
         for call in 1..=RECEIVES_PER_TURN {
-            match self.socket.receive(&mut self.buffers) {
+            match self.socket.receive(&mut self.buffers, false) {
                 Ok(n) => {
                     let now = Instant::now();
                     for received in self.buffers.received(n) {
                         let path = FourTuple::new(received.remote, None);
+                        let ecn = received.ecn.and_then(|mark| noq_proto::EcnCodepoint::from_bits(mark as u8));
                         for datagram in received.datagrams {
                             let mut reply = Vec::new();
                             let data = BytesMut::from(datagram);
-                            match self.quic.handle(now, path, received.ecn, data, &mut reply) {
+                            match self.quic.handle(now, path, ecn, data, &mut reply) {
                                 Some(DatagramEvent::NewConnection(incoming)) if self.server => {
                                     let accepted = self.quic.accept(incoming, now, &mut reply, None);
                                     self.connection = accepted.ok();
@@ -268,7 +270,8 @@ impl End {
             forward(&mut self.quic, &mut self.connection);
             let Some(transmit) = transmit else { return true };
             let data = &self.datagram[..transmit.size];
-            let datagram = Datagram { remote: transmit.destination, source: None, ecn: transmit.ecn, data };
+            let ecn = transmit.ecn.and_then(|mark| EcnCodepoint::from_bits(mark as u8));
+            let datagram = Datagram { remote: transmit.destination, source: None, ecn, data };
             self.outbox.push(datagram, self.socket.max_segments());
         }
         false
