@@ -15,8 +15,6 @@ const GAIN: u32 = 8;
 /// What may be sent too fast before the answer comes back, of what the empty path holds: a queue with room for that, besides what is worth speaking
 /// of, stands before it is full.
 const UNANSWERED: u32 = 4;
-/// So does one that is longer by this much of what is worth speaking of, however long the path.
-const MARGIN: u32 = 2;
 
 /// How long the queue is when it is full, and since when nothing found it so.
 #[derive(Debug, Clone)]
@@ -52,7 +50,7 @@ impl Shallow {
     /// How long the queue is when it is full, if that is before a queue counts as `worth` speaking of on a path that long when empty.
     pub(super) fn full(&self, worth: Duration, base: Duration) -> Option<Duration> {
         let full = self.full.filter(|_| self.since < MEMORY)?;
-        (full < worth + (base / UNANSWERED).min(worth / MARGIN)).then_some(full)
+        (full < worth + base / UNANSWERED).then_some(full)
     }
 }
 

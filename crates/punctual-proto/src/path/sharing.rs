@@ -8,8 +8,8 @@
 //! for the queues and for the errors, and for the steps of both from interval to interval
 //! ```
 //!
-//! What is slow, such as the beginning of a session, correlates by chance, but its steps do not; and what we send ourselves fills separate queues
-//! together, but that is forecast. A pair is no longer held to share one when the queues of both vary and no longer do so together; as long as
+//! and do so still, or again, [`CONFIRMED`] intervals later. What is slow, such as the beginning of a session, correlates by chance, but its steps do not;
+//! and what we send ourselves fills separate queues together, but that is forecast. A pair is no longer held to share one when the queues of both vary and no longer do so together; as long as
 //! there is nothing to be seen, what was found holds.
 //!
 //! RFC 8382, which has the same aim and from which the intervals are, compares summary statistics (skewness, variability, frequency of
@@ -22,12 +22,15 @@ use crate::base::PathId;
 
 /// How long an interval is: RFC 8382's T (section 2.2).
 const INTERVAL: Duration = Duration::from_millis(350);
-/// Intervals that are compared at most: RFC 8382's M.
-const INTERVALS: usize = 30;
+/// Intervals that are compared at most. Ours: RFC 8382's M is 30, of which a correlation has to be 0.65 to be [`SURE`].
+const INTERVALS: usize = 60;
 /// The fewest. Ours: with less, how two paths begin, both at once, was taken for a queue.
 const LEAST: usize = 10;
 /// Standard deviations of chance. Ours: with 3 one pair in 25 that shares nothing was held to at some time (gauntlet 100 to 213), with 4 one in 40.
 const SURE: f64 = 4.0;
+/// Intervals that a pair must be found alike after it first was. Ours: each look is another chance for chance; with none, one pair in 100 with queues that
+/// others fill was held to share one, with 10 a tenth fewer of those that do were found.
+const CONFIRMED: u64 = 5;
 /// The least correlation. Ours.
 const ALIKE: f64 = 0.5;
 /// With less than this they do not rise and fall together any more. Ours, and not tuned: about what 30 intervals differ by chance.
@@ -169,6 +172,8 @@ impl Correlation {
 pub(crate) struct Sharing {
     /// Each with the lower id first.
     pairs: Vec<(PathId, PathId)>,
+    /// Those that seem to be one of these, and the interval in which they first did.
+    suspects: Vec<((PathId, PathId), u64)>,
     /// Each path that shares one, and the first of its group. Kept, for it is asked for each packet.
     groups: Vec<(PathId, PathId)>,
 }
@@ -185,8 +190,12 @@ impl Sharing {
             let pair = (id.min(other), id.max(other));
             let known = self.pairs.iter().position(|known| *known == pair);
             match (compare(delays, theirs), known) {
-                (Verdict::Shared, None) => self.pairs.push(pair),
+                (Verdict::Shared, None) if self.is_confirmed(pair, delays.open()) => self.pairs.push(pair),
                 (Verdict::Apart, Some(at)) => drop(self.pairs.swap_remove(at)),
+                (Verdict::Apart, None) => {
+                    self.suspects.retain(|(suspect, _)| *suspect != pair);
+                    continue;
+                }
                 _ => continue,
             }
             changed = true;
@@ -196,8 +205,30 @@ impl Sharing {
         }
     }
 
+    /// A pair seems to share a bottleneck in the interval `now`. Whether it did before, too, and [`CONFIRMED`] intervals have come and gone
+    /// since: a pair is looked at each time an interval ends, and in so many looks chance has its say.
+    fn is_confirmed(&mut self, pair: (PathId, PathId), now: u64) -> bool {
+        let Some(at) = self.suspects.iter().position(|(suspect, _)| *suspect == pair) else {
+            self.suspects.push((pair, now));
+            return false;
+        };
+        match now.saturating_sub(self.suspects[at].1) {
+            since if since < CONFIRMED => false,
+            since if since <= INTERVALS as u64 => {
+                self.suspects.swap_remove(at);
+                true
+            }
+            // Nothing of what was seen then is seen now.
+            _ => {
+                self.suspects[at].1 = now;
+                false
+            }
+        }
+    }
+
     /// The path is gone, or another.
     pub(crate) fn forget(&mut self, id: PathId) {
+        self.suspects.retain(|((a, b), _)| *a != id && *b != id);
         self.pairs.retain(|(a, b)| *a != id && *b != id);
         self.regroup();
     }
@@ -292,15 +323,39 @@ mod tests {
         sharing.group(PathId(7)) == Some(PathId(3))
     }
 
+    /// The same of two that meet the same, at a first look and a later one.
+    fn found(sharing: &mut Sharing) -> bool {
+        let [first, later] = [40, 40 + CONFIRMED].map(|end| met(0..end, chance(1)));
+        assert!(!judged(sharing, &first, &first), "it may be chance");
+        judged(sharing, &later, &later)
+    }
+
+    #[test]
+    fn chance_is_not_believed_for_one_look() {
+        let busy = |end| met(0..end, chance(1));
+        let mut sharing = Sharing::default();
+        for end in 40..40 + CONFIRMED {
+            assert!(!judged(&mut sharing, &busy(end), &busy(end)), "{end}");
+        }
+        // Refuted meanwhile, it begins anew.
+        let opposite = met(0..40, |number| (50_000 - chance(1)(number).0, 0));
+        assert!(!judged(&mut sharing, &busy(40), &opposite));
+        assert!(!judged(&mut sharing, &busy(50), &busy(50)));
+        // So it does when all that was seen then is over.
+        let end = 51 + INTERVALS as u64;
+        assert!(!judged(&mut sharing, &busy(end), &busy(end)));
+        assert!(judged(&mut sharing, &busy(end + CONFIRMED), &busy(end + CONFIRMED)));
+    }
+
     #[test]
     fn what_was_found_holds_until_it_is_refuted() {
-        let (mut sharing, busy) = (Sharing::default(), met(0..40, chance(1)));
-        assert!(judged(&mut sharing, &busy, &busy));
+        let (mut sharing, busy) = (Sharing::default(), met(0..45, chance(1)));
+        assert!(found(&mut sharing));
         let quiet = met(0..40, |_| (0, 0));
         assert!(judged(&mut sharing, &quiet, &quiet), "there is nothing to be seen");
         let opposite = met(0..40, |number| (50_000 - chance(1)(number).0, 0));
         assert!(!judged(&mut sharing, &busy, &opposite), "they go their own ways");
-        assert!(judged(&mut sharing, &busy, &busy));
+        assert!(found(&mut sharing));
         sharing.forget(PathId(3));
         assert_eq!([3, 7].map(|id| sharing.group(PathId(id))), [None; 2]);
     }
@@ -329,7 +384,7 @@ mod tests {
         #[test]
         fn groups_are_what_pairs_connect(pairs in prop::collection::btree_set((0_u32..8, 0_u32..8), 0..10)) {
             let pairs: Vec<_> = pairs.into_iter().filter(|(a, b)| a < b).map(|(a, b)| (PathId(a), PathId(b))).collect();
-            let mut sharing = Sharing { pairs: pairs.clone(), groups: Vec::new() };
+            let mut sharing = Sharing { pairs: pairs.clone(), ..Sharing::default() };
             sharing.regroup();
             for id in (0..8).map(PathId) {
                 let mut reached = BTreeSet::from([id]);
