@@ -1,4 +1,4 @@
-"""A long run of two gateways: links that go dark by turns and together, flows and connections that come and go. Nothing may grow.
+"""A long run of two tunnel gateways, without root (`make soak` needs it, and has a VPN beside): links that go dark by turns and together, flows and connections that come and go. Nothing may grow.
 
     python3 scripts/gateway/soak.py --seconds 600
 
@@ -7,129 +7,29 @@ It prints what both processes hold, each half minute, and exits with 1 if memory
 
 import argparse
 import os
-import random
 import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import urllib.request
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path[:0] = [HERE, os.path.join(ROOT, "scripts", "soak")]
 from impair import Link, Relay  # noqa: E402
+from load import Load, held  # noqa: E402
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 # Seconds after which a flow is silent, and after which a session without a path is lost.
 IDLE, LOST = 5, 3
+# Bytes per second of a steady stream, of which there are two.
+STEADY = 100_000
 
 
 def free_port(kind=socket.SOCK_DGRAM):
     with socket.socket(socket.AF_INET, kind) as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
-
-
-def holds(process):
-    """Resident memory in MiB, descriptors, threads."""
-    with open(f"/proc/{process.pid}/status", encoding="ascii") as status:
-        said = dict(line.split(":", 1) for line in status if ":" in line)
-    return int(said["VmRSS"].split()[0]) / 1024, len(os.listdir(f"/proc/{process.pid}/fd")), int(said["Threads"])
-
-
-class Programs:
-    """What speaks through the gateways until it is told to stop."""
-
-    def __init__(self, udp, tcp, echo_udp, echo_tcp):
-        self.udp, self.tcp, self.stop = udp, tcp, threading.Event()
-        self.asked = self.answered = self.connections = self.whole = 0
-        # Bound before a gateway forwards to it.
-        self.echo = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.echo.bind(("127.0.0.1", echo_udp))
-        self.echo.settimeout(0.5)
-        self.listener = socket.create_server(("127.0.0.1", echo_tcp))
-        self.listener.settimeout(0.5)
-        self.threads = [threading.Thread(target=work, daemon=True) for work in (self.echo_udp, self.echo_tcp, self.ask, self.connect)]
-
-    def start(self):
-        for thread in self.threads:
-            thread.start()
-
-    def close(self):
-        self.stop.set()
-        for thread in self.threads:
-            thread.join()
-
-    def echo_udp(self):
-        while not self.stop.is_set():
-            try:
-                data, peer = self.echo.recvfrom(65536)
-                self.echo.sendto(data, peer)
-            except OSError:
-                pass
-
-    def echo_tcp(self):
-        while not self.stop.is_set():
-            try:
-                stream, _ = self.listener.accept()
-            except OSError:
-                continue
-            threading.Thread(target=self.serve, args=(stream,), daemon=True).start()
-
-    def serve(self, stream):
-        with stream:
-            try:
-                stream.settimeout(30)
-                while data := stream.recv(65536):
-                    stream.sendall(data)
-            except OSError:
-                pass
-
-    def ask(self):
-        """Ten programs, each of which says twenty things and goes: two flows begin each second."""
-        draw = random.Random(1)
-        while not self.stop.is_set():
-            sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(10)]
-            for one in sockets:
-                one.setblocking(False)
-            for _ in range(20):
-                for one in sockets:
-                    one.sendto(bytes(draw.randrange(0, 1400)), ("127.0.0.1", self.udp))
-                    self.asked += 1
-                time.sleep(0.25)
-                for one in sockets:
-                    try:
-                        while True:
-                            one.recv(65536)
-                            self.answered += 1
-                    except OSError:
-                        pass
-            for one in sockets:
-                one.close()
-
-    def connect(self):
-        while not self.stop.is_set():
-            data, came = os.urandom(200_000), b""
-            self.connections += 1
-            try:
-                with socket.create_connection(("127.0.0.1", self.tcp), timeout=20) as stream:
-                    writer = threading.Thread(target=lambda: self.write(stream, data), daemon=True)
-                    writer.start()
-                    while part := stream.recv(65536):
-                        came += part
-                    writer.join()
-            except OSError:
-                pass
-            self.whole += came == data
-            time.sleep(0.5)
-
-    @staticmethod
-    def write(stream, data):
-        try:
-            stream.sendall(data)
-            stream.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass
 
 
 def main():
@@ -143,7 +43,9 @@ def main():
     both = [(at + 20, at + 26) for at in range(0, args.seconds, 60)]
     links = [Link(("127.0.0.1", 0), 0.02, 0.02, [(at, at + 2) for at in seconds] + both, 1), Link(("127.0.0.1", 0), 0.04, 0.02, [(at + 5, at + 7) for at in seconds] + both, 2)]
     udp, tcp, echo_udp, echo_tcp = free_port(), free_port(socket.SOCK_STREAM), free_port(), free_port(socket.SOCK_STREAM)
-    relay, programs, gateways = Relay(links), Programs(udp, tcp, echo_udp, echo_tcp), []
+    relay, gateways = Relay(links), []
+    # Bound before a gateway forwards to it.
+    programs = Load(lambda _, make: make(), None, None, ("127.0.0.1", udp), ("127.0.0.1", tcp), ("127.0.0.1", echo_udp, echo_tcp), STEADY)
     with tempfile.TemporaryDirectory(prefix="punctual-soak-") as work:
         try:
             port, metrics = free_port(), free_port(socket.SOCK_STREAM)
@@ -179,12 +81,12 @@ def main():
                 if any(gateway.poll() is not None for gateway in gateways):
                     print("a gateway has ended", file=sys.stderr)
                     sys.exit(1)
-                now = [holds(gateway) for gateway in gateways]
+                now = [held(gateway) for gateway in gateways]
                 text = urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics").read().decode()
                 flows = [line.split()[1] for line in text.splitlines() if line.startswith("punctual_tunnel_flows{")]
                 samples.append(now)
-                words = "   ".join(f"{name} {mib:5.1f} MiB {fds:3} descriptors {threads} threads" for name, (mib, fds, threads) in zip(("server", "client"), now))
-                print(f"{time.time() - begun:5.0f} s  {words}   flows {flows}   {programs.answered}/{programs.asked} answered, {programs.whole}/{programs.connections} connections whole", flush=True)
+                words = "   ".join(f"{name} {at['mib']:5.1f} MiB {at['descriptors']:3} descriptors {at['threads']} threads" for name, at in zip(("server", "client"), now))
+                print(f"{time.time() - begun:5.0f} s  {words}   flows {flows}   {programs.counted}", flush=True)
             with open(os.path.join(work, "client.log"), encoding="utf-8") as said:
                 print(f"{sum('calling again' in line for line in said)} sessions were lost")
         finally:
@@ -196,8 +98,8 @@ def main():
     # The first third is for what is kept on purpose to fill.
     third = max(1, len(samples) // 3)
     for which, name in enumerate(("server", "client")):
-        early, late = max(one[which][0] for one in samples[:third]), max(one[which][0] for one in samples[-third:])
-        descriptors = max(one[which][1] for one in samples[-third:]) - max(one[which][1] for one in samples[:third])
+        early, late = ({what: max(one[which][what] for one in part) for what in ("mib", "descriptors")} for part in (samples[:third], samples[-third:]))
+        descriptors, early, late = late["descriptors"] - early["descriptors"], early["mib"], late["mib"]
         print(f"{name}: {early:.1f} MiB, then {late:.1f} MiB; {descriptors:+} descriptors")
         if late > 1.2 * early + 8 or descriptors > 40:
             sys.exit(1)

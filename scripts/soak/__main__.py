@@ -26,7 +26,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path[:0] = [HERE, os.path.join(ROOT, "scripts", "vpn")]
 from hosts import SERVER, Hosts  # noqa: E402
-from load import Load  # noqa: E402
+from load import Load, held  # noqa: E402
 
 EVERY = 10
 # Seconds that are for what is kept on purpose to fill; of a short run, a third.
@@ -107,13 +107,6 @@ class Links(threading.Thread):
             else:
                 self.dark([turn % 2], 3)
                 turn += 1
-
-
-def held(process):
-    """Resident memory in MiB, descriptors, threads."""
-    with open(f"/proc/{process.pid}/status", encoding="ascii") as status:
-        said = dict(line.split(":", 1) for line in status if ":" in line)
-    return {"mib": round(int(said["VmRSS"].split()[0]) / 1024, 2), "descriptors": len(os.listdir(f"/proc/{process.pid}/fd")), "threads": int(said["Threads"])}
 
 
 def flows(hosts, name, port):

@@ -13,8 +13,15 @@ DATAGRAM, PIECE = 1200, 16 << 10
 PATIENCE = 30
 
 
+def held(process):
+    """Resident memory in MiB, descriptors, threads."""
+    with open(f"/proc/{process.pid}/status", encoding="ascii") as status:
+        said = dict(line.split(":", 1) for line in status if ":" in line)
+    return {"mib": round(int(said["VmRSS"].split()[0]) / 1024, 2), "descriptors": len(os.listdir(f"/proc/{process.pid}/fd")), "threads": int(said["Threads"])}
+
+
 class Load:
-    """Four kinds of programs between two namespaces, of which `within(name, make)` makes sockets; what is sent is sent back."""
+    """Four kinds of programs, on two sides on which `within(side, make)` makes sockets (namespaces, say); what is sent is sent back."""
 
     def __init__(self, within, near, far, udp, tcp, listen, rate):
         """Programs in `near` speak to the addresses `udp` and `tcp`; those in `far` listen at `listen` (host, port of UDP, port of TCP). `rate`: bytes per second of each steady stream."""

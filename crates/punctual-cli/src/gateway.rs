@@ -256,7 +256,7 @@ impl<C: Carrier> Gateway<'_, C> {
                 if tokio::time::timeout(2 * GRACE, session.stranded(GRACE)).await.is_ok() {
                     return (another, watch);
                 }
-                another.close(0, "the session before goes on");
+                another.close(close::STOPPED, "the session before goes on");
                 pause = RETRY;
             }
             tokio::time::sleep(pause).await;
