@@ -350,7 +350,7 @@ impl Session {
         };
         let filled = packetize::fill(&mut self.store, &cx, id, capacity, preface, company);
         debug_assert!(!filled.contents.is_empty(), "a block that may be sent has something to send");
-        let views = self.output.views.iter().filter(|view| all.iter().any(|path| path == view.id));
+        let views = self.output.views.iter().filter(|view| all.contains(view.id));
         if let Some(delay) = views.map(PathView::delay).min() {
             filled.contents.iter().for_each(|piece| self.store.on_its_way(now, piece.id, now + delay));
         }
