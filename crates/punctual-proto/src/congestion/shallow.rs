@@ -68,7 +68,16 @@ mod tests {
         assert!(shallow.end_round(90));
         assert_eq!(shallow.full(MS * 3, MS * 4), Some(MS * 3));
         assert_eq!(shallow.full(MS * 2, MS * 4), None, "there is room to see it stand");
-        assert_eq!(shallow.full(MS * 2, MS * 400), None, "on a long path as well");
+        assert_eq!(
+            shallow.full(MS * 2, MS * 400),
+            Some(MS * 3),
+            "not on a long path, where it is full before any answer comes back"
+        );
+
+        let mut deep = Shallow::default();
+        (0..10).for_each(|_| deep.on_overflow(MS * 102));
+        assert!(deep.end_round(90));
+        assert_eq!(deep.full(MS * 2, MS * 400), None, "unless it has room for a quarter of what the path holds");
     }
 
     #[test]
