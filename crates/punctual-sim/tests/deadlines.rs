@@ -2,12 +2,9 @@
 
 mod common;
 
-use std::time::Duration;
-
-use bytes::Bytes;
 use common::*;
 use punctual_proto::{Block, PathEvent, SessionConfig, schedule};
-use punctual_sim::{Jitter, LinkSpec, tls};
+use punctual_sim::{LinkSpec, tls};
 
 #[test]
 fn two_good_paths_deliver_everything_on_time() {
@@ -156,20 +153,4 @@ fn what_is_late_keeps_its_turn_where_nothing_is_dropped() {
     let times: Vec<_> = pair.sink().received.values().map(|(at, _)| *at).collect();
     assert_eq!(times.len(), 200);
     assert!(times.is_sorted(), "by id: {times:?}");
-}
-
-/// Packets come late by chance and hold up those behind them, so that of the first hundred all may be some milliseconds late. That is no queue, and start-up goes on: a second later
-/// large blocks, which take two thirds of the path, are in time.
-#[test]
-fn start_up_goes_on_though_all_packets_come_by_fits_and_starts() {
-    let block = Block::new(Bytes::from_static(&[7; 139_000])).deadline(ms(277));
-    let late = |seed| {
-        let link = LinkSpec::new(66.9, ms(23)).queue(833_000).jitter(Jitter::Exponential(Duration::from_micros(6_320)));
-        let setup = Setup { seed, back: |_| LinkSpec::new(66.9, ms(23)), ..Setup::new(vec![link]) };
-        let mut pair = setup.connect(Source::new(block.clone(), ms(28), 100));
-        pair.world.run_for(ms(4_000));
-        pair.late().into_iter().filter(|&(_, at, _)| at > ms(1_000)).count()
-    };
-    let late: Vec<_> = (1..=10).map(late).collect();
-    assert!(late.iter().all(|&late| late < 10), "of 64 or so: {late:?}");
 }

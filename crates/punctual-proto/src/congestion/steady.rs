@@ -311,7 +311,7 @@ impl Steady {
         let differ = round.longest.saturating_sub(round.queue.unwrap_or_default());
         self.spreads.rotate_right(1);
         self.spreads[0] = if report.uneven { differ } else { Duration::ZERO };
-        let longer = self.judge_queue(&round, report, path);
+        let longer = self.judge_queue(&round, report.now, path);
         self.judge_belief();
         let empty = self.standing.queue() == Queue::Empty;
         let faster = self.rate.unwrap_or_default() * 2.0;
@@ -403,7 +403,7 @@ impl Steady {
         if self.startup && !self.seen { self.start(path) } else { Rate::ZERO }
     }
 
-    fn judge_queue(&mut self, round: &Round, report: &Report, path: &Path) -> Option<Duration> {
+    fn judge_queue(&mut self, round: &Round, now: Instant, path: &Path) -> Option<Duration> {
         let rate = self.rate?;
         let short = self.short(path);
         let room = rate.bytes_in(path.usual) as u64 + ROOM_PACKETS * u64::from(path.packet);
@@ -412,10 +412,8 @@ impl Steady {
             self.held = round.most;
         }
         let queue = round.queue.unwrap_or_default();
-        // In start-up, where jitter is not known yet, the least of a few packets may be late by chance, or of more where all come by fits and starts. A queue that stands
-        // is longer than what they differ by.
-        let few = round.packets < FEW || report.uneven;
-        let chance = self.startup && few && queue < round.longest.saturating_sub(queue);
+        // In start-up, where jitter is not known yet, the least of a few packets may be late by chance. A queue that stands is longer than what they differ by.
+        let chance = self.startup && round.packets < FEW && queue < round.longest.saturating_sub(queue);
         let longer = self.standing.end_round(&Seen {
             queue: if chance { Duration::ZERO } else { queue },
             short,
@@ -426,7 +424,7 @@ impl Steady {
             (None, contest) if !self.standing.lately_shared() => *contest = None,
             (Some(_), contest @ None) => *contest = Some(Contest::new(self.held)),
             (Some(without_us), Some(contest)) if before != Queue::Stands => contest.end_round(&contest::Round {
-                now: report.now,
+                now,
                 used: round.most as f64 >= USED * contest.window() as f64,
                 usual_loss: self.losses.by_itself(),
                 held: rate.bytes_in(path.base + without_us),
