@@ -15,6 +15,12 @@ const MOST: u64 = 256;
 /// Nothing is held back for longer than this, seconds, however slow the path.
 const LONGEST: f64 = 10.0;
 
+/// How many bytes may leave at once at a pace, unless it is said otherwise.
+pub(crate) fn usual_depth(pace: Rate, mtu: u16) -> u64 {
+    let mtu = u64::from(mtu);
+    (pace.bytes_in(QUANTUM) as u64).clamp(PAIR * mtu, MOST * mtu)
+}
+
 /// A token bucket.
 #[derive(Debug, Clone)]
 pub(crate) struct Pacer {
@@ -48,15 +54,13 @@ impl Pacer {
 
     /// Follows the controller. `depth` replaces the usual depth of the bucket.
     pub(crate) fn set(&mut self, now: Instant, pace: Rate, mtu: u16, depth: Option<u64>) {
-        let mtu = u64::from(mtu);
-        let quantum = pace.bytes_in(QUANTUM) as u64;
         let pace = pace.max(Rate::LEAST);
         if let Some(owed) = self.due.checked_duration_since(now) {
             // What left too early is bytes, and takes as long as they take now.
             self.due = now + owed.mul_f64((self.pace / pace).min(LONGEST / owed.as_secs_f64().max(1e-9)));
         }
         self.pace = pace;
-        self.depth = depth.unwrap_or(quantum.clamp(PAIR * mtu, MOST * mtu));
+        self.depth = depth.unwrap_or(usual_depth(pace, mtu));
     }
 
     /// When a packet may leave: `None` is now.

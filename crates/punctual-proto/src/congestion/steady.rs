@@ -167,6 +167,9 @@ pub(crate) struct Steady {
     contest: Option<Contest>,
     losses: Losses,
     shallow: Shallow,
+    /// Packets that found no room, before this round; and the share that did, over rounds.
+    no_room: u64,
+    crowded: f64,
     round: Round,
     /// Since when packets count to this round, and to this part of it.
     since: Option<Since>,
@@ -203,6 +206,8 @@ impl Steady {
             contest: None,
             losses: Losses::default(),
             shallow: Shallow::default(),
+            no_room: 0,
+            crowded: 0.0,
             round: Round::default(),
             since: None,
             part: None,
@@ -322,7 +327,8 @@ impl Steady {
         let fills =
             rises > SHORT + jitter || round.served && !(stood && was_faster) && (rises > SHORT || jitter <= GRAIN);
         let overflows = self.shallow.end_round(round.packets) && self.shallow(path).is_some();
-        let full = round.dry || !empty || round.marked > 0 || fills || overflows;
+        let no_room = path.no_room.saturating_sub(std::mem::replace(&mut self.no_room, path.no_room));
+        let full = round.dry || !empty || round.marked > 0 || fills || overflows || no_room > 0;
         if self.startup {
             // What one round delivers is what left in the one before, which may have been as slow as that before it.
             self.flat = if round.dry || grew || !full { 0 } else { self.flat + 1 };
@@ -342,6 +348,11 @@ impl Steady {
             self.startup = false;
         }
         self.marked += (round.marked as f64 / round.packets.max(1) as f64 - self.marked) * MARKED_GAIN;
+        self.crowded += (no_room as f64 / (round.packets + no_room).max(1) as f64 - self.crowded) * MARKED_GAIN;
+        if no_room > 0 {
+            // As by a mark, where there is no queue to say so.
+            self.rate = self.rate.map(|rate| rate * (1.0 - self.crowded / 2.0));
+        }
         if round.marked > 0 {
             self.rate = self.rate.map(|rate| rate * (1.0 - self.marked / 2.0));
             self.startup = false;
@@ -525,13 +536,15 @@ impl Driver for Steady {
             (Queue::Empty, false, Some(rounds)) => rate * CLIMB[(rounds / CLIMB_ROUNDS).min(CLIMB.len() - 1)],
             (Queue::Empty, false, None) => match self.drain(path) {
                 drain if drain < 1.0 => rate * drain,
-                _ if self.round.dry && self.shallow(path).is_none() => rate * BURST_GAIN,
+                _ if self.round.dry && self.shallow(path).is_none() && path.room.is_none() => rate * BURST_GAIN,
                 _ => rate,
             },
         };
         let most = if self.careful > 0 { CAREFUL_MADE_UP_FOR } else { MOST_MADE_UP_FOR };
         let least = Rate::of(path.packet.into(), path.rtt.max(LEAST_OFTEN));
-        (pace * (1.0 / (1.0 - self.losses.by_itself().min(most)))).max(least)
+        // What found no room is not to be made up for by more.
+        let own = path.room.map_or(f64::INFINITY, |_| path.chance).min(self.losses.by_itself());
+        (pace * (1.0 / (1.0 - own.min(most)))).max(least)
     }
 
     fn burst(&self, _: &Path) -> Option<u64> {

@@ -15,6 +15,9 @@ fn path(base: Duration, rtt: Duration) -> Path {
         mtu: 1_200,
         packet: 1_200,
         policed: false,
+        room: None,
+        no_room: 0,
+        chance: 0.0,
     }
 }
 

@@ -30,6 +30,8 @@ const MTU: u16 = 1_200;
 const INITIAL_WINDOW: u64 = 12_000;
 /// Packets sent so much later than this one and acknowledged tell that it is lost (RFC 9002).
 const REORDERING: u64 = 3;
+/// How often QUIC's timer looks, and how long ago a packet must have left to be given up, though none behind it has been acknowledged.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// The receiver's clock is ahead by so much, microseconds.
 const AHEAD: u64 = 3 * 3_600_000_000;
 
@@ -95,10 +97,19 @@ struct Flow {
 /// What happens to a flow.
 enum Happening {
     Supply,
-    Arrival { pn: u64, sent: Duration, arrival: Arrival },
+    Arrival {
+        pn: u64,
+        sent: Duration,
+        arrival: Arrival,
+    },
     ReportDue,
-    Acked { pn: u64, sent: Duration },
+    Acked {
+        pn: u64,
+        sent: Duration,
+    },
     Report(Vec<Arrival>),
+    /// Of what left so long ago nothing will be heard.
+    Timer,
 }
 
 /// Flows and the link they share.
@@ -152,6 +163,7 @@ impl Bottleneck {
         let mut bottleneck = Self::new(link, &[0.0]);
         bottleneck.supply(supply);
         bottleneck.comes(Duration::ZERO, 0, Happening::Supply);
+        bottleneck.comes(PATIENCE, 0, Happening::Timer);
         bottleneck
     }
 
@@ -291,6 +303,10 @@ impl Bottleneck {
                     self.comes(back, index, Happening::Report(list));
                 }
             }
+            Happening::Timer => {
+                flow.on_timer(now, at);
+                self.comes(at + PATIENCE, index, Happening::Timer);
+            }
             Happening::Acked { pn, sent } => flow.on_acked(now, self.start, pn, sent),
             Happening::Report(list) => flow.on_report(now, at, &list),
         }
@@ -364,14 +380,23 @@ impl Flow {
         self.delivered += u64::from(MTU);
         self.quic.on_end_acks(now, self.in_flight, false, Some(pn));
         self.path.on_acked(pn, start + sent, now, &mut self.store);
-        while let Some((lost, _)) = self.open.front().copied().filter(|(open, _)| open + REORDERING <= pn) {
+        self.lose(now, |open, _| open + REORDERING <= pn);
+        self.path.follow(now);
+    }
+
+    fn on_timer(&mut self, now: Instant, at: Duration) {
+        self.lose(now, |_, sent| sent + PATIENCE <= at);
+        self.path.follow(now);
+    }
+
+    fn lose(&mut self, now: Instant, is_lost: impl Fn(u64, Duration) -> bool) {
+        while let Some((lost, _)) = self.open.front().copied().filter(|&(open, sent)| is_lost(open, sent)) {
             self.open.pop_front();
             self.in_flight -= u64::from(MTU);
             self.lost += 1;
             self.quic.on_packet_lost(MTU, lost, now);
             self.path.on_lost(lost, now, &mut self.store);
         }
-        self.path.follow(now);
     }
 
     fn on_report(&mut self, now: Instant, at: Duration, list: &[Arrival]) {

@@ -7,6 +7,7 @@
 //!                  backlog ────────┼─▶ model ──▶ controller, path schedulers, last chance, redundancy, admission, statistics
 //!                  overflow, losses┤  what is lost, and which of it by a full queue
 //!                  policer ────────┤  or by a policer, and what that lets pass
+//!                  room    ────────┤  or by a queue of a few packets, and how much of ours it holds
 //!                  law     ────────┤  how far forecasts are off
 //!  ACKs ─────────▶ proof   ────────┤  what may be in flight whatever the receiver says
 //!                  health  ────────┘  whether it can be trusted
@@ -29,6 +30,7 @@ mod overflow;
 pub(crate) mod paths;
 pub(crate) mod policer;
 mod proof;
+pub(crate) mod room;
 pub(crate) mod sent;
 mod service;
 mod sharing;
@@ -56,7 +58,7 @@ use crate::{
     base::{PathHealth, PathId, PathView},
     congestion::{
         Driver, Loss, PathState,
-        pacing::Pacer,
+        pacing::{self, Pacer},
         steering::{Panel, PathReading, Slot},
     },
     endpoint::NetworkPath,
@@ -217,7 +219,15 @@ impl Path {
             mtu: reading.mtu,
             packet: self.packet(reading.mtu),
             policed: self.shaper.is_some(),
+            room: self.room(reading.mtu),
+            no_room: self.in_flight.no_room(),
+            chance: self.in_flight.losses().rate(),
         }
+    }
+
+    /// How many bytes may leave at once, if that is less than may usually.
+    fn room(&self, mtu: u16) -> Option<u64> {
+        self.in_flight.room().filter(|room| *room < pacing::usual_depth(self.rate, self.packet(mtu)))
     }
 
     /// Tells its controller whether the path could have carried more than there was to send, and whether its window stood in the way.
@@ -450,7 +460,8 @@ impl Path {
             Some(driver) => {
                 self.rate = driver.rate(now, &state).max(Rate::LEAST);
                 self.forecast = driver.forecast(now, &state).max(Rate::LEAST);
-                self.pacer.set(now, driver.pace(now, &state), state.packet, driver.burst(&state));
+                self.pacer.set(now, driver.pace(now, &state), state.packet, driver.burst(&state).or(state.room));
+                self.in_flight.set_rate(self.rate, pacing::usual_depth(self.rate, state.packet));
             }
             None => {
                 let by_window = Rate::of(reading.window, state.rtt);

@@ -75,6 +75,19 @@ fn packets_that_come_late_are_no_slow_path_over_many_links() {
     assert_eq!(short, []);
 }
 
+/// A queue of one packet or two loses the rest of a frame that leaves at once: once that is known it leaves one after the other, no faster than the link.
+#[test]
+fn what_finds_no_room_at_once_leaves_one_after_the_other() {
+    for packets in [1.5, 2.5] {
+        let small = Link { rate: 120e3, rtt: MS * 13, queue: packets * 1_200.0, ..Link::PLAIN };
+        let mut link = Bottleneck::supplied(small, Supply { packets: 3, every: MS * 40 });
+        link.run(15.0);
+        let rate = link.run(15.0)[0];
+        assert!(link.lost() < 0.002, "{packets}: {}", link.lost());
+        assert!(rate > 0.99 * 90e3, "{packets}: {rate}");
+    }
+}
+
 /// A gigabit over 0.3 s, and jitter that makes the first packets look slow.
 #[test]
 fn start_up_doubles_what_it_knows_each_round_trip() {

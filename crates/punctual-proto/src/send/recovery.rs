@@ -13,7 +13,9 @@ use crate::{
         Losses,
         health::Awaited,
         policer::{Limit, Policer},
+        room::Room,
     },
+    rate::Rate,
     schedule::SendContext,
 };
 
@@ -85,6 +87,12 @@ pub(crate) struct InFlight {
     /// The same, with those in it that a queue of ours is to blame for.
     fates: Losses,
     policer: Policer,
+    room: Room,
+    /// Packets that found none, as far as it was known of when they were lost.
+    no_room: u64,
+    /// What the path is taken to carry, and how much of it leaves at once, at most.
+    rate: Rate,
+    at_once: u64,
     /// What was known of losses, chance and all, when the path went silent.
     before_silence: Option<(Losses, Losses)>,
     /// The latest packet the peer is known to have. What was sent before it is for QUIC's loss detection to judge; what
@@ -338,18 +346,47 @@ impl InFlight {
         if fate == Fate::Died {
             return;
         }
-        self.fates.note(fate != Fate::Acked);
-        match fate {
-            Fate::Acked => {
-                self.policer.on_passed(sent, bytes);
-                self.losses.note(false);
-            }
-            Fate::Overflowed | Fate::Died => {}
-            Fate::Lost => match self.policer.on_dropped(sent, bytes) {
-                0 => self.losses.note(true),
-                policed => self.pardon(policed - 1),
-            },
+        if fate == Fate::Acked {
+            self.room.on_passed(sent, bytes, self.rate);
+            self.policer.on_passed(sent, bytes);
+            self.losses.note(false);
+            self.fates.note(false);
+            return;
         }
+        let no_room = self.room.on_dropped(sent, bytes, self.rate, self.at_once);
+        let policed = if fate == Fate::Lost { self.policer.on_dropped(sent, bytes) } else { 0 };
+        match (policed, no_room) {
+            (0, 0) => {
+                self.fates.note(true);
+                if fate == Fate::Lost {
+                    self.losses.note(true);
+                }
+            }
+            (0, no_room) => {
+                self.no_room += 1;
+                self.losses.pardon(no_room - 1);
+                self.fates.pardon(no_room - 1);
+            }
+            (policed, _) => {
+                self.fates.note(true);
+                self.losses.pardon(policed - 1);
+            }
+        }
+    }
+
+    /// Packets that were known for lost for want of room when they were lost, so far.
+    pub(crate) fn no_room(&self) -> u64 {
+        self.no_room
+    }
+
+    /// Follows what the path is taken to carry.
+    pub(crate) fn set_rate(&mut self, rate: Rate, at_once: u64) {
+        (self.rate, self.at_once) = (rate, at_once);
+    }
+
+    /// How many bytes may leave at once, if more would find no room.
+    pub(crate) fn room(&self) -> Option<u64> {
+        self.room.limit().filter(|_| self.policed().is_none())
     }
 
     /// What a policer lets pass, if there is one on the path.
