@@ -2,6 +2,7 @@
 
 mod aliases;
 mod memory;
+mod reset;
 mod transport;
 mod turns;
 
@@ -19,6 +20,7 @@ use noq_proto::{
 };
 use thiserror::Error;
 
+pub use self::reset::ResetSecret;
 pub(crate) use self::transport::{BASE_PACKET, DATAGRAM_QUEUE, RECEIVE_WINDOW};
 use self::{
     aliases::Aliases,
@@ -135,17 +137,25 @@ pub struct EndpointConfig {
     pub seed: Option<[u8; 32]>,
     /// The zero of the clock that goes on the wire: any fixed moment not after the endpoint's first use.
     pub epoch: Instant,
+    /// What stays the same when the endpoint is started anew, so that peers of the one before hear of it; `None`: they do not.
+    pub reset: Option<ResetSecret>,
 }
 
 impl EndpointConfig {
     /// With a seed from the system; `epoch` is [`epoch`](Self#structfield.epoch).
     pub fn new(epoch: Instant) -> Self {
-        Self { seed: None, epoch }
+        Self { seed: None, epoch, reset: None }
     }
 
     /// Sets [`seed`](Self#structfield.seed).
     pub fn seed(mut self, seed: [u8; 32]) -> Self {
         self.seed = Some(seed);
+        self
+    }
+
+    /// Sets [`reset`](Self#structfield.reset).
+    pub fn reset(mut self, secret: ResetSecret) -> Self {
+        self.reset = Some(secret);
         self
     }
 }
@@ -226,6 +236,9 @@ impl Endpoint {
     pub fn new(config: EndpointConfig, server: Option<ServerConfig>) -> Self {
         let mut quic_config = noq_proto::EndpointConfig::default();
         quic_config.rng_seed(config.seed);
+        if let Some(secret) = &config.reset {
+            secret.apply(&mut quic_config);
+        }
         fec::prepare();
         let server = server.map(Server::new);
         let quic = noq_proto::Endpoint::new(Arc::new(quic_config), server.as_ref().map(|s| s.quic.clone()), true);

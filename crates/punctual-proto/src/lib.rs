@@ -152,7 +152,9 @@ pub use block::{
     Block, BlockId, BlockMeta, BlockUpdate, Channel, Delivery, Delta, DropReason, Outcome, ReceivedBlock, Redundancy,
 };
 pub use config::{ALPN, ClientConfig, ConfigError, Limits, NoCipherSuite, ServerConfig, SessionConfig};
-pub use endpoint::{ConnectError, EcnCodepoint, Endpoint, EndpointConfig, LocalId, NetworkPath, SessionId, Transmit};
+pub use endpoint::{
+    ConnectError, EcnCodepoint, Endpoint, EndpointConfig, LocalId, NetworkPath, ResetSecret, SessionId, Transmit,
+};
 pub use error::{BlockError, CloseReason, PathError, ProtocolError, SendError, TransportError};
 pub use event::{Event, PathEvent};
 pub use multipath::PathId;

@@ -122,7 +122,7 @@ impl ClientBuilder {
                 binds.iter().map(|bind| Socket::open_all_of(bind, config.receive_buffer)).collect::<Result<_, _>>()?
             }
         };
-        Endpoint::build(config, sockets, Some(client), None, logs)
+        Endpoint::build(config, sockets, Some(client), None, None, logs)
     }
 }
 
@@ -239,7 +239,9 @@ impl ServerBuilder {
         if let Some(port) = port.or((!is_elsewhere).then_some(0)) {
             sockets.push(open_all(port, &config)?);
         }
-        Endpoint::build(config, sockets, None, Some(server), logs)
+        let listens = sockets.iter().flatten().map(|socket| socket.address).collect();
+        let reset = identity.reset_secret(listens);
+        Endpoint::build(config, sockets, None, Some(server), Some(reset), logs)
     }
 }
 

@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use punctual_proto::{ClientConfig, EndpointConfig, LocalId};
+use punctual_proto::{ClientConfig, EndpointConfig, LocalId, ResetSecret};
 use tracing::{Instrument, debug_span, info};
 
 use crate::{
@@ -206,12 +206,15 @@ impl Endpoint {
         binds: Vec<Vec<Socket>>,
         client: Option<ClientConfig>,
         server: Option<punctual_proto::ServerConfig>,
+        reset: Option<ResetSecret>,
         logs: Option<Arc<Logs>>,
     ) -> Result<Self, BuildError> {
         config.session.check()?;
         let role = if server.is_some() { Role::Server } else { Role::Client };
         let by_address = server.is_some();
-        let core = punctual_proto::Endpoint::new(EndpointConfig::new(Instant::now()), server);
+        let mut core = EndpointConfig::new(Instant::now());
+        core.reset = reset;
+        let core = punctual_proto::Endpoint::new(core, server);
         let mut state = State {
             core,
             sessions: Default::default(),

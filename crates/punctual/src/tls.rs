@@ -8,12 +8,13 @@
 use std::{
     collections::HashSet,
     fmt,
+    net::SocketAddr,
     path::Path,
     str::FromStr,
     sync::{Arc, PoisonError, RwLock},
 };
 
-use punctual_proto::{ClientConfig, ServerConfig};
+use punctual_proto::{ClientConfig, ResetSecret, ServerConfig};
 use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, OtherError, RootCertStore, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
@@ -232,6 +233,19 @@ impl Identity {
     pub fn from_pem_files(chain: impl AsRef<Path>, key: impl AsRef<Path>) -> Result<Self, TlsError> {
         let read = |path: &Path| std::fs::read(path).map_err(|source| TlsError::File { path: path.to_owned(), source });
         Self::from_pem(read(chain.as_ref())?, read(key.as_ref())?)
+    }
+
+    /// What an endpoint with this identity answers peers by that it knows nothing of, because it was started anew: the same for each on this host that listens on
+    /// these addresses, and for no other.
+    pub(crate) fn reset_secret(&self, mut listens: Vec<SocketAddr>) -> ResetSecret {
+        /// Tells hosts apart that have the same identity and listen on the same port of all their addresses. Where there is none they are not told apart.
+        const MACHINE: &str = "/etc/machine-id";
+        listens.sort_unstable();
+        let mut context = std::fs::read(MACHINE).unwrap_or_default();
+        for address in listens {
+            context.extend_from_slice(format!(" {address}").as_bytes());
+        }
+        ResetSecret::derive(self.key.secret_der(), &context)
     }
 
     /// From DER: the chain, the end's own certificate first, and the key (PKCS#8, PKCS#1 or SEC1).

@@ -4,7 +4,7 @@ mod common;
 
 use std::{future::IntoFuture, time::Duration};
 
-use common::{bind, client, client_with, drain, pair, server, server_with, within};
+use common::{FallsSilent, bind, client, client_with, drain, pair, server, server_of, server_with, within};
 use punctual::{
     Block, BlockError, BlockId, Channel, CloseReason, Config, DropReason, Endpoint, Identity, Limits, Outcome,
     SendError,
@@ -65,6 +65,22 @@ async fn one_direction_ends_and_the_other_goes_on() {
     assert!(within(ours.finish(LONG)).await.is_empty());
     assert!(matches!(within(theirs.closed()).await, CloseReason::Peer { code: 0, .. }));
     assert!(within(theirs.recv_until_finished()).await.is_err());
+}
+
+/// Else it would be noticed after the idle timeout only.
+#[tokio::test]
+async fn a_server_that_was_killed_and_started_anew_ends_the_sessions_of_before() {
+    let server = FallsSilent::start();
+    let client = Endpoint::client().trust(server.fingerprint).build().expect("a client");
+    let session = within(client.connect(server.address, "localhost").into_future()).await.expect("connected");
+    let address = server.address;
+    let identity = server.fall_silent();
+    let _anew = server_of(identity, &address.to_string(), Config::default());
+    let sent = within(session.send(Block::new("are you there?"))).await.expect("accepted");
+    let reason = within(session.closed()).await;
+    let CloseReason::Transport(error) = reason else { panic!("{reason}") };
+    assert_eq!((error.is_by_peer(), error.code()), (true, None), "{error}");
+    assert!(matches!(within(sent).await, Outcome::Dropped { .. }));
 }
 
 #[tokio::test]

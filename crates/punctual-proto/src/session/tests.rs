@@ -12,7 +12,8 @@ use rcgen::generate_simple_self_signed;
 
 use crate::{
     Block, BlockError, BlockId, ClientConfig, CloseReason, Delta, Endpoint, EndpointConfig, Event, Limits, LocalId,
-    NetworkPath, Outcome, ReceivedBlock, ServerConfig, Session, SessionConfig, SessionId, base::PathHealth, rustls,
+    NetworkPath, Outcome, ReceivedBlock, ResetSecret, ServerConfig, Session, SessionConfig, SessionId,
+    base::PathHealth, rustls,
 };
 
 const NAME: &str = "punctual.test";
@@ -71,7 +72,7 @@ impl Pair {
     /// A client that has begun to connect.
     fn new((client, server): (ClientConfig, ServerConfig)) -> Self {
         let now = Instant::now();
-        let config = |seed| EndpointConfig { seed: Some([seed; 32]), epoch: now };
+        let config = |seed| EndpointConfig::new(now).seed([seed; 32]).reset(ResetSecret::new([1; 32]));
         let mut pair = Self {
             now,
             ends: [Endpoint::new(config(1), None), Endpoint::new(config(2), Some(server))],
@@ -201,6 +202,24 @@ fn nothing_follows_the_end() {
     for end in [CLIENT, SERVER] {
         assert!(matches!(pair.events[end].last(), Some(Event::Closed(_))), "{:?}", pair.events[end]);
         assert_eq!(pair.ends[end].sessions(), 0);
+    }
+}
+
+/// A server that has the secret of the one before it ends the sessions of that; one that has another cannot.
+#[test]
+fn a_server_that_was_started_anew_says_so() {
+    for secret in [1, 2] {
+        let mut pair = Pair::connected();
+        let config = EndpointConfig::new(pair.now).seed([9; 32]).reset(ResetSecret::new([secret; 32]));
+        pair.ends[SERVER] = Endpoint::new(config, Some(configs().1));
+        pair.ids[SERVER] = None;
+        pair.send(CLIENT, Block::new(vec![1; 10_000]));
+        pair.run(ms(100));
+        let ended = pair.events[CLIENT].iter().find_map(|event| match event {
+            Event::Closed(CloseReason::Transport(error)) => Some((error.is_by_peer(), error.code())),
+            _ => None,
+        });
+        assert_eq!(ended, (secret == 1).then_some((true, None)), "{:?}", pair.events[CLIENT]);
     }
 }
 

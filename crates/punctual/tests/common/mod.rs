@@ -32,7 +32,14 @@ pub fn server() -> Server {
 }
 
 pub fn server_with(address: &str, config: Config) -> Server {
-    let identity = Identity::self_signed(["localhost"]).expect("a valid name");
+    server_of(identity(), address, config)
+}
+
+fn identity() -> Identity {
+    Identity::self_signed(["localhost"]).expect("a valid name")
+}
+
+pub fn server_of(identity: Identity, address: &str, config: Config) -> Server {
     let fingerprint = identity.fingerprint();
     let endpoint = Endpoint::server(identity).bind(bind(address)).config(config).build().expect("a loopback address");
     Server { address: endpoint.local_address(), endpoint, fingerprint }
@@ -73,6 +80,7 @@ pub fn black_hole() -> (std::net::UdpSocket, SocketAddr) {
 pub struct FallsSilent {
     pub address: SocketAddr,
     pub fingerprint: Fingerprint,
+    identity: Identity,
     stop: oneshot::Sender<()>,
     thread: std::thread::JoinHandle<()>,
 }
@@ -81,10 +89,12 @@ impl FallsSilent {
     pub fn start() -> Self {
         let (tell, told) = std::sync::mpsc::channel();
         let (stop, stopped) = oneshot::channel();
+        let identity = identity();
+        let same = identity.clone();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             let kept = runtime.block_on(async {
-                let server = server();
+                let server = server_of(same, "127.0.0.1", Config::default());
                 tell.send((server.address, server.fingerprint)).expect("a listener");
                 let session = server.endpoint.accept().await;
                 stopped.await.expect("told to stop");
@@ -95,11 +105,13 @@ impl FallsSilent {
             drop(kept);
         });
         let (address, fingerprint) = told.recv().expect("a server");
-        Self { address, fingerprint, stop, thread }
+        Self { address, fingerprint, identity, stop, thread }
     }
 
-    pub fn fall_silent(self) {
+    /// Its identity, for who comes after it.
+    pub fn fall_silent(self) -> Identity {
         self.stop.send(()).expect("it runs");
         self.thread.join().expect("no panic");
+        self.identity
     }
 }
