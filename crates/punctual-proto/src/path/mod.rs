@@ -79,6 +79,8 @@ const GRAIN: Duration = Duration::from_millis(12);
 const POLICED_GAIN: f64 = 0.99;
 /// What a policer's bucket holds is taken to leave within this time, as far as forecasts go: that of a frame or two.
 const BURST_TIME: Duration = Duration::from_millis(50);
+/// A queue in which packets have waited behind so many times what may leave at once has room for that. (They may have been late by chance, too.)
+const LONG_QUEUE: u64 = 4;
 /// Packets more than the window holds that may be in flight if they bear words, where nothing is lost.
 const WORDS_ROOM: f64 = 16.0;
 /// Smaller packets would be heads for the most part.
@@ -223,6 +225,12 @@ impl Path {
             no_room: self.in_flight.no_room(),
             chance: self.in_flight.losses().rate(),
         }
+    }
+
+    /// How much may usually leave at once, where the queue may be too short for that: not where packets have waited in a longer one.
+    fn at_once(&self, packet: u16) -> u64 {
+        let most = pacing::usual_depth(self.rate, packet);
+        if self.rate.bytes_in(self.model.longest_queue()) > (most * LONG_QUEUE) as f64 { 0 } else { most }
     }
 
     /// How many bytes may leave at once, if that is less than may usually.
@@ -461,7 +469,7 @@ impl Path {
                 self.rate = driver.rate(now, &state).max(Rate::LEAST);
                 self.forecast = driver.forecast(now, &state).max(Rate::LEAST);
                 self.pacer.set(now, driver.pace(now, &state), state.packet, driver.burst(&state).or(state.room));
-                self.in_flight.set_rate(self.rate, pacing::usual_depth(self.rate, state.packet));
+                self.in_flight.set_rate(self.rate, self.at_once(state.packet));
             }
             None => {
                 let by_window = Rate::of(reading.window, state.rtt);

@@ -269,6 +269,11 @@ impl Model {
         (queue, self.overflow.on_lost(queue))
     }
 
+    /// The longest queue that a packet has found lately.
+    pub(crate) fn longest_queue(&self) -> Duration {
+        self.overflow.longest()
+    }
+
     /// What its packets met lately, to be compared with other paths'.
     pub(crate) fn met(&self) -> &Delays {
         &self.met

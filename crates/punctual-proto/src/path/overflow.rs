@@ -57,8 +57,12 @@ impl Default for Overflow {
 
 impl Overflow {
     fn is_long(&self, queue: Duration) -> bool {
-        let longest = self.longest.get().map_or(Duration::ZERO, |longest| longest.0);
-        queue > (longest / LONG).max(FLOOR)
+        queue > (self.longest() / LONG).max(FLOOR)
+    }
+
+    /// The longest queue that a packet has found lately.
+    pub(crate) fn longest(&self) -> Duration {
+        self.longest.get().map_or(Duration::ZERO, |longest| longest.0)
     }
 
     /// A packet arrived that had found this queue.
