@@ -232,7 +232,7 @@ mod tests {
         }
     }
 
-    /// Losses by chance, single and in bursts, were taken for want of room by one packet in a million.
+    /// Of what is lost by chance, single and in bursts, fewer than one in a hundred are put down to want of room.
     #[test]
     fn what_is_lost_by_chance_found_room() {
         for (percent, burst) in [(1, 1), (5, 1), (20, 1), (5, 4), (20, 4)] {
