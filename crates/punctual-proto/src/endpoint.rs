@@ -3,6 +3,7 @@
 mod aliases;
 mod memory;
 mod reset;
+mod settings;
 mod transport;
 mod turns;
 
@@ -20,7 +21,6 @@ use noq_proto::{
 };
 use thiserror::Error;
 
-pub use self::reset::ResetSecret;
 pub(crate) use self::transport::{BASE_PACKET, DATAGRAM_QUEUE, RECEIVE_WINDOW};
 use self::{
     aliases::Aliases,
@@ -28,6 +28,7 @@ use self::{
     transport::transport_config,
     turns::Turns,
 };
+pub use self::{reset::ResetSecret, settings::EndpointConfig};
 use crate::{
     config::{ClientConfig, ConfigError, ServerConfig, SessionConfig},
     congestion::steering::Steering,
@@ -127,37 +128,6 @@ pub struct Transmit {
     pub size: usize,
     /// The ECN mark to put on it.
     pub ecn: Option<EcnCodepoint>,
-}
-
-/// What an endpoint is made of.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct EndpointConfig {
-    /// Seeds connection ids, packet-number gaps and the like, for runs that repeat; `None` draws from the system.
-    pub seed: Option<[u8; 32]>,
-    /// The zero of the clock that goes on the wire: any fixed moment not after the endpoint's first use.
-    pub epoch: Instant,
-    /// What stays the same when the endpoint is started anew, so that peers of the one before hear of it; `None`: they do not.
-    pub reset: Option<ResetSecret>,
-}
-
-impl EndpointConfig {
-    /// With a seed from the system; `epoch` is [`epoch`](Self#structfield.epoch).
-    pub fn new(epoch: Instant) -> Self {
-        Self { seed: None, epoch, reset: None }
-    }
-
-    /// Sets [`seed`](Self#structfield.seed).
-    pub fn seed(mut self, seed: [u8; 32]) -> Self {
-        self.seed = Some(seed);
-        self
-    }
-
-    /// Sets [`reset`](Self#structfield.reset).
-    pub fn reset(mut self, secret: ResetSecret) -> Self {
-        self.reset = Some(secret);
-        self
-    }
 }
 
 /// Why a session could not be started.

@@ -91,7 +91,8 @@ pub struct PathState {
     pub packet: u16,
     /// A policer on the path drops what is too much. How fast packets leave because of that is not for the controller to see to.
     pub policed: bool,
-    /// How many bytes the path's queue has room for at once, if that is less than may leave at once else. What leaves at once is kept to it; that the rate is, too, is the controller's to see to.
+    /// How many bytes the path's queue has room for at once, if that is less than may leave at once else. What leaves at once is kept to it; the rate is
+    /// the controller's to see to.
     pub room: Option<u64>,
     /// Packets that found no room there so far.
     pub no_room: u64,

@@ -73,6 +73,8 @@ pub(crate) struct Room {
     next: f64,
     /// The first bin beyond the limit, and when the last packet left that was lost there.
     limit: Option<(usize, Instant)>,
+    /// Losses that were put down to chance, the past fading: those that are known for others later.
+    unsure: f64,
     /// Bytes of ours in the queue when the latest packet had left.
     level: f64,
     /// The largest packet: an empty queue has room for it.
@@ -84,13 +86,23 @@ pub(crate) struct Room {
 
 impl Default for Room {
     fn default() -> Self {
-        Self { bins: [Bin::default(); BINS], next: 1.0, limit: None, level: 0.0, largest: 0, lost: false, at: None }
+        Self {
+            bins: [Bin::default(); BINS],
+            next: 1.0,
+            limit: None,
+            unsure: 0.0,
+            level: 0.0,
+            largest: 0,
+            lost: false,
+            at: None,
+        }
     }
 }
 
 impl Room {
     fn step(&mut self) -> f64 {
         let weight = self.next;
+        self.unsure /= 1.0 + 1.0 / MEMORY;
         self.next *= 1.0 + 1.0 / MEMORY;
         if self.next > LARGE {
             for bin in &mut self.bins {
@@ -126,9 +138,14 @@ impl Room {
         match found {
             Some(limit) if before.is_none() => {
                 let lost = self.bins[limit..].iter().flatten().map(|fates| fates.lost / self.next);
-                lost.sum::<f64>().ceil() as u32
+                let before = std::mem::take(&mut self.unsure).min(lost.sum::<f64>() - 1.0);
+                1 + before.max(0.0).ceil() as u32
             }
-            _ => beyond.into(),
+            _ if beyond => 1,
+            _ => {
+                self.unsure += 1.0;
+                0
+            }
         }
     }
 
@@ -259,6 +276,24 @@ mod tests {
             fill <= 1_300.0 || sent > 600 && sent % 50 > 0
         });
         assert!(lost > 100 && found.is_none(), "{found:?}");
+    }
+
+    /// A limit that is found again and again tells of each loss once.
+    #[test]
+    fn no_loss_is_told_of_twice() {
+        let (start, mut room) = (Instant::now(), Room::default());
+        let (mut told, mut lost, mut found) = (0, 0, 0);
+        for i in 0..400 {
+            let at = start + MS * 30 * i;
+            room.on_passed(at, PACKET, rate());
+            // By turns it is looked for, and not.
+            let most = if i / 20 % 2 == 0 { MOST } else { 0 };
+            let before = room.limit();
+            told += room.on_dropped(at, PACKET, rate(), most);
+            found += u32::from(before.is_none() && room.limit().is_some());
+            lost += 1;
+        }
+        assert!(found > 5 && told <= lost, "{told} of {lost}, found {found} times");
     }
 
     #[test]
