@@ -35,6 +35,7 @@ pub(crate) mod sent;
 mod service;
 mod sharing;
 pub(crate) mod terms;
+mod thinning;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -51,7 +52,7 @@ use noq_proto::PathStatus;
 pub(crate) use crate::noq::path_number;
 
 pub(crate) use self::watch::Alarm;
-use self::{budget::Purse, health::Trust, model::Model, proof::Proof, sent::SentBytes, terms::PathTerms};
+use self::{budget::Purse, health::Trust, model::Model, proof::Proof, sent::SentBytes, terms::PathTerms, thinning::Thinning};
 pub use self::{losses::Losses, model::Report};
 pub(crate) use self::{model::Reported, window::Least};
 use crate::{
@@ -149,6 +150,8 @@ pub(crate) struct Path {
     last_stamp: u64,
     /// What is to be reported of the peer's datagrams.
     pub(crate) feedback: Feedback,
+    /// How often the peer's are answered.
+    pub(crate) thinning: Thinning,
 }
 
 impl Path {
@@ -195,6 +198,7 @@ impl Path {
             patient: 0,
             last_stamp: 0,
             feedback: Feedback::default(),
+            thinning: Thinning::default(),
         };
         path.follow(now);
         path
@@ -492,6 +496,7 @@ impl Path {
     /// The peer reports when datagrams of ours came.
     pub(crate) fn on_report(&mut self, now: Instant, list: &[Reported]) {
         let Some(report) = self.model.on_report(now, list) else { return };
+        self.thinning.on_report(now, report.queue, self.model.base_rtt(), self.model.jitter());
         let state = self.state(&self.reading());
         if let Some(driver) = &mut self.driver
             && let Some(longer) = driver.on_report(&report, &state)
@@ -576,7 +581,8 @@ impl Path {
 
     /// When a datagram should leave to carry a report.
     pub(crate) fn report_due(&self) -> Option<Instant> {
-        self.feedback.due(self.model.rtt())
+        let due = self.feedback.due(self.model.rtt())?;
+        Some(self.thinning.rests_until(due).unwrap_or(due))
     }
 
     /// Its number on the wire.

@@ -60,6 +60,8 @@ pub(super) struct Output {
     pub(super) capacity: Option<usize>,
     /// When pacing lets the next packet go.
     wake_at: Option<Instant>,
+    /// Until when answers rest.
+    rests_until: Option<Instant>,
     /// When pacing or the spreading of repair fragments lets the next of these go.
     pub(super) repair_at: Option<Instant>,
     /// When pacing lets the next copy go.
@@ -87,6 +89,7 @@ impl Output {
             stirred: true,
             capacity: None,
             wake_at: None,
+            rests_until: None,
             repair_at: None,
             copy_at: None,
             reserved_until: None,
@@ -109,6 +112,10 @@ impl Output {
 
     pub(super) fn wake_at(&self) -> Option<Instant> {
         self.wake_at
+    }
+
+    pub(super) fn rests_until(&self) -> Option<Instant> {
+        self.rests_until
     }
 
     pub(super) fn views(&self) -> &[PathView] {
@@ -185,6 +192,7 @@ impl Session {
     pub(crate) fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
         debug_assert!(buf.is_empty(), "the buffer must be empty");
         self.catch_up();
+        self.output.rests_until = None;
         if self.phase != Phase::Open {
             self.steering.set_gate(Gate::Open);
             return self.poll_parting(now, buf);
@@ -192,7 +200,7 @@ impl Session {
         if self.has_no_path() {
             return None;
         }
-        if self.output.queued.is_none() && self.output.stirred {
+        if self.output.queued.is_none() && self.output.stirred && !self.answers_rest(now) {
             if let Some(transmit) = self.poll_own(now, buf) {
                 return Some(transmit);
             }
@@ -210,9 +218,23 @@ impl Session {
         !has_some && noq::has_no_path(&self.conn)
     }
 
+    /// Whether answers, and what else QUIC has to say, wait for more, because they fill the way on which they leave. With data they go along.
+    fn answers_rest(&mut self, now: Instant) -> bool {
+        let control = self.paths.control().filter(|_| !self.is_sending(now)).and_then(|id| self.paths.get(id));
+        let Some(path) = control.filter(|path| path.thinning.is_on()) else { return false };
+        self.output.rests_until = path.thinning.rests_until(now);
+        // A report has room for answers.
+        self.output.rests_until.is_some() || path.report_due().is_some_and(|due| due <= now)
+    }
+
+    /// Whether block data leaves, or did just now.
+    fn is_sending(&self, now: Instant) -> bool {
+        self.output.last_data.is_some_and(|last| now.saturating_duration_since(last) < SENDER_MEMORY)
+    }
+
     /// What QUIC has to send of its own: on the control path as far as it can choose, probes where they belong.
     fn poll_own(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
-        let sending = self.output.last_data.is_some_and(|last| now.saturating_duration_since(last) < SENDER_MEMORY);
+        let sending = self.is_sending(now);
         let control = self.paths.choose_control(now);
         self.paths.set_statuses(&mut self.conn);
         let quiet_but = control.filter(|_| !sending);
@@ -509,6 +531,9 @@ impl Session {
         self.output.last_sent = None;
         let transmit = self.conn.poll_transmit(now, datagrams, buf)?;
         self.take_fates(now);
+        if let Some(path) = self.paths.on_network(self.to_network(&transmit).path) {
+            path.thinning.on_left(now);
+        }
         self.note_words();
         Some((self.to_network(&transmit), transmit.segment_size.unwrap_or(transmit.size).max(1)))
     }
