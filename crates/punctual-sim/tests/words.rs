@@ -44,6 +44,21 @@ fn words_fit_a_narrow_way_back() {
     assert!(offered < 1_200_000, "{offered} of 900,000 that fit");
 }
 
+/// A downlink forty times as fast as the uplink. Were every second packet answered by one of its own, answers would take more than the uplink has, wait for a third of
+/// a second, and tell of losses when nothing is to be mended any more.
+#[test]
+fn answers_do_not_fill_a_narrow_way_back() {
+    let block = Block::new(Bytes::from_static(&[7; 14_000])).deadline(ms(43));
+    let link = LinkSpec::new(18.0, ms(5)).queue(48_000);
+    let setup = Setup { back: |_| LinkSpec::new(0.45, ms(5)).queue(20_000), ..Setup::new(vec![link]) };
+    // A fourth more than fits.
+    let mut pair = setup.connect(Source::new(block, ms(5), 2_000));
+    pair.world.run_for(ms(11_000));
+    let sent = &pair.source().sent;
+    let in_time = pair.sink().received.iter().filter(|(id, (at, _))| *at - sent[id] <= ms(43)).count();
+    assert!(in_time > 1_400, "{in_time} of 2,000, of which 1,500 fit");
+}
+
 /// Thousands of blocks a second where nearly none fits.
 #[test]
 fn words_of_what_is_dropped_do_not_end_the_session() {

@@ -35,9 +35,9 @@ pub(crate) mod sent;
 mod service;
 mod sharing;
 pub(crate) mod terms;
-mod thinning;
 #[cfg(test)]
 mod tests;
+mod thinning;
 mod watch;
 mod window;
 
@@ -52,7 +52,9 @@ use noq_proto::PathStatus;
 pub(crate) use crate::noq::path_number;
 
 pub(crate) use self::watch::Alarm;
-use self::{budget::Purse, health::Trust, model::Model, proof::Proof, sent::SentBytes, terms::PathTerms, thinning::Thinning};
+use self::{
+    budget::Purse, health::Trust, model::Model, proof::Proof, sent::SentBytes, terms::PathTerms, thinning::Thinning,
+};
 pub use self::{losses::Losses, model::Report};
 pub(crate) use self::{model::Reported, window::Least};
 use crate::{

@@ -400,7 +400,13 @@ impl Session {
         }
         let paths = self.paths.iter().filter_map(|path| path.next_timeout(self.config.max_ack_delay)).min();
         // A datagram that QUIC holds back has an alarm of QUIC's own; the next one has to wait for it.
-        let wake = self.output.wake_at().into_iter().chain(self.output.repair_at).chain(self.output.copy_at).chain(self.output.rests_until());
+        let wake = self
+            .output
+            .wake_at()
+            .into_iter()
+            .chain(self.output.repair_at)
+            .chain(self.output.copy_at)
+            .chain(self.output.rests_until());
         let reports = self.paths.iter().filter_map(Path::report_due);
         let words = self.control.waits().then(|| self.control.due(self.patience())).flatten();
         let next = reports.chain(wake).min();
