@@ -246,6 +246,7 @@ impl Path {
 
     /// Tells its controller whether the path could have carried more than there was to send, and whether its window stood in the way.
     pub(crate) fn set_limited(&mut self, app_limited: bool, window_limited: bool) {
+        self.thinning.on_data(app_limited);
         match &mut self.driver {
             Some(driver) => {
                 if app_limited {

@@ -45,9 +45,11 @@ pub(crate) struct Thinning {
     gap: Duration,
     /// When a packet left last.
     last: Option<Instant>,
-    /// When was looked last, and how many packets left since.
+    /// When was looked last, and how many answers left since.
     looked: Option<Instant>,
-    left: u32,
+    answers: u32,
+    /// Since then data waited for room; and did not, for there was none.
+    data: (bool, bool),
     /// The queue as it was found last.
     before: Duration,
     /// Looks of the trial that is under way, and those that speak against it.
@@ -64,10 +66,11 @@ impl Thinning {
         if passed < LOOK.max(base) || self.next_trial.is_some_and(|next| now < next) {
             return;
         }
-        let (most, rate) = (MOST.max(base / 8), f64::from(self.left) / passed.as_secs_f64());
-        (self.looked, self.left) = (Some(now), 0);
-        let is_ours = rate * queue.as_secs_f64() > PACKETS && (rate * most.as_secs_f64() > SHARED || self.is_on());
-        let stands = queue > QUEUE.max(base / 8) + jitter && is_ours;
+        let (most, rate) = (MOST.max(base / 8), f64::from(self.answers) / passed.as_secs_f64());
+        let wanted = std::mem::take(&mut self.data) == (true, false);
+        (self.looked, self.answers) = (Some(now), 0);
+        let many = rate * most.as_secs_f64() > SHARED || self.is_on();
+        let stands = queue > QUEUE.max(base / 8) + jitter && rate * queue.as_secs_f64() > PACKETS && many;
         if self.is_on() {
             let (looks, against) = &mut self.looks;
             *looks += 1;
@@ -81,7 +84,7 @@ impl Thinning {
             }
         }
         self.before = queue;
-        if stands {
+        if stands || wanted && many {
             self.gap = self.gap.mul_f64(GROW).clamp(LEAST, most);
         } else {
             self.gap = Some(self.gap.mul_f64(SHRINK)).filter(|gap| *gap >= LEAST / 2).unwrap_or_default();
@@ -91,7 +94,16 @@ impl Thinning {
     /// A packet leaves.
     pub(crate) fn on_left(&mut self, now: Instant) {
         self.last = Some(now);
-        self.left = self.left.saturating_add(1);
+    }
+
+    /// One that has nothing but answers and words in it.
+    pub(crate) fn on_answer(&mut self) {
+        self.answers = self.answers.saturating_add(1);
+    }
+
+    /// Data waits for room, or there is none.
+    pub(super) fn on_data(&mut self, is_dry: bool) {
+        self.data = (self.data.0 || !is_dry, self.data.1 || is_dry);
     }
 
     /// Whether they are to be apart at all.
@@ -119,7 +131,7 @@ mod tests {
         for i in 1..=seconds * 10 {
             let leave = if thinning.is_on() { answers.min(1.0 / thinning.gap.as_secs_f64()) } else { answers } / 10.0;
             let now = start + MS * 100 * i;
-            (0..leave as u32).for_each(|_| thinning.on_left(now));
+            (0..leave as u32).for_each(|_| thinning.on_answer());
             queue = (queue + leave - link / 10.0).clamp(0.0, 250.0);
             let wait = Duration::from_secs_f64(queue / link);
             thinning.on_report(now, wait, BASE, Duration::ZERO);
@@ -150,7 +162,7 @@ mod tests {
         let start = Instant::now();
         for i in 1..100 {
             let now = start + MS * 100 * i;
-            (0..10).for_each(|_| thinning.on_left(now));
+            (0..10).for_each(|_| thinning.on_answer());
             thinning.on_report(now, MS * 200, BASE, Duration::ZERO);
         }
         assert!(!thinning.is_on());
@@ -163,11 +175,26 @@ mod tests {
         let (start, mut on) = (Instant::now(), 0);
         for i in 1..=400 {
             let now = start + MS * 100 * i;
-            (0..60).for_each(|_| thinning.on_left(now));
+            (0..60).for_each(|_| thinning.on_answer());
             thinning.on_report(now, MS * if i % 2 == 0 { 50 } else { 1 }, BASE, Duration::ZERO);
             on += u32::from(thinning.is_on());
         }
         assert!(on < 100, "{on} of 400");
+    }
+
+    #[test]
+    fn data_that_waits_for_room_gets_that_of_answers() {
+        let mut thinning = Thinning::default();
+        let start = Instant::now();
+        for i in 1..20 {
+            (0..70).for_each(|_| thinning.on_answer());
+            thinning.on_data(false);
+            thinning.on_report(start + MS * 100 * i, Duration::ZERO, BASE, Duration::ZERO);
+        }
+        assert_eq!(thinning.gap, MOST);
+        thinning.on_data(true);
+        thinning.on_report(start + MS * 2_000, Duration::ZERO, BASE, Duration::ZERO);
+        assert!(thinning.gap < MOST, "there was none for a while");
     }
 
     #[test]

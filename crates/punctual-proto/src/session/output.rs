@@ -202,6 +202,9 @@ impl Session {
         }
         if self.output.queued.is_none() && self.output.stirred && !self.answers_rest(now) {
             if let Some(transmit) = self.poll_own(now, buf) {
+                if let Some(path) = self.paths.on_network(transmit.path) {
+                    path.thinning.on_answer();
+                }
                 return Some(transmit);
             }
             self.output.stirred = false;
@@ -220,7 +223,7 @@ impl Session {
 
     /// Whether answers, and what else QUIC has to say, wait for more, because they fill the way on which they leave. With data they go along.
     fn answers_rest(&mut self, now: Instant) -> bool {
-        let control = self.paths.control().filter(|_| !self.is_sending(now)).and_then(|id| self.paths.get(id));
+        let control = self.paths.control().and_then(|id| self.paths.get(id));
         let Some(path) = control.filter(|path| path.thinning.is_on()) else { return false };
         self.output.rests_until = path.thinning.rests_until(now);
         // A report has room for answers.
