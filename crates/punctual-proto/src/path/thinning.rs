@@ -43,7 +43,7 @@ const REST: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(crate) struct Thinning {
     gap: Duration,
-    /// When a packet left last.
+    /// When answers left last, by themselves or with a report.
     last: Option<Instant>,
     /// When was looked last, and how many answers left since.
     looked: Option<Instant>,
@@ -91,14 +91,15 @@ impl Thinning {
         }
     }
 
-    /// A packet leaves.
-    pub(crate) fn on_left(&mut self, now: Instant) {
+    /// A packet with nothing but answers and words in it leaves.
+    pub(crate) fn on_answer(&mut self, now: Instant) {
         self.last = Some(now);
+        self.answers = self.answers.saturating_add(1);
     }
 
-    /// One that has nothing but answers and words in it.
-    pub(crate) fn on_answer(&mut self) {
-        self.answers = self.answers.saturating_add(1);
+    /// A report leaves, and answers with it.
+    pub(crate) fn on_report_left(&mut self, now: Instant) {
+        self.last = Some(now);
     }
 
     /// Data waits for room, or there is none.
@@ -131,7 +132,7 @@ mod tests {
         for i in 1..=seconds * 10 {
             let leave = if thinning.is_on() { answers.min(1.0 / thinning.gap.as_secs_f64()) } else { answers } / 10.0;
             let now = start + MS * 100 * i;
-            (0..leave as u32).for_each(|_| thinning.on_answer());
+            (0..leave as u32).for_each(|_| thinning.on_answer(now));
             queue = (queue + leave - link / 10.0).clamp(0.0, 250.0);
             let wait = Duration::from_secs_f64(queue / link);
             thinning.on_report(now, wait, BASE, Duration::ZERO);
@@ -162,7 +163,7 @@ mod tests {
         let start = Instant::now();
         for i in 1..100 {
             let now = start + MS * 100 * i;
-            (0..10).for_each(|_| thinning.on_answer());
+            (0..10).for_each(|_| thinning.on_answer(now));
             thinning.on_report(now, MS * 200, BASE, Duration::ZERO);
         }
         assert!(!thinning.is_on());
@@ -175,7 +176,7 @@ mod tests {
         let (start, mut on) = (Instant::now(), 0);
         for i in 1..=400 {
             let now = start + MS * 100 * i;
-            (0..60).for_each(|_| thinning.on_answer());
+            (0..60).for_each(|_| thinning.on_answer(now));
             thinning.on_report(now, MS * if i % 2 == 0 { 50 } else { 1 }, BASE, Duration::ZERO);
             on += u32::from(thinning.is_on());
         }
@@ -187,9 +188,10 @@ mod tests {
         let mut thinning = Thinning::default();
         let start = Instant::now();
         for i in 1..20 {
-            (0..70).for_each(|_| thinning.on_answer());
+            let now = start + MS * 100 * i;
+            (0..70).for_each(|_| thinning.on_answer(now));
             thinning.on_data(false);
-            thinning.on_report(start + MS * 100 * i, Duration::ZERO, BASE, Duration::ZERO);
+            thinning.on_report(now, Duration::ZERO, BASE, Duration::ZERO);
         }
         assert_eq!(thinning.gap, MOST);
         thinning.on_data(true);
@@ -202,7 +204,7 @@ mod tests {
         let now = Instant::now();
         let mut thinning = Thinning { gap: MS * 4, ..Thinning::default() };
         assert_eq!(thinning.rests_until(now), None);
-        thinning.on_left(now);
+        thinning.on_answer(now);
         assert_eq!(thinning.rests_until(now + MS), Some(now + MS * 4));
         assert_eq!(thinning.rests_until(now + MS * 4), None);
     }

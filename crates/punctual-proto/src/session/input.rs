@@ -326,6 +326,9 @@ impl Session {
                 }
             }
         }
+        if has_blocks {
+            self.output.note_heard(now);
+        }
         if let Some((sent, _)) = stamp
             && let Some(path) = self.paths.on_network(network)
         {

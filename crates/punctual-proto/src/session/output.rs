@@ -68,8 +68,9 @@ pub(super) struct Output {
     pub(super) copy_at: Option<Instant>,
     /// Some block waits so that room is left for others, until then at the latest.
     reserved_until: Option<Instant>,
-    /// When block data left last.
+    /// When block data left last, and came.
     last_data: Option<Instant>,
+    last_heard: Option<Instant>,
     /// The packet that left last, in the latest poll of QUIC.
     pub(super) last_sent: Option<(PathId, u64)>,
     /// Payload bytes, by why they left.
@@ -94,6 +95,7 @@ impl Output {
             copy_at: None,
             reserved_until: None,
             last_data: None,
+            last_heard: None,
             last_sent: None,
             sent: SentBytes::default(),
         }
@@ -125,6 +127,11 @@ impl Output {
     /// Block data leaves.
     pub(super) fn note_data(&mut self, now: Instant) {
         self.last_data = Some(now);
+    }
+
+    /// Block data came.
+    pub(super) fn note_heard(&mut self, now: Instant) {
+        self.last_heard = Some(now);
     }
 
     /// The path for a group's repair fragments.
@@ -203,7 +210,7 @@ impl Session {
         if self.output.queued.is_none() && self.output.stirred && !self.answers_rest(now) {
             if let Some(transmit) = self.poll_own(now, buf) {
                 if let Some(path) = self.paths.on_network(transmit.path) {
-                    path.thinning.on_answer();
+                    path.thinning.on_answer(now);
                 }
                 return Some(transmit);
             }
@@ -221,9 +228,11 @@ impl Session {
         !has_some && noq::has_no_path(&self.conn)
     }
 
-    /// Whether answers, and what else QUIC has to say, wait for more, because they fill the way on which they leave. With data they go along.
+    /// Whether answers to blocks, and what else QUIC has to say, wait for more, because they fill the way on which they leave. Some go along with data.
     fn answers_rest(&mut self, now: Instant) -> bool {
-        let control = self.paths.control().and_then(|id| self.paths.get(id));
+        let is_answering =
+            self.output.last_heard.is_some_and(|last| now.saturating_duration_since(last) < SENDER_MEMORY);
+        let control = self.paths.control().filter(|_| is_answering).and_then(|id| self.paths.get(id));
         let Some(path) = control.filter(|path| path.thinning.is_on()) else { return false };
         self.output.rests_until = path.thinning.rests_until(now);
         // A report has room for answers.
@@ -312,7 +321,9 @@ impl Session {
         let carrier =
             self.paths.get(id).filter(|path| path.is_doubted()).and_then(|_| self.paths.control()).unwrap_or(id);
         let micros = self.micros(now);
-        let stamp = wire(self.paths.get_mut(carrier)?.stamp(micros));
+        let carrier_path = self.paths.get_mut(carrier)?;
+        let stamp = wire(carrier_path.stamp(micros));
+        carrier_path.thinning.on_report_left(now);
         let path = self.paths.get_mut(id)?;
         let mut writer = DatagramWriter::new(capacity);
         writer.timestamp(stamp);
@@ -534,9 +545,6 @@ impl Session {
         self.output.last_sent = None;
         let transmit = self.conn.poll_transmit(now, datagrams, buf)?;
         self.take_fates(now);
-        if let Some(path) = self.paths.on_network(self.to_network(&transmit).path) {
-            path.thinning.on_left(now);
-        }
         self.note_words();
         Some((self.to_network(&transmit), transmit.segment_size.unwrap_or(transmit.size).max(1)))
     }
