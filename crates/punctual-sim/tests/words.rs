@@ -78,23 +78,35 @@ impl App for Both {
 /// The same with something to send of one's own on that uplink, for which answers are to leave room: with one for every second packet, 6 of 500 blocks went up in time.
 #[test]
 fn answers_leave_room_for_what_goes_their_way() {
-    let down = Source::new(Block::new(Bytes::from_static(&[7; 10_000])).deadline(ms(60)), ms(5), 2_000);
-    let up = Source::new(Block::new(Bytes::from_static(&[7; 1_000])).deadline(ms(100)), ms(20), 500);
+    let (down, up) = both_ways(&[(18.0, 0.7)], 10_000, 1_000);
+    assert!(down > 1_930 && up > 470, "{down} of 2,000, {up} of 500");
+}
+
+/// And on two such paths, where it was 9 of 500, and 1,730 of 2,000.
+#[test]
+fn answers_leave_room_on_two_paths() {
+    let (down, up) = both_ways(&[(18.0, 0.7), (9.0, 0.4)], 14_000, 1_500);
+    assert!(down > 1_800 && up > 450, "{down} of 2,000, {up} of 500");
+}
+
+/// How many of 2,000 blocks down, due in 60 ms, and of 500 up, due in 100, are in time over paths of so many Mbit/s down and up, which send both ways for ten seconds.
+fn both_ways(paths: &[(f64, f64)], bytes_down: usize, bytes_up: usize) -> (usize, usize) {
+    let down = Source::new(Block::new(vec![7; bytes_down]).deadline(ms(60)), ms(5), 2_000);
+    let up = Source::new(Block::new(vec![7; bytes_up]).deadline(ms(100)), ms(20), 500);
     let mut world = World::new(1);
     let client = world.add_host(HostConfig::new().app(Both(down, Sink::default())));
     let server = world.add_host(HostConfig::new().server(tls::server_config()).app(Both(up, Sink::default())));
-    let links = [LinkSpec::new(18.0, ms(5)).queue(48_000), LinkSpec::new(0.7, ms(5)).queue(20_000)];
-    let [to, back] = links;
-    let path = world.add_path(client, server, to, back);
-    world.connect(client, &tls::client_config(), &[path]).expect("a session can be started");
+    let link = |rate, queue| LinkSpec::new(rate, ms(5)).queue(queue);
+    let paths: Vec<_> =
+        paths.iter().map(|(down, up)| world.add_path(client, server, link(*down, 48_000), link(*up, 20_000))).collect();
+    world.connect(client, &tls::client_config(), &paths).expect("a session can be started");
     world.handshake().expect("the handshake succeeds");
     world.run_for(ms(11_000));
     let in_time = |from: HostId, at: HostId, due| {
         let (Both(source, _), Both(_, sink)) = (world.app::<Both>(from).unwrap(), world.app::<Both>(at).unwrap());
         sink.received.iter().filter(|(id, (at, _))| *at - source.sent[id] <= ms(due)).count()
     };
-    let (down, up) = (in_time(client, server, 60), in_time(server, client, 100));
-    assert!(down > 1_930 && up > 470, "{down} of 2,000, {up} of 500");
+    (in_time(client, server, 60), in_time(server, client, 100))
 }
 
 /// Thousands of blocks a second where nearly none fits.
