@@ -18,7 +18,7 @@ use crate::{
     base::{PathHealth, PathId, PathView},
     block::BlockId,
     clock::wire,
-    congestion::steering::Gate,
+    congestion::steering::{Gate, Slot},
     endpoint::{BASE_PACKET, EcnCodepoint, LocalId, NetworkPath, Transmit},
     frame::DatagramWriter,
     multipath::{FragmentView, Outlook, Outstanding, PathChoice, PathScheduler, PathSet, Turn},
@@ -75,6 +75,13 @@ pub(super) struct Output {
     pub(super) last_sent: Option<(PathId, u64)>,
     /// Payload bytes, by why they left.
     pub(super) sent: SentBytes,
+}
+
+/// Where QUIC sends what it has of its own.
+struct Own {
+    control: Option<Slot>,
+    /// The one path that its answers keep to, if the session merely receives.
+    quiet_but: Option<Slot>,
 }
 
 impl Output {
@@ -207,14 +214,17 @@ impl Session {
         if self.has_no_path() {
             return None;
         }
-        if self.output.queued.is_none() && self.output.stirred && !self.answers_rest(now) {
-            if let Some(transmit) = self.poll_own(now, buf) {
-                if let Some(path) = self.paths.on_network(transmit.path) {
-                    path.thinning.on_answer(now);
+        if self.output.queued.is_none() && self.output.stirred {
+            let own = self.choose_own(now);
+            if !self.answers_rest(now) {
+                if let Some(transmit) = self.poll_own(own, now, buf) {
+                    if let Some(path) = self.paths.on_network(transmit.path) {
+                        path.thinning.on_answer(now);
+                    }
+                    return Some(transmit);
                 }
-                return Some(transmit);
+                self.output.stirred = false;
             }
-            self.output.stirred = false;
         }
         match self.punctual {
             Some(false) => self.poll_fallback(now, buf),
@@ -244,13 +254,18 @@ impl Session {
         self.output.last_data.is_some_and(|last| now.saturating_duration_since(last) < SENDER_MEMORY)
     }
 
-    /// What QUIC has to send of its own: on the control path as far as it can choose, probes where they belong.
-    fn poll_own(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
+    /// Chooses where QUIC may send what it has of its own, and tells it so: whether that leaves now or rests, it is to let data go where the sender wants it.
+    fn choose_own(&mut self, now: Instant) -> Own {
         let sending = self.is_sending(now);
         let control = self.paths.choose_control(now);
         self.paths.set_statuses(&mut self.conn);
         let quiet_but = control.filter(|_| !sending);
         self.steering.keep_quiet_but(quiet_but);
+        Own { control, quiet_but }
+    }
+
+    /// What QUIC has to send of its own: on the control path as far as it can choose, probes where they belong.
+    fn poll_own(&mut self, Own { control, quiet_but }: Own, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
         if let Some(slot) = control.and_then(|control| self.paths.choose_for_words(control)) {
             self.steering.set_gate(Gate::Only(slot));
             if let Some(transmit) = self.poll_quic(now, buf) {
