@@ -485,8 +485,11 @@ impl Driver for Steady {
             self.grow(report, path);
         }
         if let Some(service) = report.service.filter(|_| report.served) {
+            let unseen = self.unseen(path).min(service);
             (self.seen, self.paced) = (true, true);
             self.follow(service, report.queue, path);
+            // Until now we went a window each round trip. The path carries that, or what it serves.
+            self.rate = self.rate.map(|rate| rate.max(unseen));
         }
         // Where a queue stands that is longer than the path, what leaves now is not answered soon enough to learn from.
         let stands = self.round.queue.is_some_and(|queue| queue > self.short(path));

@@ -1,0 +1,32 @@
+//! Paths that carry nothing until they have to, and senders that have little to send.
+
+mod common;
+
+use common::*;
+use punctual_proto::Block;
+use punctual_sim::LinkSpec;
+
+fn link(millis: u64) -> LinkSpec {
+    LinkSpec::new(10.0, ms(millis)).queue(100_000)
+}
+
+/// 3 KB now and then, due in 150 ms. The path on which they went becomes longer than that; the other has never had anything to do, and its first train of
+/// packets tells how fast its link serves them, but not that it carries more than they are.
+#[test]
+fn a_path_that_has_carried_little_is_not_taken_for_slow() {
+    for every in [500, 1_000, 2_000] {
+        let count = 30_000 / every;
+        let source = Source::new(Block::new(vec![7; 3_000]).deadline(ms(150)), ms(every), count);
+        let mut pair = Setup::new(vec![link(20), link(50)]).connect(source);
+        let to = pair.world.path_links(pair.paths[0]).0.to_vec();
+        let longer = move |world: &mut punctual_sim::World| {
+            to.iter().for_each(|link| world.update_link(*link, |spec| spec.delay = ms(200).into()));
+        };
+        pair.world.at(pair.start + ms(10_100), longer);
+        pair.world.run_for(ms(31_000));
+        assert_eq!(pair.source().sent.len() as u64, count);
+        let late = pair.late();
+        // What left before it was known, and the next.
+        assert!(late.len() <= 2, "every {every} ms, late: {late:?}");
+    }
+}
