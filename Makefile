@@ -9,7 +9,7 @@ WORLDS ?= 100000
 FROM ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test example lint licences crates package bench fuzz chaos links gateway vpn soak worlds
+.PHONY: help setup demo test example lint licences crates package bench fuzz chaos links gateway vpn soak sparse worlds
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
@@ -71,6 +71,12 @@ VPN ?=
 vpn: setup ## as root: one TCP flow in a VPN over two links of 20 Mbit/s, ping, a link's death, and over veth
 	$(CARGO) build --release -p punctual-cli --bin punctual
 	python3 scripts/vpn $(VPN)
+
+# What else to tell it: SPARSE='--first 400 --worst 10'.
+SPARSE ?=
+sparse: setup ## who has little to send, over 400 random paths that change or die
+	$(CARGO) build --release -p punctual-cli --bin punctual
+	python3 scripts/sparse $(SPARSE)
 
 # How long; and what else to tell it: SOAK='--mbit 20'.
 MINUTES ?= 60

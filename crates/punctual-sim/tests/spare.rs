@@ -30,3 +30,17 @@ fn a_path_that_has_carried_little_is_not_taken_for_slow() {
         assert!(late.len() <= 2, "every {every} ms, late: {late:?}");
     }
 }
+
+/// 407 bytes now and then, due in 67 ms, of two paths on one alone, which dies for 1.6 s. All that it is asked meanwhile is lost, which is no sign that it was given
+/// too much: it is not taken for one of some hundred bytes a second when it is back.
+#[test]
+fn a_path_that_was_dead_is_what_it_was_before() {
+    let source = Source::new(Block::new(vec![7; 407]).deadline(ms(67)), ms(791), 40);
+    let mut pair = Setup::new(vec![link(90), link(9)]).connect(source);
+    let path = pair.paths[1];
+    pair.world.at(pair.start + ms(14_200), move |world| world.kill_path(path));
+    pair.world.at(pair.start + ms(15_800), move |world| world.revive_path(path));
+    pair.world.run_for(ms(33_000));
+    let late = pair.late();
+    assert!(late.iter().all(|(_, at, _)| (ms(13_500)..ms(16_500)).contains(at)), "late: {late:?}");
+}

@@ -455,7 +455,8 @@ impl Path {
         let (queue, congestion) = self.model.on_lost(pn);
         if let Some(packet) = self.in_flight.get(pn) {
             self.proof.on_lost(packet.bytes, now, self.model.rtt());
-            if let Some(driver) = &mut self.driver {
+            // That a dead path lost what asked it to answer is no sign that it was given too much.
+            if let Some(driver) = self.driver.as_mut().filter(|_| !packet.died) {
                 driver.on_lost(&Loss { bytes: packet.bytes.into(), queue, overflow: congestion.is_some() });
             }
         }

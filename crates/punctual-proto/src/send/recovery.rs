@@ -30,7 +30,7 @@ pub(crate) struct Packet {
     /// Its fragments have been sent for again already; only an acknowledgement still counts.
     given_up: bool,
     /// It left before the path was heard again that had been dead: what becomes of it says nothing of chance.
-    died: bool,
+    pub(crate) died: bool,
     /// The paths that were given a copy of it, a bit each, as [`mark`] has it.
     copied: u64,
 }
