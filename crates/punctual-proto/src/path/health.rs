@@ -30,9 +30,11 @@ const HOST_PATIENCE: Duration = Duration::from_millis(20);
 const PROBE_INTERVAL: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(200));
 /// After this many unanswered probes they become rarer.
 const EAGER_PROBES: u32 = 50;
-/// Bounds on the time between those, and what part it is of that for which the path has been silent: QUIC keeps each that is never answered.
-const LAZY_PROBES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
+/// What part the time between those is of that for which the path has been silent, until it is a second: so much longer at most a short death seems.
+const SHORT_SHARE: u32 = 10;
+/// The same from then on, up to that bound: QUIC keeps each that is never answered.
 const LAZY_SHARE: u32 = 32;
+const LAZIEST_PROBES: Duration = Duration::from_secs(15);
 
 /// How far a path is trusted, and why.
 #[derive(Debug)]
@@ -171,12 +173,10 @@ impl Trust {
             return false;
         }
         self.probes += 1;
-        let interval = match self.probes > EAGER_PROBES {
-            true => (self.suspect_since.map_or(Duration::ZERO, |since| now - since) / LAZY_SHARE)
-                .clamp(LAZY_PROBES.0, LAZY_PROBES.1),
-            false => rtt.clamp(PROBE_INTERVAL.0, PROBE_INTERVAL.1),
-        };
-        self.next_probe = Some(now + interval);
+        let silent = self.suspect_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        let eager = rtt.clamp(PROBE_INTERVAL.0, PROBE_INTERVAL.1);
+        let rare = (silent / SHORT_SHARE).min(Duration::from_secs(1)).max(silent / LAZY_SHARE).min(LAZIEST_PROBES);
+        self.next_probe = Some(now + if self.probes > EAGER_PROBES { eager.max(rare) } else { eager });
         true
     }
 }
@@ -212,7 +212,15 @@ mod tests {
         let within = |seconds| probes.iter().filter(|at| **at < Duration::from_secs(seconds)).count();
         assert!((60..90).contains(&within(30)) && within(3_600) < 450, "{} and {}", within(30), within(3_600));
         let longest = probes.windows(2).map(|pair| pair[1] - pair[0]).max();
-        assert_eq!(longest, Some(LAZY_PROBES.1), "when it comes back, that is soon known");
+        assert_eq!(longest, Some(LAZIEST_PROBES), "when it comes back, that is soon known");
+        let gap_at = |at: u64| {
+            let at = Duration::from_millis(at);
+            probes.windows(2).find(|pair| pair[1] > at).map(|pair| (pair[1] - pair[0]).as_millis())
+        };
+        assert!(
+            gap_at(2_500).is_some_and(|gap| gap <= 250),
+            "nor does a death of some seconds last much longer for us"
+        );
         trust.on_acked(start + Duration::from_secs(3_600), start + Duration::from_secs(3_601), Duration::ZERO);
         assert_eq!((trust.health(), trust.next_probe()), (PathHealth::Active, None));
     }

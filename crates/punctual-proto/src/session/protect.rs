@@ -95,48 +95,60 @@ impl Session {
         let first_due = due.map(|(first, _)| first);
         let path = self.output.protect(majority, first_due, now);
         let views = self.output.views();
-        let Some(view) = views.iter().find(|view| view.id == path).copied() else {
+        let find = |path: PathId| views.iter().find(|view| view.id == path).copied();
+        let Some(view) = find(path) else {
             // No path is left that it could take.
             self.store.close_group(now, 0, majority, Duration::ZERO);
             return;
         };
         // Who asks for a copy of a small block wants it though larger ones are too much; what is ours to judge is at nobody's cost.
         let size = if group.is_duplicate { self.store.largest_of(group) } else { u64::MAX };
-        // Neither more than can go before what else is there, nor than can get there itself.
-        let room = match first_due {
-            Some(due) => self.store.spare(now, trusted(views), priority, size).min(view.carries(now, due)),
-            None => u64::MAX,
-        };
+        // Not more than can go before what else is there.
+        let spare = first_due.map_or(u64::MAX, |_| self.store.spare(now, trusted(views), priority, size));
         let arrived = group.has_arrived();
         let losses: Vec<(PathId, Losses)> = self.paths.iter().map(|path| (path.id, *path.in_flight.losses())).collect();
-        let group_view = GroupView {
-            now,
-            sources: &sources,
-            repair_path: path,
-            losses: &losses,
-            priority,
-            largest_block: group.largest_block(),
-            reached: group.reached,
-            rtt: view.rtt,
-        };
-        let chance = group_view.chance_of_loss();
+        let (largest_block, reached, asked_for) = (group.largest_block(), group.reached, group.asked_for);
         // Nor so much that what came late would never be caught up with. What is asked for gets it nevertheless, and blocks that would most likely be
         // in vain without, unless others depend on them: these would be late with them.
-        let asked_for = group.asked_for;
-        let in_vain = chance >= LIKELY && !self.store.is_of_family(group);
-        let room = if asked_for || in_vain { room } else { room.min(beside) };
-        let most = usize::try_from(room / shard.max(1) as u64).unwrap_or(usize::MAX).min(MAX_REPAIRS);
-        // Behind a queue, what is added makes all that follows later.
-        let worth = view.backlog <= BUSY || asked_for || group_view.len() as f64 * chance >= WORTH;
-        let wanted = if arrived || !worth { 0 } else { self.store.groups.wanted(&group_view) };
-        let repairs = wanted.min(most).min(most_repairs(group_view.len()));
+        let is_of_family = self.store.is_of_family(group);
+        let groups = &mut self.store.groups;
+        let mut repairs_on = |view: &PathView| {
+            let group = GroupView {
+                now,
+                sources: &sources,
+                repair_path: view.id,
+                losses: &losses,
+                priority,
+                largest_block,
+                reached,
+                rtt: view.rtt,
+            };
+            let chance = group.chance_of_loss();
+            let in_vain = chance >= LIKELY && !is_of_family;
+            let room = if asked_for || in_vain { spare } else { spare.min(beside) };
+            // Nor more than can get there itself.
+            let room = first_due.map_or(room, |due| room.min(view.carries(now, due)));
+            let most = usize::try_from(room / shard.max(1) as u64).unwrap_or(usize::MAX).min(MAX_REPAIRS);
+            // Behind a queue, what is added makes all that follows later.
+            let worth = view.backlog <= BUSY || asked_for || group.len() as f64 * chance >= WORTH;
+            let wanted = if arrived || !worth { 0 } else { groups.wanted(&group) };
+            (wanted, wanted.min(most).min(most_repairs(group.len())))
+        };
+        let (mut view, (mut wanted, mut repairs)) = (view, repairs_on(&view));
+        if let Some(first) = find(majority).filter(|first| first.id != path && repairs < wanted) {
+            // The path that was to take them carries too few. On that of the sources more may be needed.
+            let (needed, fits) = repairs_on(&first);
+            if fits * wanted > repairs * needed {
+                (view, wanted, repairs) = (first, needed, fits);
+            }
+        }
         if repairs == 0 && !arrived {
             // Clean is a path, and for longer than full are all: the next report may show that there is room.
             let (path, rest) = if wanted == 0 { (Some(majority), (view.rtt / 4).max(REST)) } else { (None, REST) };
             self.store.groups.rest(Rest { until: now + rest, path, priority });
         }
         let gap = spread(&view, shard, repairs, first_due, now);
-        self.store.close_group(now, repairs, path, gap);
+        self.store.close_group(now, repairs, view.id, gap);
     }
 
     /// A repair fragment that can go now.
