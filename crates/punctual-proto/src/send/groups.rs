@@ -336,6 +336,12 @@ impl Groups {
         !self.waiting.is_empty()
     }
 
+    /// Bytes of repair fragments that wait to leave on `path`.
+    pub(crate) fn waiting_on(&self, path: PathId) -> u64 {
+        let shard = |waiting: &Waiting| Some(self.groups.get(&waiting.group)?.due_shard(waiting.index)?.len() as u64);
+        self.waiting.iter().filter(|waiting| waiting.path == Some(path)).filter_map(shard).sum()
+    }
+
     /// Takes a repair fragment to send it.
     pub(crate) fn take(&mut self, now: Instant, ready: &Ready) -> Option<RepairFragment> {
         self.forget(ready);

@@ -33,13 +33,15 @@ pub(crate) struct Chance {
     pub(crate) path: PathView,
     /// How long its answer takes at most, were the path empty.
     answer: Duration,
-    /// How long what is sent again takes by the path that is fastest.
+    /// How long what is sent again takes by the fastest path that carries it.
     again: Duration,
 }
 
 impl Chance {
     pub(crate) fn new(now: Instant, path: &PathView, paths: &[PathView]) -> Self {
-        let again = trusted(paths).map(PathView::delay).min().unwrap_or_default();
+        // A path that carries less than is lost is soon too late for the rest.
+        let takes_all = |view: &&PathView| view.id == path.id || view.rate >= path.loss * path.rate;
+        let again = trusted(paths).filter(takes_all).map(PathView::delay).min().unwrap_or_default();
         Self { now, path: *path, answer: path.answer, again }
     }
 

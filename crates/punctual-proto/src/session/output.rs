@@ -37,9 +37,6 @@ use crate::{
 /// How many blocks a path scheduler may make wait, at most, before the session stops looking for one that need not: so that a burst of
 /// packets costs no more than this, however small the blocks are.
 const MAX_HELD: usize = 256;
-/// How long a sender's ACKs, and what else its QUIC has to say, wait after data has left for more of it, at most, and no longer than half a round trip. Alone they would
-/// take 4 % of a link of 0.9 Mbit/s.
-const ALONG: Duration = Duration::from_millis(10);
 /// Who has sent block data within this time counts as a sender, whose paths all stay open to QUIC.
 const SENDER_MEMORY: Duration = Duration::from_secs(1);
 
@@ -245,21 +242,11 @@ impl Session {
     fn answers_rest(&mut self, now: Instant) -> bool {
         let is_answering =
             self.output.last_heard.is_some_and(|last| now.saturating_duration_since(last) < SENDER_MEMORY);
-        if !is_answering {
-            self.output.rests_until = self.data_to_go_along_with().filter(|until| now < *until);
-            return self.output.rests_until.is_some();
-        }
         let control = self.paths.control().filter(|_| is_answering).and_then(|id| self.paths.get(id));
         let Some(path) = control.filter(|path| path.thinning.is_on()) else { return false };
         self.output.rests_until = path.thinning.rests_until(now);
         // A report has room for answers.
         self.output.rests_until.is_some() || path.report_due().is_some_and(|due| due <= now)
-    }
-
-    /// Until when a sender's QUIC waits for data with which what it has to say can go along. With several paths it might be told on the wrong one.
-    fn data_to_go_along_with(&self) -> Option<Instant> {
-        let path = self.paths.iter().next().filter(|_| self.paths.is_single())?;
-        Some(self.output.last_data? + ALONG.min(path.rtt() / 2))
     }
 
     /// Whether block data leaves, or did just now.
