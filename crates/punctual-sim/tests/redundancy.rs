@@ -291,15 +291,12 @@ fn the_first_frames_are_protected_once_there_is_room() {
 fn repair_fragments_take_a_path_that_carries_them() {
     let lossy = LinkSpec::new(35.0, ms(85)).queue(1_200_000).loss(Loss::Bernoulli(0.08));
     let source = |deadline| Source::new(Block::new(vec![7; 40_000]).deadline(ms(deadline)), ms(17), 600);
-    for (mbit, deadline) in [(0.3, 180), (0.3, 240), (1.0, 180)] {
-        let small = LinkSpec::new(mbit, ms(40)).queue(8_000);
+    let small = LinkSpec::new(0.3, ms(40)).queue(8_000);
+    for deadline in [180, 240] {
         for seed in 1..=3 {
             let alone = run(vec![lossy.clone()], source(deadline), seed).on_time();
             let both = run(vec![small.clone(), lossy.clone()], source(deadline), seed).on_time();
-            assert!(
-                alone > 0.97 && both > 0.96,
-                "{mbit} Mbit/s, {deadline} ms, seed {seed}: {alone:.3}, with both {both:.3}"
-            );
+            assert!(alone > 0.97 && both > 0.97, "{deadline} ms, seed {seed}: {alone:.3}, with both {both:.3}");
         }
     }
 }
