@@ -126,9 +126,8 @@ impl Session {
             let chance = group.chance_of_loss();
             let in_vain = chance >= LIKELY && !is_of_family;
             let room = if asked_for || in_vain { spare } else { spare.min(beside) };
-            // Nor more than can get there itself, behind those of other groups; on another path than the sources', with time to spare.
-            let share = if view.id == majority { 1 } else { OTHERS_SHARE };
-            let carries = |due| (view.carries(now, due) / share).saturating_sub(groups.waiting_on(view.id));
+            // Nor more than can get there itself, behind those of other groups.
+            let carries = |due| view.carries(now, due).saturating_sub(groups.waiting_on(view.id));
             let room = first_due.map_or(room, |due| room.min(carries(due)));
             let most = usize::try_from(room / shard.max(1) as u64).unwrap_or(usize::MAX).min(MAX_REPAIRS);
             // Behind a queue, what is added makes all that follows later.
@@ -219,10 +218,6 @@ fn joining(block: &LiveBlock, chance: &Chance, kind: Kind, repairs: u64) -> Join
 const BUSY: Duration = Duration::from_millis(10);
 /// On a busy path a group is given repair fragments if as many packets as this, on average, would be lost with one of its own.
 const WORTH: f64 = 0.02;
-
-/// Of what a path carries until they are due that most of the sources did not take, repair fragments fill one part of so many: less is known of it, and those that come
-/// just in time come too late if it carries less than it seems to.
-const OTHERS_SHARE: u64 = 2;
 
 /// More likely than not a group loses something, and without repair fragments what is spent on its sources is in vain.
 const LIKELY: f64 = 0.5;
