@@ -198,7 +198,8 @@ pub trait PathScheduler: Send {
     }
 
     /// The path for the repair fragments of a group that is due then, most of whose sources took `majority`. By default another that
-    /// gets them there in time, the soonest of these; there the same burst of losses would hit both.
+    /// gets them there in time, the soonest of these; there the same burst of losses would hit both. Where it carries too few of them they
+    /// go on `majority`, if that carries more.
     fn protect(&mut self, majority: PathId, due: Option<Instant>, paths: &[PathView], now: Instant) -> PathId {
         repairs::another(majority, due, paths, now)
     }

@@ -16,6 +16,23 @@ pub(super) fn another(majority: PathId, due: Option<Instant>, paths: &[PathView]
     in_time.min_by_key(|view| (shares(view), arrival(view), view.id)).map_or(majority, |view| view.id)
 }
 
+/// How many repair fragments a group should have if they leave on a path, and how many of them there is room for there.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Fit {
+    pub(crate) path: PathView,
+    pub(crate) wanted: usize,
+    pub(crate) fits: usize,
+}
+
+impl Fit {
+    /// The path they were to take, or that of the sources if it takes a larger part of what is needed there.
+    pub(crate) fn or_where_more_fit(self, majority: impl FnOnce() -> Option<Self>) -> Self {
+        let short = self.fits < self.wanted;
+        let more = |own: &Self| own.fits * self.wanted > self.fits * own.wanted;
+        short.then(majority).flatten().filter(more).unwrap_or(self)
+    }
+}
+
 /// What to do with a repair fragment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Choice {
@@ -77,6 +94,18 @@ mod tests {
         let within = |millis: u32| another(PathId(0), Some(now + MS * millis), &paths, now);
         assert_eq!([within(50), within(20)], [PathId(2), PathId(1)]);
         assert_eq!(another(PathId(2), None, &paths, now), PathId(0), "of what is outside the soonest");
+    }
+
+    #[test]
+    fn the_path_that_takes_the_larger_part_has_them() {
+        let fit = |id, wanted, fits| Fit { path: path(id), wanted, fits };
+        let chosen = |first: Fit, own| first.or_where_more_fit(|| own).path.id;
+        assert_eq!(chosen(fit(0, 4, 1), Some(fit(1, 6, 6))), PathId(1));
+        assert_eq!(chosen(fit(0, 4, 0), Some(fit(1, 6, 0))), PathId(0), "neither has room");
+        assert_eq!(chosen(fit(0, 4, 3), Some(fit(1, 8, 6))), PathId(0), "no larger part");
+        assert_eq!(chosen(fit(0, 4, 1), None), PathId(0));
+        let all = fit(0, 4, 4).or_where_more_fit(|| unreachable!("all fit"));
+        assert_eq!(all.path.id, PathId(0));
     }
 
     #[test]

@@ -105,7 +105,8 @@ pub trait Policy: Send {
     /// The name it is chosen by.
     fn name(&self) -> &'static str;
 
-    /// n. The sender makes it less where the path has no room for so many, and where it is more than 4 m + 8, which is all that the protocol allows.
+    /// n. The sender makes it less where the path has no room for so many, and where it is more than 4 m + 8, which is all that the protocol allows. It may ask
+    /// again for the same group on another path, if the first has no room.
     fn repairs(&mut self, group: &GroupView<'_>) -> usize;
 
     /// What became of an earlier group.

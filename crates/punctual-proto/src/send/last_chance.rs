@@ -13,7 +13,7 @@ use crate::{
 const FRAGMENT: f64 = 1_150.0;
 
 /// A path is counted on for what is lost on another if it carries this part of it, at the other's whole rate. With all of it, paths of which little is known yet do not count, and
-/// repair fragments take the room of what is lost to queues (1,500 of 2,000 blocks in time in `answers_leave_room_on_two_paths`, 1,840 with a quarter).
+/// repair fragments take the room of what is lost to queues: 1,498 blocks of 2,000 are in time in `answers_leave_room_on_two_paths`, 1,825 with a quarter.
 const LEAST_PART: f64 = 0.25;
 
 /// A path that loses no more than this is not worth leaving room for what is to be done when it does.
@@ -45,7 +45,7 @@ impl Chance {
     pub(crate) fn new(now: Instant, path: &PathView, paths: &[PathView]) -> Self {
         // A path that carries much less than is lost, were the other full, is soon too late for the rest.
         let takes_part = |view: &&PathView| view.id == path.id || view.rate >= path.loss * path.rate * LEAST_PART;
-        let again = trusted(paths).filter(takes_part).map(PathView::delay).min().unwrap_or_default();
+        let again = trusted(paths).filter(takes_part).map(PathView::delay).min().unwrap_or_else(|| path.delay());
         Self { now, path: *path, answer: path.answer, again }
     }
 
@@ -66,7 +66,7 @@ impl Chance {
     }
 
     /// Whether it could not be lost, be found to be lost, and be sent again by `due`: once its answer is missing, what is sent again
-    /// has to get there by the path that is fastest.
+    /// has to get there by the fastest path that carries it.
     ///
     /// The answer is that of an empty path. If it is only a queue that takes the chance, there is too much on its way
     /// already, and more of it would cost more than losses do.

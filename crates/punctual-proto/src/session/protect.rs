@@ -11,7 +11,7 @@ use crate::{
     clock::wire,
     fec::most_repairs,
     frame::DatagramWriter,
-    multipath::repairs::{self, Choice},
+    multipath::repairs::{self, Choice, Fit},
     path::health::GRANULARITY,
     redundancy::{GroupView, Losses, MAX_REPAIRS},
     send::{
@@ -112,7 +112,7 @@ impl Session {
         // in vain without, unless others depend on them: these would be late with them.
         let is_of_family = self.store.is_of_family(group);
         let groups = &mut self.store.groups;
-        let mut repairs_on = |view: &PathView| {
+        let mut fit_on = |view: PathView| {
             let group = GroupView {
                 now,
                 sources: &sources,
@@ -133,16 +133,11 @@ impl Session {
             // Behind a queue, what is added makes all that follows later.
             let worth = view.backlog <= BUSY || asked_for || group.len() as f64 * chance >= WORTH;
             let wanted = if arrived || !worth { 0 } else { groups.wanted(&group) };
-            (wanted, wanted.min(most).min(most_repairs(group.len())))
+            Fit { path: view, wanted, fits: wanted.min(most).min(most_repairs(group.len())) }
         };
-        let (mut view, (mut wanted, mut repairs)) = (view, repairs_on(&view));
-        if let Some(first) = find(majority).filter(|first| first.id != path && repairs < wanted) {
-            // The path that was to take them carries too few. On that of the sources more may be needed.
-            let (needed, fits) = repairs_on(&first);
-            if fits * wanted > repairs * needed {
-                (view, wanted, repairs) = (first, needed, fits);
-            }
-        }
+        let of_sources = find(majority).filter(|_| majority != path);
+        let fit = fit_on(view);
+        let Fit { path: view, wanted, fits: repairs } = fit.or_where_more_fit(|| of_sources.map(fit_on));
         if repairs == 0 && !arrived {
             // Clean is a path, and for longer than full are all: the next report may show that there is room.
             let (path, rest) = if wanted == 0 { (Some(majority), (view.rtt / 4).max(REST)) } else { (None, REST) };
