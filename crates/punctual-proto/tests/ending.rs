@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{End, HostId, World, address_at, client_config, ms, server_config};
+use common::{End, HostId, World, address, address_at, client_config, ms, server_config};
 use punctual_proto::{Block, CloseReason, Event, LocalId, NetworkPath, Outcome, SendError, SessionConfig};
 
 /// A client and a server; `holds` tells whether the server waits for sessions to be accepted.
@@ -283,4 +283,41 @@ fn who_closes_with_the_first_answer_says_so_a_few_times() {
     let knows =
         |(_, event): &(_, Event)| matches!(event, Event::Closed(CloseReason::Transport(_) | CloseReason::Peer { .. }));
     assert!(ends.iter().any(knows), "the server is told: {ends:?}");
+}
+
+/// Whoever looks for another way to a peer that is gone finds out no later that it is: a path that was just opened has a long probe timeout, which QUIC would wait for three times over.
+#[test]
+fn other_ways_that_are_tried_make_no_dead_session_last() {
+    let idle = ms(10_000);
+    let mut world = World::new(ms(20));
+    let config = SessionConfig { idle_timeout: idle, ..SessionConfig::default() };
+    let server = world.add_endpoint(Some(server_config(config.clone())));
+    let client = world.add_endpoint(None);
+    let session = world.connect(client, &client_config(config), server);
+    world.accept(server);
+    let end = End { host: client, session };
+    world.send(end, Block::new(vec![1; 1_000]));
+    world.run(ms(200));
+    world.cut = Some(address(server));
+    let begin = world.now;
+    let mut ended = None;
+    for step in 1..=1_500 {
+        if ended.is_some() {
+            break;
+        }
+        let _ = world.try_send(end, Block::new(vec![1; 10_000]).deadline(ms(200)));
+        world.run(ms(33));
+        if step % 100 == 0 {
+            let (now, local) = (world.now, LocalId(step / 100));
+            let _ = world.session(client, session).open_path(now, NetworkPath { local, remote: address(server) });
+        }
+        let events = world.events_of(client, session);
+        ended = events.into_iter().find_map(|event| match event {
+            Event::Closed(reason) => Some((reason, world.now - begin)),
+            _ => None,
+        });
+    }
+    let (reason, after) = ended.expect("it ends");
+    assert_eq!(reason, CloseReason::TimedOut);
+    assert!((idle..idle + ms(500)).contains(&after), "after {after:?}");
 }

@@ -360,9 +360,10 @@ impl Path {
     }
 
     /// How much is to be said against giving it data: the less, the better. An answer that is overdue is not enough, and a backup is better than
-    /// what is suspect.
+    /// what is suspect, or where QUIC may hardly send.
     fn rank(&self) -> (u8, bool) {
-        (self.trust.doubt().max(1), self.is_backup())
+        let least = if self.validation.is_some_and(|validation| validation.is_limited()) { 2 } else { 1 };
+        (self.trust.doubt().max(least), self.is_backup())
     }
 
     /// Takes in what has come into its budget since.

@@ -45,6 +45,7 @@ impl Session {
             self.catch_up();
         }
         self.conn.handle_event(event);
+        self.on_answered();
         if unknown {
             self.follow_moves(now);
         }
@@ -134,6 +135,9 @@ impl Session {
                 let distrusted = self.conn.remote_path_status(quic) == Some(PathStatus::Backup);
                 if let Some(path) = self.paths.by_quic(quic) {
                     path.set_distrusted(now, distrusted);
+                }
+                if distrusted {
+                    self.show_ourselves(quic);
                 }
             }
             _ => {}
@@ -328,6 +332,7 @@ impl Session {
         }
         if has_blocks {
             self.output.note_heard(now);
+            self.quiet.on_data(now, self.config.keep_alive);
         }
         if let Some((sent, _)) = stamp
             && let Some(path) = self.paths.on_network(network)
@@ -428,7 +433,7 @@ impl Session {
     pub(super) fn take_fates(&mut self, now: Instant) {
         let mut log = std::mem::take(&mut self.log);
         self.steering.take_log(&mut log);
-        let mut judged = false;
+        let (mut judged, mut asked) = (false, None);
         for fate in log.drain(..) {
             judged |= !matches!(fate, Fate::Sent { .. });
             let (Fate::Sent { slot, .. } | Fate::Acked { slot, .. } | Fate::Lost { slot, .. }) = fate;
@@ -444,6 +449,7 @@ impl Session {
                     }
                     path.on_sent(pn, bytes, at, probe);
                     self.output.on_sent(path, pn);
+                    asked = asked.or(Some(at));
                 }
                 Fate::Acked { pn, sent, .. } => {
                     if let Some(observer) = &mut self.observer
@@ -467,6 +473,9 @@ impl Session {
             }
         }
         self.log = log;
+        if let Some(at) = asked {
+            self.on_asked(at);
+        }
         if judged {
             for path in self.paths.iter_mut() {
                 path.follow(now);

@@ -6,10 +6,10 @@
 //! - [`control`] is the control stream, and [`answers`] what is done if nothing is said on it.
 //! - [`playout`] is the application's word on when blocks are given out.
 //! - [`paths`] opens and closes paths, and looks after them.
-//! - [`moves`] follows paths whose peer gets another address.
+//! - [`moves`] follows paths whose peer gets another address, and [`quiet`] finds out if that may be we.
 //! - [`fallback`] carries blocks to a peer that does not speak Punctual.
 //! - [`door`] is who is let in.
-//! - [`ending`] is how a session is accepted, and how it ends.
+//! - [`ending`] is how a session is accepted, and how it ends; [`idle`], when it does of itself.
 
 mod answers;
 mod control;
@@ -18,6 +18,7 @@ mod door;
 mod ending;
 mod fallback;
 mod given_up;
+mod idle;
 mod input;
 pub(crate) mod moves;
 mod output;
@@ -25,6 +26,7 @@ mod paths;
 mod playout;
 mod protect;
 mod queued;
+mod quiet;
 #[cfg(test)]
 mod tests;
 
@@ -45,6 +47,7 @@ use self::{
     fallback::Fallback,
     output::Output,
     paths::Opening,
+    quiet::Quiet,
 };
 use crate::{
     block::{Block, BlockId, BlockUpdate, Channel, Delta, ReceivedBlock, Redundancy},
@@ -116,6 +119,9 @@ pub struct Session {
     /// Since when the control stream has gone unread because there were too many events.
     stalled: Option<Instant>,
     answers: Answers,
+    quiet: Quiet,
+    /// When the first packet left that should have been answered since something came.
+    unanswered: Option<Instant>,
 }
 
 impl Session {
@@ -166,6 +172,8 @@ impl Session {
             farewell: Farewell::default(),
             stalled: None,
             answers: Answers::default(),
+            quiet: Quiet::default(),
+            unanswered: None,
             config,
         }
     }
@@ -416,6 +424,7 @@ impl Session {
         let release = self.next_release();
         let answers = self.next_look_for_answers();
         let door = self.door.due();
+        let question = self.next_question();
         [
             quic,
             self.store.next_timeout(),
@@ -427,6 +436,8 @@ impl Session {
             self.stalled,
             answers,
             door,
+            question,
+            self.idle_at(),
             release,
         ]
         .into_iter()
@@ -445,8 +456,10 @@ impl Session {
             self.groups.on_timeout(self.micros(now));
             self.release_due(now);
             self.look_after_paths(now);
+            self.ask_if_quiet(now);
             self.look_for_answers(now);
             self.look_at_the_door(now);
+            self.look_whether_idle(now);
         }
         self.settle(now);
     }

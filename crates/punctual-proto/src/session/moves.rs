@@ -23,6 +23,11 @@ const AGAIN: (Duration, Duration) = (Duration::from_millis(200), Duration::from_
 /// dozens have to be sent before the session is dead. (With twice as long each time, up to 10 s, one in 300 moving worlds ended.)
 const MOST_LONGER: u32 = 4;
 
+/// So many times as much as comes from there QUIC sends to an address that has not been validated (RFC 9000, 8.1).
+const UNPROVEN_SHARE: u64 = 3;
+/// And this much more at most: the last packet, and a challenge or two to where the peer was before.
+const BEYOND: u64 = 4_500;
+
 /// The validation of a path whose peer has moved. noq does not tell whether it has succeeded: an answer that comes may be to a challenge from before the last move. So it is
 /// believed only once the path carries something, and doubted if QUIC does not let go what is to leave on it.
 #[derive(Debug, Clone, Copy)]
@@ -35,15 +40,56 @@ pub(crate) struct Validation {
     most: Duration,
     until: Instant,
     done: bool,
+    /// Bytes that had come and gone on the path before.
+    before: (u64, u64),
+    /// QUIC may hardly send there.
+    limited: bool,
+}
+
+/// What has come and gone on a path.
+struct Traffic {
+    /// Answers to challenges, valid or not.
+    answers: u64,
+    received: u64,
+    sent: u64,
+}
+
+impl Traffic {
+    fn of(conn: &mut noq_proto::Connection, quic: noq_proto::PathId) -> Self {
+        let (answers, received, sent) = conn
+            .path_stats(quic)
+            .map_or((0, 0, 0), |stats| (stats.frame_rx.path_response, stats.udp_rx.bytes, stats.udp_tx.bytes));
+        Self { answers, received, sent }
+    }
 }
 
 impl Validation {
     /// One that begins now, after the one `before` if that did not succeed.
-    fn begin(now: Instant, answers: u64, rtt: Duration, before: Option<&Self>) -> Self {
+    fn begin(now: Instant, traffic: &Traffic, rtt: Duration, before: Option<&Self>) -> Self {
         let failed = before.filter(|before| !before.done);
         let first = (rtt * AGAIN_RTTS).clamp(AGAIN.0, AGAIN.1);
         let (wait, most) = failed.map_or((first, first * MOST_LONGER), |failed| (failed.wait, failed.most));
-        Self { answers, wait, most: most.min(AGAIN.1), until: now + wait, done: false }
+        Self {
+            answers: traffic.answers,
+            wait,
+            most: most.min(AGAIN.1),
+            until: now + wait,
+            done: false,
+            before: (traffic.received, traffic.sent),
+            limited: false,
+        }
+    }
+
+    /// Whether QUIC may hardly send on the path: as much as it may to somebody who has not shown that he is there has gone (RFC 9000, 8.2.1), and no more than that, which would show
+    /// that he has. What is to leave there waits for others' packets to come, and all that follows with it.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.limited
+    }
+
+    fn look_at(&mut self, traffic: &Traffic) {
+        let (received, sent) = (traffic.received - self.before.0, traffic.sent - self.before.1);
+        let most = received.saturating_mul(UNPROVEN_SHARE);
+        self.limited = traffic.answers == self.answers && sent >= most && sent <= most + BEYOND;
     }
 
     /// Whether it is to be tried again. Then not soon another time: of several paths to the same address another may be the one that moves.
@@ -56,19 +102,15 @@ impl Validation {
         due
     }
 
-    /// QUIC does not let go what is to leave on the path: it has not succeeded, whatever has come back. What the `answers` so far were to, they are not counted again: or each
+    /// QUIC does not let go what is to leave on the path: it has not succeeded, whatever has come back. What the answers so far were to, they are not counted again: or each
     /// packet that comes would have it believed once more, and put off for as long.
-    pub(crate) fn doubt(&mut self, now: Instant, answers: u64) {
+    fn doubt(&mut self, now: Instant, traffic: &Traffic) {
         if std::mem::take(&mut self.done) {
-            self.answers = answers;
+            self.answers = traffic.answers;
             self.until = now + self.wait;
         }
+        self.look_at(traffic);
     }
-}
-
-/// How many answers to challenges have come on a path, valid or not.
-fn answers(conn: &mut noq_proto::Connection, quic: noq_proto::PathId) -> u64 {
-    conn.path_stats(quic).map_or(0, |stats| stats.frame_rx.path_response)
 }
 
 impl Session {
@@ -76,7 +118,7 @@ impl Session {
     pub(super) fn doubt_validation(&mut self, now: Instant, id: PathId) -> bool {
         let Some(path) = self.paths.get_mut(id) else { return false };
         let Some(validation) = path.validation.as_mut() else { return false };
-        validation.doubt(now, answers(&mut self.conn, path.quic));
+        validation.doubt(now, &Traffic::of(&mut self.conn, path.quic));
         true
     }
 
@@ -97,8 +139,8 @@ impl Session {
         for id in moved {
             let driver = self.new_driver();
             let Some(path) = self.paths.get_mut(id) else { continue };
-            let answers = answers(&mut self.conn, path.quic);
-            path.validation = Some(Validation::begin(now, answers, path.rtt(), path.validation.as_ref()));
+            let traffic = Traffic::of(&mut self.conn, path.quic);
+            path.validation = Some(Validation::begin(now, &traffic, path.rtt(), path.validation.as_ref()));
             let controller = self.conn.congestion_state(path.quic);
             if let Some(controller) = controller {
                 noq::nothing_in_flight(controller, now);
@@ -118,8 +160,9 @@ impl Session {
         let Some(path) = self.paths.on_network(network) else { return false };
         let carries = path.health() == PathHealth::Active;
         let Some(validation) = path.validation.as_mut().filter(|validation| !validation.done) else { return false };
-        let answers = answers(&mut self.conn, path.quic);
-        validation.done = carries && answers > validation.answers;
+        let traffic = Traffic::of(&mut self.conn, path.quic);
+        validation.done = carries && traffic.answers > validation.answers;
+        validation.look_at(&traffic);
         !validation.done && validation.is_due(now)
     }
 
