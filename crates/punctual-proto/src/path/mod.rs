@@ -559,6 +559,11 @@ impl Path {
         self.last_received = now;
     }
 
+    /// When a datagram came from it last.
+    pub(crate) fn last_received(&self) -> Instant {
+        self.last_received
+    }
+
     /// A silence that means nothing yet: a little more than the longest lately.
     fn usual_silence(&self) -> Duration {
         self.longest_silence.0.max(self.longest_silence.1).mul_f64(1.25)

@@ -137,7 +137,7 @@ impl Session {
                     path.set_distrusted(now, distrusted);
                 }
                 if distrusted {
-                    self.show_ourselves(quic);
+                    self.show_ourselves(now, quic);
                 }
             }
             _ => {}

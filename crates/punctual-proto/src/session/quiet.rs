@@ -51,7 +51,10 @@ impl Session {
     /// When [`ask_if_quiet`](Self::ask_if_quiet) has something to do.
     pub(super) fn next_question(&self) -> Option<Instant> {
         let asks = self.conn.side().is_client() && self.punctual == Some(true);
-        self.quiet.due(self.config.keep_alive).filter(|_| asks)
+        let due = self.quiet.due(self.config.keep_alive).filter(|_| asks)?;
+        // Where anything else comes, be it answers, we can be reached.
+        let heard = self.paths.iter().map(|path| path.last_received()).max()?;
+        Some(due.max(heard + LEAST_SILENCE))
     }
 
     /// If it has been quiet for too long, pings all paths that are in use and not in doubt.
@@ -65,9 +68,12 @@ impl Session {
         }
     }
 
-    /// The peer hears nothing on a path any more. If that is because we are elsewhere, a word from us tells it where.
-    pub(super) fn show_ourselves(&mut self, quic: noq_proto::PathId) {
-        if self.conn.side().is_client() && self.quiet.last.is_some() {
+    /// The peer hears nothing on a path any more. If we hear nothing there either, that may be because we are elsewhere: a word from us tells it where.
+    pub(super) fn show_ourselves(&mut self, now: Instant, quic: noq_proto::PathId) {
+        if !self.conn.side().is_client() || self.quiet.last.is_none() {
+            return;
+        }
+        if self.paths.by_quic(quic).is_some_and(|path| now >= path.last_received() + LEAST_SILENCE) {
             let _ = self.conn.ping_path(quic);
         }
     }
