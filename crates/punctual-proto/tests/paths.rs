@@ -4,7 +4,7 @@ mod common;
 
 use std::{sync::Arc, time::Instant};
 
-use common::{End, World, address, client_config, ms, server_config};
+use common::{End, World, address, address_at, client_config, ms, server_config};
 use punctual_proto::{
     Block, LocalId, NetworkPath, PathError, PathId, PathStats, SessionConfig,
     multipath::{FragmentView, PathChoice, PathHealth, PathRole, PathScheduler, PathSet, PathView},
@@ -290,4 +290,32 @@ fn a_new_path_makes_packets_smaller_only_until_its_mtu_is_found() {
     packet_size(&mut world, client, server, 20);
     let again = packet_size(&mut world, client, server, 100);
     assert!(small < 1_250 && again > 1_300, "{small}, then {again}");
+}
+
+/// QUIC keeps what is never answered: a path that nothing comes from is probed ever more rarely, and closed after an hour, but not the last one.
+#[test]
+fn a_path_that_is_dead_for_an_hour_is_closed() {
+    let (mut world, client, server) = connecting();
+    let server = End { session: world.accept(server.host), ..server };
+    let second = path(&mut world, client, 1, server).expect("it can be opened");
+    world.run(ms(1_000));
+    world.cut = Some(address_at(client.host, 1));
+    let ids = |world: &mut World, end| paths(world, end).into_iter().map(|(id, ..)| id).collect::<Vec<_>>();
+    let mut sent = Vec::new();
+    for minute in 0..75 {
+        world.send(client, Block::new(vec![1; 100]));
+        world.run(ms(60_000));
+        sent.extend(
+            paths(&mut world, client).into_iter().filter(|(id, ..)| *id == second).map(|(.., bytes)| (minute, bytes)),
+        );
+    }
+    let (last, bytes) = *sent.last().expect("it lived for some time");
+    assert!((55..65).contains(&last), "closed in minute {last}");
+    assert!(bytes < 40_000, "{bytes} bytes for nothing, ten a second");
+    assert_eq!((ids(&mut world, client), ids(&mut world, server)), (vec![FIRST], vec![FIRST]));
+    // It can be opened again.
+    world.cut = None;
+    let third = path(&mut world, client, 1, server).expect("it can be opened again");
+    world.run(ms(1_000));
+    assert_eq!(ids(&mut world, client), [FIRST, third]);
 }

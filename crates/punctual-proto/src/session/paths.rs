@@ -35,6 +35,10 @@ const MOST_ABANDONED: usize = 32;
 /// more, until the session ends. That is some 400 bytes, 6 MB of all.
 const MOST_EVER: u64 = 16_384;
 
+/// A path on which nothing has come for so long is closed, while another is well: QUIC keeps each probe that is not answered, 240 an hour for ever. Whoever wants the path
+/// opens another.
+const HOPELESS: Duration = Duration::from_secs(3_600);
+
 /// A path that waits until the peer has room for it.
 #[derive(Debug)]
 pub(super) struct Opening {
@@ -147,16 +151,20 @@ impl Session {
             self.opening.remove(at);
             self.events.push_back(Event::Path { id, event: PathEvent::Closed });
         } else {
-            use noq_proto::ClosePathError::*;
-            let quic = self.paths.get(id).ok_or(PathError::Unknown)?.quic;
-            self.conn.close_path(now, quic, VarInt::from_u32(0)).map_err(|error| match error {
-                MultipathNotNegotiated => PathError::NotSupported,
-                ClosedPath => PathError::Unknown,
-                LastOpenPath => PathError::Last,
-            })?;
+            self.shut_path(now, id)?;
         }
         self.settle(now);
         Ok(())
+    }
+
+    fn shut_path(&mut self, now: Instant, id: PathId) -> Result<(), PathError> {
+        use noq_proto::ClosePathError::*;
+        let quic = self.paths.get(id).ok_or(PathError::Unknown)?.quic;
+        self.conn.close_path(now, quic, VarInt::from_u32(0)).map_err(|error| match error {
+            MultipathNotNegotiated => PathError::NotSupported,
+            ClosedPath => PathError::Unknown,
+            LastOpenPath => PathError::Last,
+        })
     }
 
     /// State and totals of every open path, in the order of their ids.
@@ -215,9 +223,25 @@ impl Session {
             let expired = path.expire(now, self.config.max_ack_delay, &mut self.store);
             observe::forget(&mut self.observer, now, path.id, expired.iter().map(|(pn, packet)| (*pn, packet)));
         }
+        self.close_hopeless(now);
         // Words wait for a path that answers. Where all is quiet, none would be heard.
         for path in self.paths.iter().filter(|path| in_need && path.health() == PathHealth::Active) {
             let _ = self.conn.ping_path(path.quic);
+        }
+    }
+
+    fn close_hopeless(&mut self, now: Instant) {
+        let is_well = |path: &Path| path.health() == PathHealth::Active;
+        let is_hopeless = |path: &&Path| {
+            let silent = now.saturating_duration_since(path.last_received());
+            path.health() == PathHealth::Suspect && silent >= HOPELESS
+        };
+        let hopeless =
+            self.paths.iter().find(is_hopeless).filter(|_| self.paths.iter().any(is_well)).map(|path| path.id);
+        if let Some(id) = hopeless {
+            tracing::debug!(path = %id, "closed: nothing has come for an hour");
+            // One that is gone already is as good.
+            let _ = self.shut_path(now, id);
         }
     }
 
