@@ -32,9 +32,18 @@ struct Credit {
     opened_blocks: u64,
 }
 
+/// Of the credit, what is to be left for others.
+#[derive(Debug, Clone, Copy, Default)]
+struct Reserve {
+    bytes: u64,
+    blocks: u64,
+}
+
 impl Credit {
-    fn allows(&self, size: u64) -> bool {
-        self.opened_bytes.saturating_add(size) <= self.granted_bytes && self.opened_blocks < self.granted_blocks
+    /// Whether there is enough for a block of this size, and for others after it.
+    fn allows(&self, size: u64, reserve: Reserve) -> bool {
+        self.opened_bytes.saturating_add(size + reserve.bytes) <= self.granted_bytes
+            && self.opened_blocks + reserve.blocks < self.granted_blocks
     }
 }
 
@@ -60,7 +69,7 @@ impl Opening {
         graph: &Graph,
     ) -> Result<BlockId, [BlockId; 2]> {
         let (first, reserve) = self.first(block, blocks, graph);
-        if blocks.get(&first).is_some_and(|block| self.credit.allows(block.size() + reserve)) {
+        if blocks.get(&first).is_some_and(|block| self.credit.allows(block.size(), reserve)) {
             return Ok(first);
         }
         let waiting = [block.id, first];
@@ -71,7 +80,7 @@ impl Opening {
     /// The block that must be opened first for `block` to be of use: in a channel those before it, for
     /// it waits for them at the receiver. If it took the credit that they need, both would wait for ever. And the credit that must be left
     /// when that is open: if those before it cannot be sent yet, for what they depend on has not been, what they need to be.
-    fn first(&self, block: &LiveBlock, blocks: &ById<LiveBlock>, graph: &Graph) -> (BlockId, u64) {
+    fn first(&self, block: &LiveBlock, blocks: &ById<LiveBlock>, graph: &Graph) -> (BlockId, Reserve) {
         let mut first = block;
         for _ in 0..STEPS {
             let Some((channel, position)) = first.channel else { break };
@@ -84,11 +93,11 @@ impl Opening {
             }
             let (needed, reserve) = needs(first.id, line, blocks, graph);
             match needed.and_then(|needed| blocks.get(&needed)) {
-                Some(needed) if !self.credit.allows(first.size() + reserve) => first = needed,
+                Some(needed) if !self.credit.allows(first.size(), reserve) => first = needed,
                 _ => return (first.id, reserve),
             }
         }
-        (first.id, 0)
+        (first.id, Reserve::default())
     }
 
     /// A block was opened. Returns one that need not wait any more.
@@ -145,11 +154,11 @@ impl Opening {
     }
 }
 
-/// Of the blocks that have not been opened of those in `line`, and of what they depend on: the first that can be sent, and the size of them all.
-fn needs(of: BlockId, line: Vec<BlockId>, blocks: &ById<LiveBlock>, graph: &Graph) -> (Option<BlockId>, u64) {
+/// Of the blocks that have not been opened of those in `line`, and of what they depend on: the first that can be sent, and the credit that they all need.
+fn needs(of: BlockId, line: Vec<BlockId>, blocks: &ById<LiveBlock>, graph: &Graph) -> (Option<BlockId>, Reserve) {
     let mut todo = line;
     let mut seen = BTreeSet::from([of]);
-    let (mut needed, mut reserve) = (None, 0);
+    let (mut needed, mut reserve) = (None, Reserve::default());
     while let Some(id) = todo.pop() {
         let Some(block) = blocks.get(&id) else { continue };
         if seen.len() > LINE || !seen.insert(id) {
@@ -160,7 +169,8 @@ fn needs(of: BlockId, line: Vec<BlockId>, blocks: &ById<LiveBlock>, graph: &Grap
         if block.opened {
             continue;
         }
-        reserve += block.size();
+        reserve.bytes += block.size();
+        reserve.blocks += 1;
         if is_sendable(id, blocks, graph) {
             needed = needed.min(Some(id)).or(Some(id));
         }
@@ -255,6 +265,8 @@ mod tests {
         opening.grant(159, 2);
         assert_eq!(opening.choose(&blocks[&second], &blocks, &graph), Ok(last), "100 and 50 and 10 are too much");
         opening.grant(160, 2);
+        assert_eq!(opening.choose(&blocks[&second], &blocks, &graph), Ok(last), "three blocks are too many");
+        opening.grant(160, 3);
         assert_eq!(opening.choose(&blocks[&second], &blocks, &graph), Ok(second));
     }
 }
