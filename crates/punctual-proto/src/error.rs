@@ -83,6 +83,10 @@ pub enum PathError {
     /// We or the peer allow no more.
     #[error("no more paths are allowed")]
     TooMany,
+    /// As many have been opened, or tried, as a session can have in all its life (16,384, for a peer keeps a little of each). Those that are open stay; for
+    /// others begin another session.
+    #[error("the session has had as many paths as it can have in its life; begin another session")]
+    Spent,
     /// There is a path between these ends already, or one on its way.
     #[error("{0} is between the same ends already")]
     AlreadyOpen(PathId),

@@ -4,9 +4,9 @@ mod common;
 
 use std::{sync::Arc, time::Instant};
 
-use common::{End, World, address, address_at, client_config, ms, server_config};
+use common::{End, World, address, address_at, client_config, ms, outcomes, server_config};
 use punctual_proto::{
-    Block, LocalId, NetworkPath, PathError, PathId, PathStats, SessionConfig,
+    Block, Event, LocalId, NetworkPath, PathError, PathId, PathStats, SessionConfig,
     multipath::{FragmentView, PathChoice, PathHealth, PathRole, PathScheduler, PathSet, PathView},
 };
 
@@ -318,4 +318,57 @@ fn a_path_that_is_dead_for_an_hour_is_closed() {
     let third = path(&mut world, client, 1, server).expect("it can be opened again");
     world.run(ms(1_000));
     assert_eq!(ids(&mut world, client), [FIRST, third]);
+}
+
+/// A peer keeps a little of each path there ever was, and would end a session that wears out too many.
+#[test]
+fn a_session_that_has_had_all_its_paths_keeps_those_it_has() {
+    let (mut world, client, server) = connecting();
+    world.accept(server.host);
+    let mut opened = 0;
+    let refused = loop {
+        match path(&mut world, client, 1, server) {
+            Ok(id) => {
+                opened += 1;
+                let now = world.now;
+                world.session(client.host, client.session).close_path(now, id).expect("it is on its way");
+            }
+            Err(error) => break error,
+        }
+        world.drain();
+        if opened % 16 == 0 {
+            // Until QUIC has forgotten some.
+            world.run(ms(1_000));
+        }
+    };
+    assert_eq!(refused, PathError::Spent);
+    assert_eq!(opened, 16_383, "beside the first");
+    let block = world.send(client, Block::new(vec![1; 100]));
+    world.run(ms(1_000));
+    assert!(outcomes(&world.events_of(client.host, client.session)).contains_key(&block), "the session goes on");
+}
+
+/// noq grants an id anew when both sides have abandoned its path, and a peer that never heard of it does not (n0-computer/noq#804).
+#[test]
+fn a_way_that_is_dead_uses_no_ids_up_for_others() {
+    let (mut world, client, mut server) = connecting();
+    server.session = world.accept(server.host);
+    world.run(ms(300));
+    world.cut = Some(address_at(client.host, 1));
+    for _ in 0..50 {
+        let dead = path(&mut world, client, 1, server).expect("it can be tried");
+        world.drain();
+        world.run(ms(500));
+        let now = world.now;
+        world.session(client.host, client.session).close_path(now, dead).expect("it is not the last");
+        world.run(ms(500));
+    }
+    let news = world.events_of(server.host, server.session);
+    assert!(!news.iter().any(|event| matches!(event, Event::Path { .. })), "{news:?}");
+    let other = path(&mut world, client, 2, server).expect("it can be opened");
+    world.run(ms(1_000));
+    for end in [client, server] {
+        assert_eq!(paths(&mut world, end).len(), 2);
+    }
+    assert_eq!(paths(&mut world, client)[1].0, other);
 }

@@ -231,6 +231,9 @@ pub enum OpenPathError {
     /// The endpoint has no such local end.
     #[error("there is no local end {}", .0.0)]
     UnknownLocal(LocalId),
+    /// A socket was to be bound for it, and could not be.
+    #[error(transparent)]
+    Bind(#[from] BuildError),
     /// The local end speaks another version of IP than the remote address.
     #[error("the local end {local} cannot reach {remote}: they are of different IP versions")]
     Family {

@@ -120,14 +120,14 @@ impl Kept {
             self.backoff.reset();
         }
         if matches!(self.attempt, Attempt::Idle) {
-            self.attempt = Attempt::Due(now + self.backoff.next());
+            self.attempt = Attempt::Due(now + self.backoff.next(now));
         }
         (!path.told_silent).then_some(RouteChange::Down { path: path.id, reason })
     }
 
     /// A try has failed.
     pub(crate) fn failed(&mut self, reason: RouteError, now: Instant) -> RouteChange {
-        let again_in = reason.may_pass().then(|| self.backoff.next());
+        let again_in = reason.may_pass().then(|| self.backoff.next(now));
         self.attempt = again_in.map_or(Attempt::Idle, |pause| Attempt::Due(now + pause));
         self.failure = Some(reason.clone());
         RouteChange::Failed { reason, again_in }
@@ -164,6 +164,9 @@ impl Kept {
             return None;
         }
         path.told_silent = true;
+        if now.saturating_duration_since(path.since) >= STEADY {
+            self.backoff.reset();
+        }
         let down = RouteChange::Down { path: path.id, reason: DownReason::Silent };
         if matches!(self.attempt, Attempt::Idle) {
             self.attempt = Attempt::Due(now);
@@ -278,6 +281,25 @@ mod tests {
         kept.opened(PathId(2), LocalId(2), now);
         kept.outdate();
         assert!(kept.wants_path(), "its address is another");
+    }
+
+    #[test]
+    fn so_is_the_first_one_beside_a_path_that_fell_silent_after_a_long_life() {
+        let now = Instant::now();
+        let pause_after = |lived| {
+            let mut kept = kept();
+            for _ in 0..10 {
+                kept.failed(RouteError::GivenUp, now);
+            }
+            kept.opened(PathId(1), LocalId(1), now);
+            kept.hear(PathHealth::Suspect, now + lived);
+            let silent = now + lived + SILENCE;
+            kept.hear(PathHealth::Suspect, silent).expect("told");
+            kept.failed(RouteError::NoAnswer { cause: None }, silent);
+            kept.due().expect("it is tried again") - silent
+        };
+        assert!(pause_after(STEADY) < Duration::from_secs(1));
+        assert!(pause_after(Duration::ZERO) > Duration::from_secs(10));
     }
 
     #[test]

@@ -235,6 +235,9 @@ pub enum RouteError {
     /// The session has as many paths as it may have.
     #[error("the session has as many paths as are allowed")]
     TooMany,
+    /// The session has had as many paths as it can have in all its life. Those that are open stay; for others another session is to be begun.
+    #[error("the session has had as many paths as it can have in its life")]
+    Spent,
     /// The session cannot have more than one path: the peer does not know how.
     #[error("the peer does not support several paths")]
     NotSupported,
@@ -246,7 +249,7 @@ pub enum RouteError {
 impl RouteError {
     /// Whether another try may end otherwise though nothing has changed here.
     pub(crate) fn may_pass(&self) -> bool {
-        !matches!(self, Self::NoInterface | Self::Refused(_) | Self::NotSupported)
+        !matches!(self, Self::NoInterface | Self::Refused(_) | Self::Spent | Self::NotSupported)
     }
 
     pub(crate) fn of_bind(error: &BuildError) -> Self {
@@ -271,6 +274,7 @@ impl RouteError {
         match error {
             OpenPathError::TimedOut { .. } | OpenPathError::Abandoned => Self::NoAnswer { cause },
             OpenPathError::Path(PathError::TooMany) => Self::TooMany,
+            OpenPathError::Path(PathError::Spent) => Self::Spent,
             OpenPathError::Path(PathError::NotSupported | PathError::NotClient) => Self::NotSupported,
             _ => Self::GivenUp,
         }

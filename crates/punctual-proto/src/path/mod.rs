@@ -116,6 +116,8 @@ pub(crate) struct Path {
     trust: Trust,
     pub(crate) in_flight: InFlight,
     pub(crate) suspected: u64,
+    /// The datagram that left last while it was being opened.
+    pub(crate) knock: Vec<u8>,
     /// Payload bytes that left on it.
     pub(crate) sent: SentBytes,
     pub(crate) terms: PathTerms,
@@ -179,6 +181,7 @@ impl Path {
             trust: Trust::new(PathHealth::Opening),
             in_flight: InFlight::default(),
             suspected: 0,
+            knock: Vec::new(),
             sent: SentBytes::default(),
             terms: PathTerms::default(),
             purse: Purse::new(now),

@@ -107,6 +107,8 @@ pub struct Session {
     fallback: Fallback,
     output: Output,
     log: Vec<Fate>,
+    /// What the peer is to hear of paths that were given up, and over which path.
+    knocks: VecDeque<(NetworkPath, Vec<u8>)>,
     observer: Option<Box<dyn Observer>>,
     events: VecDeque<Event>,
     /// When something came in of which not everything that follows has been done yet.
@@ -163,6 +165,7 @@ impl Session {
             fallback: Fallback::default(),
             output: Output::new(path_scheduler),
             log: Vec::new(),
+            knocks: VecDeque::new(),
             observer,
             events: VecDeque::new(),
             unsettled: None,
@@ -344,6 +347,12 @@ impl Session {
             live_in_bytes: bytes + stream_bytes,
             clock: self.clocks.estimate(),
         }
+    }
+
+    /// How many of the peer's blocks have come to an end: each is told of.
+    pub(crate) fn ends(&self) -> u64 {
+        let tally = self.receiver.tally();
+        tally.received + tally.peer_dropped
     }
 
     pub(crate) fn limits(&self) -> &crate::config::Limits {

@@ -214,6 +214,10 @@ impl Session {
         if self.has_no_path() {
             return None;
         }
+        if let Some((path, datagram)) = self.knocks.pop_front() {
+            buf.extend_from_slice(&datagram);
+            return Some(Transmit { path, size: datagram.len(), ecn: None });
+        }
         if self.output.queued.is_none() && self.output.stirred {
             let own = self.choose_own(now);
             if !self.answers_rest(now) {
@@ -561,6 +565,7 @@ impl Session {
         let transmit = self.conn.poll_transmit(now, datagrams, buf)?;
         self.take_fates(now);
         self.note_words();
+        self.keep_knock(self.to_network(&transmit).path, &buf[..transmit.size]);
         Some((self.to_network(&transmit), transmit.segment_size.unwrap_or(transmit.size).max(1)))
     }
 

@@ -39,6 +39,9 @@ const MOST_EVER: u64 = 16_384;
 /// opens another.
 const HOPELESS: Duration = Duration::from_secs(3_600);
 
+/// How often the peer is told of a path that is given up before it was heard of. What is lost costs one of the ids that the peer has granted.
+const KNOCKS: usize = 3;
+
 /// A path that waits until the peer has room for it.
 #[derive(Debug)]
 pub(super) struct Opening {
@@ -69,6 +72,10 @@ impl Session {
         let max = self.config.limits.paths as usize;
         if self.paths.iter().count().max(1) + self.opening.len() >= max || self.has_abandoned_too_many() {
             return Err(PathError::TooMany);
+        }
+        // The peer would end the session at the next one that is given up.
+        if u64::from(self.next_path) >= MOST_EVER {
+            return Err(PathError::Spent);
         }
         let id = PathId(self.next_path);
         self.next_path += 1;
@@ -160,11 +167,35 @@ impl Session {
     fn shut_path(&mut self, now: Instant, id: PathId) -> Result<(), PathError> {
         use noq_proto::ClosePathError::*;
         let quic = self.paths.get(id).ok_or(PathError::Unknown)?.quic;
+        self.knock_elsewhere(id);
         self.conn.close_path(now, quic, VarInt::from_u32(0)).map_err(|error| match error {
             MultipathNotNegotiated => PathError::NotSupported,
             ClosedPath => PathError::Unknown,
             LastOpenPath => PathError::Last,
         })
+    }
+
+    /// Keeps what left last on a path that is being opened.
+    pub(super) fn keep_knock(&mut self, network: NetworkPath, datagram: &[u8]) {
+        if let Some(path) = self.paths.on_network(network).filter(|path| path.health() == PathHealth::Opening) {
+            path.knock = datagram.to_vec();
+        }
+    }
+
+    /// Has the peer hear of a path that is given up before anything came back over it, by what was sent there, over the paths that answer.
+    ///
+    /// An id is granted anew when both sides have abandoned its path, and noq does so only of paths that it knows (n0-computer/noq#804). So of a way on which all is lost
+    /// each try would use up an id for ever, and after a few of them no path could be opened any more. The peer answers to where it hears it from, and we no longer listen: it never
+    /// takes the path for validated.
+    fn knock_elsewhere(&mut self, id: PathId) {
+        let Some(path) = self.paths.get_mut(id).filter(|path| path.health() == PathHealth::Opening) else { return };
+        let knock = std::mem::take(&mut path.knock);
+        let answers = |path: &&Path| matches!(path.health(), PathHealth::Active | PathHealth::Standby);
+        let others: Vec<_> = self.paths.iter().filter(answers).map(|path| path.network).collect();
+        if !knock.is_empty() {
+            let times = others.into_iter().cycle().take(KNOCKS);
+            self.knocks.extend(times.map(|network| (network, knock.clone())));
+        }
     }
 
     /// State and totals of every open path, in the order of their ids.
@@ -315,6 +346,7 @@ impl Session {
             return;
         }
         let Some(id) = self.paths.by_quic(quic).map(|path| path.id) else { return };
+        self.knock_elsewhere(id);
         let Some(mut path) = self.paths.remove(id) else { return };
         observe::forget(&mut self.observer, now, id, path.in_flight.iter());
         path.in_flight.give_up(true, id, now, &mut self.store);
