@@ -304,7 +304,7 @@ pub(crate) struct SendArgs {
     /// and kept there if there is no such file.
     #[arg(long, value_name = "FILE")]
     pub(crate) identity: Option<PathBuf>,
-    /// Keep a live video (a pipe) to its frame rate, too, as a file is kept to it. Without it, a live frame goes as soon as it is complete.
+    /// Keep a live video (a pipe) to its frame rate, too, as a file is kept to it; a deadline counts from the frame's turn then. Without it, a live frame goes as soon as it is complete.
     #[arg(long)]
     pub(crate) pace: bool,
     /// Write what the receiver sends back (its --reply) to this file, `-` for standard output, one block after the other. The session then lasts until both

@@ -45,7 +45,7 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
     #[serde(deserialize_with = "time")]
     pub(crate) reconnect: Option<Duration>,
-    /// How long to wait at the end for blocks under way [default: 10s].
+    /// How long to wait at the end for blocks under way, and for the receiver to have taken all [default: 10s].
     #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
     #[serde(deserialize_with = "time")]
     pub(crate) finish_timeout: Option<Duration>,

@@ -174,7 +174,7 @@ impl Display {
     fn show(&self, last: &Window, now: &Figures, seconds: u32) {
         if let Some(bar) = &self.bar {
             // The spinner and a space come before it.
-            bar.set_message(line::fitted(now, last, line::WIDTH - 2));
+            bar.set_message(line::fitted(now, last, line::WIDTH - 2, seconds));
             bar.tick();
         }
         if self.screen.log && seconds.is_multiple_of(LOG_EVERY) {

@@ -157,7 +157,7 @@ Exit codes:
   4  the host cannot be resolved, does not answer, or says that nobody listens at that port
   5  the certificate or fingerprint does not match
   6  no path can be bound, or no interface leads to the host
-  7  the session was lost midway, and could not be had again (send --reconnect)
+  7  the session was lost midway, and could not be had again (send --reconnect), or the receiver has not taken all at the end
   8  with --strict: some blocks were not delivered on time
   9  the receiver refused the session: it is busy, or does not let this sender in
   128 and its number, where a signal came before everything was done: 129 SIGHUP, 130 Ctrl-C, 143 SIGTERM

@@ -64,9 +64,14 @@ impl Feeder {
         block.priority = piece.own.priority.unwrap_or_else(|| self.priority.saturating_add(rank));
         block.deadline = playout.map(|playout| piece.picture.map_or(playout, |picture| picture.deadline(playout)));
         block.channel = piece.own.channel.unwrap_or(self.channel);
-        // From here, deadline and delay are counted.
-        block.begin = Some(piece.begun.unwrap_or_else(Instant::now));
-        self.blocks.hold(Held { block, playout, needs: piece.dependencies })
+        // From here, the deadline counts. What keeps a beat has its own from its turn on, wherever it comes from: else all of a pipe that is
+        // read faster than the beat would be too late before its turn. Its delay counts from the first byte all the same.
+        let now = Instant::now();
+        let came = piece.begun.unwrap_or(now);
+        let begin = if piece.spacing.is_some() { now } else { came };
+        block.begin = Some(begin);
+        let kept_back = begin.saturating_duration_since(came);
+        self.blocks.hold(Held { block, playout, kept_back, needs: piece.dependencies })
     }
 
     /// Hands a block over, or gives it up if there is no room for it before its deadline, or if it is none that can be sent.
@@ -100,7 +105,7 @@ pub(crate) struct Input {
     pub(crate) next: Option<Piece>,
     /// There are no more to be read.
     pub(crate) ended: bool,
-    /// Pieces come by themselves, and go stale.
+    /// Pieces come by themselves, and go stale. Those that keep a beat wait for their turn instead.
     pub(crate) is_live: bool,
     pace: Pace,
 }
@@ -116,7 +121,7 @@ impl Input {
             let piece = self.pieces.recv().await.transpose();
             self.ended = !matches!(piece, Ok(Some(_)));
             self.next = piece?;
-            self.is_live |= self.next.as_ref().is_some_and(|piece| piece.begun.is_some());
+            self.is_live |= self.next.as_ref().is_some_and(|piece| piece.begun.is_some() && piece.spacing.is_none());
         }
         Ok(())
     }

@@ -168,6 +168,8 @@ struct Current {
     paths: PathNames,
     /// What those before it have sent.
     before: Option<SentFigures>,
+    /// Whether the receiver has said at its end that it has taken all that was delivered; `None` before that, and if it does not speak Punctual.
+    confirmed: Option<bool>,
 }
 
 impl Sender {
@@ -180,7 +182,7 @@ impl Sender {
         incoming: Option<Incoming>,
     ) -> Self {
         Self {
-            current: Mutex::new(Current { session, paths, before: None }),
+            current: Mutex::new(Current { session, paths, before: None, confirmed: None }),
             interrupt,
             idle_timeout: settings.session.idle_timeout(),
             feeder: Feeder {
@@ -211,6 +213,8 @@ impl Sender {
         let ended = loop {
             let ended = self.run_session(settings, &mut input, caller.display, &mut watch).await;
             let silent = matches!(self.session().closed().await, CloseReason::TimedOut);
+            // For what is too late there is no point in connecting again.
+            self.feeder.blocks.drop_stale(&self.feeder.tally);
             let more = !input.ended || !self.feeder.blocks.is_empty();
             let why = match ended {
                 Err(Failure::SessionLost(why)) if silent && more && !settings.reconnect().is_zero() => {
@@ -357,7 +361,7 @@ impl Sender {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let sent = SentFigures::from(&current.session.stats());
         let before = current.before.map_or(sent, |before| before.plus(&sent));
-        *current = Current { session, paths, before: Some(before) };
+        *current = Current { session, paths, before: Some(before), confirmed: None };
     }
 
     /// Waits for blocks under way; a second signal ends that.
@@ -366,21 +370,29 @@ impl Sender {
             undelivered = session.finish(within) => undelivered,
             signal = self.interrupt.second() => {
                 session.close(close::STOPPED, "the sender was told to stop");
+                self.confirm(session.is_punctual().then_some(false));
                 return Err(Failure::Interrupted(signal));
             }
         };
+        // A peer that does not speak Punctual says nothing of what it has taken.
+        let confirmed = session.is_punctual().then_some(undelivered.taken);
+        self.confirm(confirmed);
         match undelivered.reason {
-            Some(CloseReason::Local) | None
-                if undelivered.taken || !undelivered.is_empty() || !session.is_punctual() =>
-            {
-                Ok(())
-            }
+            // Blocks that were dropped for being late are no failure, as long as the receiver is there to say that it has all the others.
+            Some(CloseReason::Local) | None if confirmed != Some(false) => Ok(()),
             Some(CloseReason::Local) | None => {
                 let within = spoken(within);
-                Err(Failure::SessionLost(format!("the receiver has not taken all that was delivered within {within}")))
+                Err(Failure::SessionLost(format!(
+                    "the receiver has not taken all that was sent within {within} (--finish-timeout)"
+                )))
             }
             Some(reason) => Err(self.lost(&reason)),
         }
+    }
+
+    /// Notes what the receiver has said at the end of the session.
+    fn confirm(&self, confirmed: Option<bool>) {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).confirmed = confirmed;
     }
 
     fn lost(&self, reason: &CloseReason) -> Failure {
@@ -389,12 +401,13 @@ impl Sender {
 
     fn figures(&self) -> Figures {
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        let Current { session, paths, before } = &*current;
+        let Current { session, paths, before, confirmed } = &*current;
         let mut figures =
             self.feeder.tally.figures(Some(&session.stats()), &session.path_stats(), |path| paths.get(path.id));
         if let (Some(before), Some(sent)) = (before, &mut figures.sent) {
             *sent = before.plus(sent);
         }
+        figures.confirmed = *confirmed;
         figures.back = self.incoming.as_ref().map(|incoming| incoming.tally.back(session.stats().blocks_peer_dropped));
         figures
     }

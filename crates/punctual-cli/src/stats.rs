@@ -28,7 +28,9 @@ struct Counts {
     dropped: u64,
     past_playout: u64,
     bytes: u64,
-    /// Microseconds from hand-over to delivery.
+    /// The longest that a block waited for its turn in a beat.
+    kept_back: Duration,
+    /// Microseconds to delivery, from hand-over or from when the first byte came by itself.
     delays: Histogram<u64>,
     releases: Releases,
 }
@@ -57,6 +59,12 @@ pub(crate) struct Figures {
     /// Of the blocks delivered; null if there are none, or if the clocks could not be compared.
     pub(crate) p50_ms: Option<f64>,
     pub(crate) p99_ms: Option<f64>,
+    /// The most that keeping a live video's beat (`--pace`) has added to a delay, which no deadline counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) kept_back_ms: Option<f64>,
+    /// Whether the receiver has said, at the end, that its program has taken all that was delivered. Null before the end, at the receiver, and
+    /// if that does not speak Punctual.
+    pub(crate) confirmed: Option<bool>,
     /// How exactly blocks were given out that had a time for it, at a receiver.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) released: Option<ReleasedFigures>,
@@ -227,7 +235,7 @@ pub(crate) struct PathFigures {
 
 impl PathFigures {
     fn new(name: String, path: &PathStats) -> Self {
-        let ms = |time: Duration| (time.as_secs_f64() * 1e5).round() / 100.0;
+        let ms = rounded_ms;
         Self {
             id: path.id.0,
             name,
@@ -298,6 +306,11 @@ impl PathFigures {
     }
 }
 
+/// In milliseconds, to the hundredth.
+fn rounded_ms(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e5).round() / 100.0
+}
+
 /// A quantile of delays in microseconds, in milliseconds; `None` if there are none.
 pub(crate) fn quantile_ms(delays: &Histogram<u64>, quantile: f64) -> Option<f64> {
     (!delays.is_empty()).then(|| delays.value_at_quantile(quantile) as f64 / 1e3)
@@ -316,6 +329,7 @@ impl Default for Tally {
             dropped: 0,
             past_playout: 0,
             bytes: 0,
+            kept_back: Duration::ZERO,
             delays,
             releases: Releases::default(),
         };
@@ -338,12 +352,13 @@ impl Tally {
         self.lock().dropped += 1;
     }
 
-    /// A block ended at the sender, which was to be seen after `playout`.
-    pub(crate) fn ended(&self, outcome: &Outcome, playout: Option<Duration>, size: u64) {
+    /// A block ended at the sender, which was to be seen after `playout`, and whose beat had `kept_back` it before it was handed over.
+    pub(crate) fn ended(&self, outcome: &Outcome, playout: Option<Duration>, kept_back: Duration, size: u64) {
         match outcome {
             Outcome::Delivered(delivery) => {
                 let mut counts = self.lock();
-                counts.delivered(Some(delivery.completion), delivery.on_time(), size);
+                counts.delivered(Some(kept_back + delivery.completion), delivery.on_time(), size);
+                counts.kept_back = counts.kept_back.max(kept_back);
                 if delivery.on_time() && playout.is_some_and(|playout| delivery.completion > playout) {
                     counts.past_playout += 1;
                 }
@@ -367,6 +382,7 @@ impl Tally {
         // Also the one that was to be handed over when it came.
         counts.dropped = counts.blocks;
         (counts.on_time, counts.late, counts.past_playout, counts.bytes) = (0, 0, 0, 0);
+        counts.kept_back = Duration::ZERO;
         counts.delays.reset();
     }
 
@@ -387,6 +403,8 @@ impl Tally {
             dropped: counts.dropped,
             past_playout: sent.map(|_| counts.past_playout),
             bytes: counts.bytes,
+            kept_back_ms: (!counts.kept_back.is_zero()).then(|| rounded_ms(counts.kept_back)),
+            confirmed: None,
             released: None,
             back: None,
             p50_ms: quantile_ms(&counts.delays, 0.5),
@@ -467,12 +485,20 @@ impl Figures {
             (Some(p50), Some(p99)) => format!("; delay p50 {p50:.0} ms, p99 {p99:.0} ms"),
             _ => String::new(),
         };
+        let kept_back = match self.kept_back_ms {
+            Some(longest) if longest >= 1.0 => format!(", with up to {longest:.0} ms of --pace"),
+            _ => String::new(),
+        };
+        let unconfirmed = self.confirmed == Some(false) && self.on_time + self.late > 0;
+        let doubt = if unconfirmed { "; not known to be taken by the receiver's program" } else { "" };
         let sent = self.sent.as_ref().map_or_else(String::new, SentFigures::summary);
         let (prefix, counts) = (self.prefix(), self.counts());
         let (megabytes, seconds) = (self.bytes as f64 / 1e6, self.seconds);
         let back = self.back.as_ref().map_or_else(String::new, BackFigures::summary);
         let released = self.released.as_ref().map_or_else(String::new, ReleasedFigures::summary);
-        format!("{prefix}{counts}{past}{delays}{released}; {megabytes:.2} MB in {seconds:.1} s{sent}{back}")
+        format!(
+            "{prefix}{counts}{past}{doubt}{delays}{kept_back}{released}; {megabytes:.2} MB in {seconds:.1} s{sent}{back}"
+        )
     }
 }
 
@@ -510,7 +536,7 @@ mod tests {
             Outcome::Dropped { reason: DropReason::Expired, good_bytes: 0 },
         ] {
             tally.handed_over();
-            tally.ended(&outcome, Some(playout), 10);
+            tally.ended(&outcome, Some(playout), Duration::ZERO, 10);
         }
         tally.handed_over();
         tally.given_up();
@@ -524,6 +550,38 @@ mod tests {
         tally.refused();
         let figures = tally.figures(None, &[], |_| unreachable!());
         assert_eq!([figures.blocks, figures.on_time, figures.late, figures.dropped], [5, 0, 0, 5]);
+    }
+
+    #[test]
+    fn what_a_beat_keeps_back_counts_for_the_delay_and_not_for_the_deadline() {
+        let (tally, ms) = (Tally::default(), Duration::from_millis);
+        let delivered = Outcome::Delivered(Delivery::new(ms(20), Some(Delta::between(ms(100), ms(20))), 10));
+        for (ended, p99, summary) in
+            [(ms(0), 20.0, "p99 20 ms; 0"), (ms(800), 820.0, "p99 820 ms, with up to 800 ms of --pace")]
+        {
+            tally.handed_over();
+            tally.ended(&delivered, Some(ms(100)), ended, 10);
+            let figures = tally.figures(Some(&SessionStats::default()), &[], |_| unreachable!());
+            assert_eq!((figures.p99_ms.map(f64::round), figures.past_playout, figures.late), (Some(p99), Some(0), 0));
+            assert!(figures.summary().contains(summary), "{}", figures.summary());
+        }
+    }
+
+    #[test]
+    fn an_end_that_was_not_confirmed_is_told_where_it_matters() {
+        let doubt = |confirmed, delivered| {
+            let tally = Tally::default();
+            tally.handed_over();
+            let outcome = Outcome::Delivered(Delivery::new(Duration::from_millis(20), None, 10));
+            let dropped = Outcome::Dropped { reason: DropReason::Expired, good_bytes: 0 };
+            tally.ended(if delivered { &outcome } else { &dropped }, None, Duration::ZERO, 10);
+            let mut figures = tally.figures(Some(&SessionStats::default()), &[], |_| unreachable!());
+            figures.confirmed = confirmed;
+            figures.summary().contains("0 dropped; not known to be taken by the receiver's program; delay")
+        };
+        assert!(doubt(Some(false), true));
+        assert!(!doubt(Some(false), false), "nothing was delivered");
+        assert!(!doubt(Some(true), true) && !doubt(None, true));
     }
 
     #[test]

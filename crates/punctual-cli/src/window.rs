@@ -100,7 +100,7 @@ mod tests {
         let delivered = |ms| {
             tally.handed_over();
             let completion = Duration::from_millis(ms);
-            tally.ended(&Outcome::Delivered(Delivery::new(completion, None, 10)), None, 10);
+            tally.ended(&Outcome::Delivered(Delivery::new(completion, None, 10)), None, Duration::ZERO, 10);
         };
         delivered(500);
         let then = tally.figures(None, &[], |_| unreachable!());

@@ -45,10 +45,11 @@ pub struct Channel(pub u32);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
-    /// The bytes; at least one, at most [`Limits::max_block_size`](crate::Limits::max_block_size)
-    /// and what the peer accepts.
+    /// The bytes: at most [`Limits::max_block_size`](crate::Limits::max_block_size) and what the peer accepts. A block may be empty,
+    /// but not to a peer that does not speak Punctual ([`SendError::Empty`](crate::SendError::Empty)).
     pub data: Bytes,
-    /// How long after hand-over the whole block must be in the receiving application's hands.
+    /// How long after hand-over the whole block must be at the receiver's end of the session, which is when it is
+    /// [delivered](Outcome::Delivered).
     ///
     /// `None`: whenever it comes; such a block is never dropped for being late.
     /// Otherwise at least [`Block::MIN_DEADLINE`].
@@ -243,9 +244,14 @@ impl Delta {
 /// How a block ended at its sender. Every block that `send` accepted ends in exactly one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The receiving application has the whole block, by the receiver's own word.
+    /// The receiver's end of the session has the whole block, and all that comes before it in its channel unless that has a
+    /// [latency](crate::Session::set_latency). The receiver says so itself, or acknowledges every byte if it does not speak Punctual.
+    ///
+    /// That its application has taken the block is not meant. It may still wait to be asked for, or for its time. That all blocks were
+    /// taken is said at the end of a session ([`Session::finish`](crate::Session::finish)).
     Delivered(Delivery),
-    /// The receiving application will never have it.
+    /// It was given up, and the receiving application does not get it. Only if the session ended first
+    /// ([`DropReason::SessionClosed`]), it may have it all the same.
     Dropped {
         /// Why.
         reason: DropReason,
@@ -258,7 +264,7 @@ pub enum Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Delivery {
-    /// From hand-over at the sender to hand-over at the receiver (the block completion time of DTP).
+    /// From hand-over at the sender to the delivery at the receiver's end (the block completion time of DTP).
     pub completion: Duration,
     /// Completion against the deadline; `None` if the block had none.
     pub delta: Option<Delta>,

@@ -17,6 +17,8 @@ pub(crate) struct Held {
     pub(crate) block: Block,
     /// After what time it was to be seen.
     pub(crate) playout: Option<Duration>,
+    /// How long it had been there when its deadline began to count, which is part of its delay.
+    pub(crate) kept_back: Duration,
     /// Positions of the blocks that it needs.
     pub(crate) needs: Vec<u64>,
 }
@@ -112,7 +114,7 @@ impl Blocks {
         let Some(held) = books.release(position) else { return };
         let delivered = matches!(outcome, Outcome::Delivered(_));
         books.settle(position, if delivered { Fate::There } else { Fate::Lost });
-        tally.ended(outcome, held.playout, held.block.data.len() as u64);
+        tally.ended(outcome, held.playout, held.kept_back, held.block.data.len() as u64);
     }
 
     /// The session is lost, and with it its names for blocks. What is too late by now is given up; the others, in order.
@@ -170,7 +172,7 @@ mod tests {
     fn held(needs: &[u64], age: Duration) -> Held {
         let mut block = Block::new(vec![1; 10]).deadline(Duration::from_secs(5));
         block.begin = Instant::now().checked_sub(age);
-        Held { block, playout: None, needs: needs.to_vec() }
+        Held { block, playout: None, kept_back: NOW, needs: needs.to_vec() }
     }
 
     const NOW: Duration = Duration::ZERO;

@@ -43,13 +43,13 @@ pub(crate) enum Cut {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Piece {
     pub(crate) data: Bytes,
-    /// When its first byte came, if it came by itself: from then on its deadline counts.
+    /// When its first byte came, if it came by itself: from then on its delay counts, and its deadline unless it keeps a beat.
     pub(crate) begun: Option<Instant>,
     /// What kind of picture it is, if it is one.
     pub(crate) picture: Option<Kind>,
     /// Positions of the pieces that this one needs.
     pub(crate) dependencies: Vec<u64>,
-    /// Not to be sent sooner than this after the one before it.
+    /// Keeps a beat: not to be sent sooner than this after the one before it. Its deadline counts from when its turn comes.
     pub(crate) spacing: Option<Duration>,
     pub(crate) own: Own,
 }

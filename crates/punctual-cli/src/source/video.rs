@@ -217,7 +217,7 @@ impl<C: Codec> Reader<C> {
         let paced = self.video.pace || !self.live;
         let spacing = if paced { Some(self.spacing(&unit)?) } else { None };
         Ok(Some(Piece {
-            begun: begun.filter(|_| !paced),
+            begun: begun.filter(|_| self.live),
             picture: Some(unit.kind),
             // What was before the first is there for nobody.
             dependencies: unit.dependencies.iter().filter_map(|on| on.checked_sub(first)).collect(),

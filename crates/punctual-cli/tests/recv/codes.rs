@@ -74,6 +74,17 @@ fn signalled(signal: &str, to_sender: bool, of_sender: bool) -> End {
     }
 }
 
+/// The end of a sender whose input ends, with a block under way, when its receiver has just been sent this signal, which it can tell nobody of.
+fn left_alone(signal: &str) -> End {
+    let (receiver, mut sender) = connected(&["--finish-timeout", "1s", "--deadline", "100ms"]);
+    receiver.process.signal(signal);
+    sender.say("a line for nobody");
+    let since = Instant::now();
+    // Its input ends with this.
+    drop(sender.0.input());
+    end(sender.0, since)
+}
+
 fn file(dir: &Path, contents: &[u8]) -> fs::File {
     let path = dir.join("input");
     fs::write(&path, contents).unwrap();
@@ -82,6 +93,10 @@ fn file(dir: &Path, contents: &[u8]) -> fs::File {
 
 const CASES: &[Case] = &[
     Case("send", "all is well", 0, |dir| send(&Receiver::start(&[]), &["--lines"], file(dir, b"a line\n"))),
+    Case("send", "blocks were late, and the receiver has taken what was delivered", 0, |dir| {
+        let much = file(dir, &vec![0; 20 << 20]);
+        send(&Receiver::start(&[]), &["--chunks", "1M", "--deadline", "1ms"], much)
+    }),
     Case("send", "an argument is missing", 2, |_| run(&["send", "127.0.0.1:9"])),
     Case("send", "the receiver is no `HOST:PORT`", 2, |_| call("nowhere", &[])),
     Case("send", "there is nothing to send", 2, |_| send(&Receiver::start(&[]), &["--lines"], Stdio::null())),
@@ -110,6 +125,8 @@ const CASES: &[Case] = &[
     Case("send", "the receiver is killed; `--idle-timeout` (1 s here), no `--reconnect`", 7, |_| {
         signalled("KILL", false, true)
     }),
+    Case("send", "the receiver is killed before the end; `--finish-timeout` (1 s here)", 7, |_| left_alone("KILL")),
+    Case("send", "the receiver sleeps at the end; `--finish-timeout` (1 s here)", 7, |_| left_alone("STOP")),
     Case("send", "`--strict`, and a block was late", 8, |dir| {
         let much = file(dir, &vec![0; 20 << 20]);
         send(&Receiver::start(&[]), &["--chunks", "1M", "--strict", "--deadline", "1ms"], much)

@@ -62,7 +62,10 @@ fn a_live_video_has_times_and_no_beat() {
     assert!(data(&pieces) == CLIP);
     assert!(pieces.iter().all(|piece| piece.begun.is_some() && piece.spacing.is_none()));
     let paced = collect(Cut::Video(Video { pace: true, ..H264 }), live(CLIP)).unwrap();
-    assert!(paced.iter().all(|piece| piece.begun.is_none() && piece.spacing.is_some()));
+    assert!(
+        paced.iter().all(|piece| piece.begun.is_some() && piece.spacing.is_some()),
+        "the wait is part of the delay"
+    );
 }
 
 #[test]
