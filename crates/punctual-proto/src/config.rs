@@ -30,6 +30,9 @@ pub(crate) const LONGEST_LATENCY: Duration = Duration::from_secs(600);
 
 /// Bounds on what a session may hold. Those marked *announced* are told to the peer in SETTINGS and enforced on it.
 ///
+/// A session sends blocks and receives them. Each bound says whether it is the *sender*'s, for the blocks that we hand over, the *receiver*'s, for those of the
+/// peer, or of *both*.
+///
 /// ```
 /// use punctual_proto::Limits;
 ///
@@ -39,37 +42,37 @@ pub(crate) const LONGEST_LATENCY: Duration = Duration::from_secs(600);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Largest block we accept, bytes (*announced*), and largest one `send` takes. At most 1 GiB. Default 16 MiB.
+    /// *Both*: largest block we accept, bytes (*announced*), and largest one `send` takes. At most 1 GiB. Default 16 MiB.
     pub max_block_size: u64,
-    /// Bytes of blocks the peer may have open towards us before we consume them (*announced*, as credit).
+    /// *Receiver*: bytes of blocks the peer may have open towards us before we consume them (*announced*, as credit).
     /// At least `max_block_size`. Default 64 MiB.
     pub receive_bytes: u64,
-    /// Blocks the peer may have open towards us (*announced*, as credit). Default 16,384.
+    /// *Receiver*: blocks the peer may have open towards us (*announced*, as credit). Default 16,384.
     pub receive_blocks: u64,
-    /// Bytes of live blocks `send` accepts before it says [`SendError::Full`](crate::SendError::Full). Default 64 MiB.
+    /// *Sender*: bytes of live blocks `send` accepts before it says [`SendError::Full`](crate::SendError::Full). Default 64 MiB.
     pub send_bytes: u64,
-    /// Live blocks `send` accepts before it says `Full`. At most 65,536, and taken for that if larger. Default 16,384.
+    /// *Sender*: live blocks `send` accepts before it says `Full`. At most 65,536, and taken for that if larger. Default 16,384.
     pub send_blocks: usize,
-    /// Dependencies one block may name. Default 64.
+    /// *Sender*: dependencies one block may name. Default 64.
     pub dependencies_per_block: usize,
-    /// Dependency edges between live blocks. Default 65,536.
+    /// *Sender*: dependency edges between live blocks. Default 65,536.
     pub dependency_edges: usize,
-    /// Channels in use, each way (*enforced on the peer*). Default 256.
+    /// *Both*: channels in use, each way (*enforced on the peer*). Default 256.
     pub channels: usize,
-    /// Bytes kept of what the peer sends with redundancy until it is of no use any more (*announced*); if that is not
+    /// *Receiver*: bytes kept of what the peer sends with redundancy until it is of no use any more (*announced*); if that is not
     /// enough, the oldest is forgotten. 0 asks the peer to send no redundancy. Default 4 MiB.
     pub repair_window: u64,
-    /// The longest latency at which the peer may have its blocks given to our application by [its wish](crate::Session::wish_latency); what it wishes beyond counts as this. What waits holds
+    /// *Receiver*: the longest latency at which the peer may have its blocks given to our application by [its wish](crate::Session::wish_latency); what it wishes beyond counts as this. What waits holds
     /// its credit, and a peer that wishes more than `receive_bytes` last for waits for itself. Default 10 s.
     pub wished_latency: Duration,
-    /// Paths open at once, at most [`MAX_PATHS`](crate::multipath::MAX_PATHS). Default 8.
+    /// *Both*: paths open at once, at most [`MAX_PATHS`](crate::multipath::MAX_PATHS). Default 8.
     pub paths: u32,
-    /// Events waiting for the application before the session stops reading what the peer has to say of blocks, give or
+    /// *Both*: events waiting for the application before the session stops reading what the peer has to say of blocks, give or
     /// take a thousand. Default 65,536.
     pub events: usize,
-    /// Sessions a server endpoint has at once. Default 4,096.
+    /// Sessions a server endpoint has at once. *Both*, of servers only. Default 4,096.
     pub sessions: usize,
-    /// Bytes that all sessions of an endpoint hold of what their peers sent, blocks that the application has not taken included. A new session's `receive_bytes` is at most a quarter of what has not been
+    /// *Receiver*: bytes that all sessions of an endpoint hold of what their peers sent, blocks that the application has not taken included. A new session's `receive_bytes` is at most a quarter of what has not been
     /// promised to others (but never less than `max_block_size`). If all hold more nevertheless, the one that holds most ends ([`ProtocolError::Memory`](crate::ProtocolError::Memory)). At least
     /// `receive_bytes`. Default 1 GiB.
     pub endpoint_bytes: u64,
@@ -184,6 +187,9 @@ impl Limits {
 
 /// How a session behaves. The default is what most want.
 ///
+/// A session sends blocks and receives them. Each setting says whether it matters to the *sender*, for the blocks that we hand over, to the *receiver*, for those of
+/// the peer, or to *both*. The two ends of a session need not agree.
+///
 /// ```
 /// use punctual_proto::{Limits, Redundancy, SessionConfig, congestion, schedule};
 ///
@@ -200,38 +206,38 @@ impl Limits {
 /// ```
 #[derive(Clone)]
 pub struct SessionConfig {
-    /// Which block goes next.
+    /// *Sender*: which block goes next.
     pub scheduler: SchedulerFactory,
-    /// Which path it takes.
+    /// *Sender*: which path it takes.
     pub path_scheduler: PathSchedulerFactory,
-    /// How fast each path is driven.
+    /// *Sender*: how fast each path is driven.
     pub congestion: Congestion,
-    /// How blocks are protected against loss that do not say it themselves, nor their channel.
+    /// *Sender*: how blocks are protected against loss that do not say it themselves, nor their channel.
     pub redundancy: Redundancy,
-    /// How many repair fragments there are, where there are any.
+    /// *Sender*: how many repair fragments there are, where there are any.
     pub redundancy_policy: PolicyFactory,
-    /// How long after its hand-over at the peer a block is given to our application, unless [its channel](crate::Session::set_latency) has another latency. Default `None`: as it comes or in
+    /// *Receiver*: how long after its hand-over at the peer a block is given to our application, unless [its channel](crate::Session::set_latency) has another latency. Default `None`: as it comes or in
     /// its channel's order, or as the peer wishes. At most 10 minutes.
     pub latency: Option<Duration>,
-    /// Bounds.
+    /// *Both*: bounds, each of which says whose it is.
     pub limits: Limits,
-    /// How long the peer may hold back an ACK. Short, for the tail of a block waits for it. Default 2 ms.
+    /// *Sender*: how long the peer may hold back an ACK, as we ask it. Short, for the tail of a block waits for it. Default 2 ms.
     pub max_ack_delay: Duration,
-    /// How often an otherwise idle path sends something, so that it stays open in NATs and its death is noticed.
+    /// *Both*: how often an otherwise idle path sends something, so that it stays open in NATs and its death is noticed.
     /// Default 5 s.
     pub keep_alive: Duration,
-    /// A session none of whose paths has carried anything for this long is dead. Default 30 s.
+    /// *Both*: a session none of whose paths has carried anything for this long is dead. Default 30 s.
     ///
     /// Of a block that the peer has acknowledged, or that was dropped here, it owes a word. A block without one ends at the latest when it has been owed for three times as
     /// long (at least 15 s); a peer that says nothing at all meanwhile ends the session ([`ProtocolError::Silent`](crate::ProtocolError::Silent)).
     pub idle_timeout: Duration,
-    /// First congestion window of a path, packets of 1,200 bytes. Default 12, which is what RFC 9002 (7.2) allows.
+    /// *Sender*: first congestion window of a path, packets of 1,200 bytes. Default 12, which is what RFC 9002 (7.2) allows.
     pub initial_window_packets: u32,
-    /// Whether to search for a larger MTU than 1,200 bytes.
+    /// *Sender*: whether to search for a larger MTU than 1,200 bytes. Default yes.
     pub mtu_discovery: bool,
-    /// Writes what QUIC does in each session: packets, losses, paths.
+    /// *Both*: writes what QUIC does in each session: packets, losses, paths.
     pub qlog: Option<Qlog>,
-    /// Makes an observer for each session. Default none, which costs next to nothing.
+    /// *Both*: makes an observer for each session. Default none, which costs next to nothing.
     pub observer: Option<ObserverFactory>,
 }
 

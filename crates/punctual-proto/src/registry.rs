@@ -34,7 +34,7 @@ pub struct Parameter {
 }
 
 /// Why a name leads to nothing. One kind of error for all that is chosen by name: schedulers, path schedulers, controllers, policies and modes of
-/// redundancy.
+/// redundancy, and roles of paths.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LookupError {

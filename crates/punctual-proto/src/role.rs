@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use thiserror::Error;
+use crate::registry::LookupError;
 
 /// What a path is for, as its application says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -36,16 +36,15 @@ impl fmt::Display for PathRole {
     }
 }
 
-/// No role has that name.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("no path's role is called `{0}`; choose one of: preferred, normal, backup")]
-pub struct UnknownRole(pub String);
-
 impl FromStr for PathRole {
-    type Err = UnknownRole;
+    type Err = LookupError;
 
-    fn from_str(name: &str) -> Result<Self, UnknownRole> {
-        Self::ALL.into_iter().find(|role| role.name() == name).ok_or_else(|| UnknownRole(name.to_owned()))
+    fn from_str(name: &str) -> Result<Self, LookupError> {
+        Self::ALL.into_iter().find(|role| role.name() == name).ok_or_else(|| LookupError::UnknownName {
+            kind: "role of a path",
+            name: name.to_owned(),
+            known: Self::ALL.map(Self::name).to_vec(),
+        })
     }
 }
 

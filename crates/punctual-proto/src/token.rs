@@ -24,6 +24,7 @@ pub struct Token(Vec<u8>);
 /// Not a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("a token has {} to {} bytes, not {len}", Token::MIN, Token::MAX)]
+#[non_exhaustive]
 pub struct TokenError {
     /// How many bytes there are.
     pub len: usize,

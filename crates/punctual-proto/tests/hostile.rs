@@ -354,6 +354,48 @@ fn tiny_fragments_do_not_fill_the_memory() {
 }
 
 #[test]
+fn fragments_that_keep_their_packets_count_as_packets() {
+    // What Ethernet carries, all of which a fragment may keep alive.
+    const PACKET: u64 = 1_500;
+    const SHORTEST: u64 = 1_024;
+    const LONGEST: u64 = 1_100;
+    let mut bench = Bench::new();
+    for id in 0..WINDOW / MAX_BLOCK {
+        bench.info(Info::new(id, MAX_BLOCK));
+    }
+    bench.lives();
+    let (mut kept, mut held) = (0, 0);
+    for id in 0..WINDOW / MAX_BLOCK {
+        // A byte is missing before each.
+        let mut at = 1;
+        while at + LONGEST < MAX_BLOCK {
+            let len = SHORTEST + 19 * kept % (LONGEST - SHORTEST + 1);
+            bench.raw().datagram(fragment(id, at, &vec![7; len as usize]));
+            bench.world.run(ms(20));
+            (at, kept) = (at + len + 1, kept + 1);
+            held = bench.stats().live_in_bytes;
+            assert!((kept * PACKET..=2 * WINDOW).contains(&held), "{held} for {kept}");
+        }
+    }
+    bench.lives();
+    assert!(kept > 30 && held > WINDOW, "{held} for {kept}");
+    // Without its gaps a block keeps no packet.
+    let mut at = 0;
+    for nth in 0..kept * MAX_BLOCK / WINDOW {
+        bench.raw().datagram(fragment(0, at, &[7]));
+        at += SHORTEST + 19 * nth % (LONGEST - SHORTEST + 1) + 1;
+    }
+    bench.lives();
+    let freed = held - bench.stats().live_in_bytes;
+    assert!(freed > 4_000, "{freed}");
+    for id in 0..WINDOW / MAX_BLOCK {
+        bench.control(&dropped(id, 0, MAX_BLOCK, None));
+    }
+    bench.lives();
+    assert_eq!(bench.stats().live_in_bytes, 0);
+}
+
+#[test]
 fn updates_for_blocks_that_never_come_are_bounded() {
     let mut bench = Bench::new();
     for id in 0..BLOCKS {

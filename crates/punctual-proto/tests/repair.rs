@@ -219,6 +219,7 @@ fn malformed_frames() {
         repair(0, LIFE, (129, 1), 0, &shard),
         repair(0, LIFE, (1, 0), 0, &shard),
         repair(0, LIFE, (1, 128), 0, &shard),
+        repair(0, LIFE, (1, 13), 0, &shard),
         repair(0, LIFE, (2, 17), 0, &shard),
         repair(0, LIFE, (1, 1), 1, &shard),
         repair(0, LIFE, (1, 1), 0, &[]),
@@ -228,6 +229,15 @@ fn malformed_frames() {
         bench.raw().datagram(datagram);
         bench.dies(ProtocolError::Malformed);
     }
+}
+
+#[test]
+fn a_group_may_have_four_times_as_many_repairs_as_sources_and_eight() {
+    let mut bench = Bench::new();
+    for (group, code) in [(1, 12), (2, 16), (29, 124), (30, 127), (128, 127)].into_iter().enumerate() {
+        bench.raw().datagram(repair(group as u64, LIFE, code, code.1 - 1, &[0; 4]));
+    }
+    bench.lives();
 }
 
 #[test]

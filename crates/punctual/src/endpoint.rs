@@ -55,13 +55,13 @@ impl Endpoint {
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-    /// use punctual::{Endpoint, Fingerprint};
+    /// use punctual::{Bind, Endpoint, Fingerprint};
     ///
     /// let fingerprint: Fingerprint = "…".parse()?;
     /// let endpoint = Endpoint::client().trust(fingerprint).bind("eth0".parse()?).bind("wlan0".parse()?).build()?;
     /// let server = "203.0.113.5:4433".parse()?;
     /// let session = endpoint.connect(server, "camera.example").await?;
-    /// let wlan = endpoint.local(&"wlan0".parse()?, server).ok_or("wlan0 has no IPv4 address")?;
+    /// let wlan: Bind = "wlan0".parse()?;
     /// session.open_path(wlan, server).await?;
     /// # Ok(())
     /// # }
@@ -130,11 +130,7 @@ impl Endpoint {
 
     /// The end that was bound as `bind` and can reach `remote`, as far as its IP version goes.
     pub fn local(&self, bind: &Bind, remote: SocketAddr) -> Option<LocalId> {
-        let v4 = canonical(remote).is_ipv4();
-        self.locals()
-            .into_iter()
-            .find(|local| local.bind == *bind && local.address.is_ipv4() == v4)
-            .map(|local| local.id)
+        self.0.shared.with(|state, _| state.ends.bound_as(bind, canonical(remote)))
     }
 
     /// The address of the first socket; the unspecified one, port 0, if all have been [unbound](Self::unbind).

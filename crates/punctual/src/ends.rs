@@ -2,13 +2,17 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     sync::Arc,
 };
 
 use punctual_proto::LocalId;
 
-use crate::{error::BuildError, local::Local, socket::Socket};
+use crate::{
+    error::BuildError,
+    local::{Bind, Local},
+    socket::Socket,
+};
 
 /// Ends in use besides the sockets themselves, at most. A host has few addresses; a routed prefix that is all local
 /// (an "any-IP" set-up) has as many as a stranger cares to send to.
@@ -80,6 +84,12 @@ impl Ends {
         self.sockets.get(&self.resolve(id)?.0)
     }
 
+    /// The first socket that was bound as `bind` and can reach `remote`, as far as its IP version goes.
+    pub(crate) fn bound_as(&self, bind: &Bind, remote: SocketAddr) -> Option<LocalId> {
+        let fits = |socket: &&Arc<Socket>| socket.bind == *bind && socket.address.is_ipv4() == remote.is_ipv4();
+        self.sockets().find(fits).map(|socket| socket.local)
+    }
+
     /// Sockets in the order in which they were bound.
     pub(crate) fn sockets(&self) -> impl Iterator<Item = &Arc<Socket>> {
         self.sockets.values()
@@ -99,8 +109,6 @@ impl Ends {
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
-
     use super::*;
 
     fn socket() -> Socket {

@@ -112,7 +112,7 @@ pub use connect_over::ConnectOver;
 pub use endpoint::Endpoint;
 pub use error::{BuildError, ConnectError, OpenPathError, TlsError};
 pub use events::{Events, SentBlock, SessionEvent, Undelivered};
-pub use local::{Bind, BindParseError, Local};
+pub use local::{Bind, BindParseError, Local, LocalEnd};
 pub use path::Path;
 pub use paths::{Paths, RouteState};
 pub use route::{DownReason, Route, RouteChange, RouteError, RouteEvent, RouteEvents, Routes};
@@ -127,3 +127,8 @@ pub use punctual_proto::{
     QlogSession, Rate, ReceivedBlock, Redundancy, Remains, SendError, SentPacket, SessionConfig, SessionId,
     SessionStats, Token, TokenError, TransportError, clock, congestion, duration, multipath, redundancy, schedule,
 };
+
+/// The examples of the README compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -14,9 +14,11 @@ use tokio::sync::oneshot;
 
 use crate::{
     error::OpenPathError,
+    local::{Bind, LocalEnd},
     path::Path,
     session::canonical,
     shared::{Gone, Opening, Shared, Signals, Slot, State},
+    socket::Socket,
     terms::RouteTerms,
 };
 
@@ -62,8 +64,32 @@ impl Link {
     }
 
     /// As [`Session::open_path`](crate::Session::open_path).
-    pub(crate) async fn open_path(&self, local: LocalId, remote: SocketAddr) -> Result<Path, OpenPathError> {
+    pub(crate) async fn open_path(&self, local: LocalEnd, remote: SocketAddr) -> Result<Path, OpenPathError> {
+        let local = match local {
+            LocalEnd::Id(id) => id,
+            LocalEnd::Bind(bind) => self.end_bound_as(&bind, canonical(remote))?,
+        };
         self.open_path_on(local, remote, RouteTerms::new()).await
+    }
+
+    /// The end that is bound so and can reach `remote`; a new one, if there is none.
+    fn end_bound_as(&self, bind: &Bind, remote: SocketAddr) -> Result<LocalId, OpenPathError> {
+        let bound = self.shared.with(|state, _| {
+            let (_, slot) = state.session(self.id).map_err(|Gone| PathError::Closed)?;
+            // For a session that opens no paths nothing is bound.
+            slot.begins_at.ok_or(PathError::NotClient)?;
+            Ok::<_, PathError>(state.ends.bound_as(bind, remote))
+        })?;
+        if let Some(local) = bound {
+            return Ok(local);
+        }
+        if let Bind::Address(local) = *bind
+            && local.is_ipv4() != remote.is_ipv4()
+        {
+            return Err(OpenPathError::Family { local, remote });
+        }
+        let socket = Socket::open_towards(bind, remote, self.settings.receive_buffer)?;
+        Ok(self.shared.drive(|state, _| state.ends.add(socket, false))?.id)
     }
 
     /// The same, with the path's terms said before anything can leave on it.

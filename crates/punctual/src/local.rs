@@ -78,6 +78,27 @@ impl From<IpAddr> for Bind {
     }
 }
 
+/// Our end of a path that is to be opened, for [`Session::open_path`](crate::Session::open_path): one that the endpoint has, or what to bind.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum LocalEnd {
+    /// One of the endpoint's [`locals`](crate::Endpoint::locals).
+    Id(LocalId),
+    /// The socket that was bound as this and can reach the peer, as far as its IP version goes; a new one, if there is none.
+    Bind(Bind),
+}
+
+impl From<LocalId> for LocalEnd {
+    fn from(id: LocalId) -> Self {
+        Self::Id(id)
+    }
+}
+
+impl From<Bind> for LocalEnd {
+    fn from(bind: Bind) -> Self {
+        Self::Bind(bind)
+    }
+}
+
 /// One of an endpoint's own ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

@@ -13,7 +13,7 @@ use crate::{
 /// The routes of a session, which are kept as paths for as long as it lives.
 ///
 /// Got from [`Endpoint::connect_over`](crate::Endpoint::connect_over) or [`Session::keep_paths`]. Each route is tried at once. What
-/// fails is tried again, after half a second at first and 15 s in the end; and at once when its interface comes up, gets an address or a route. When
+/// fails is tried again, after half a second at first and 15 s in the end, or a minute once nothing else has come of it for an hour; and at once when its interface comes up, gets an address or a route. When
 /// an interface is deleted, its path is closed, and there is another from a new socket when it is made again. When its address changes,
 /// or a path has been silent for 5 s, another is opened beside it and takes its place if it works.
 ///

@@ -7,8 +7,8 @@ use std::{
 };
 
 use punctual_proto::{
-    Block, BlockError, BlockId, BlockUpdate, Channel, CloseReason, Delta, LocalId, PathError, PathId, PathStats,
-    ReceivedBlock, Redundancy, SendError, SessionId, SessionStats,
+    Block, BlockError, BlockId, BlockUpdate, Channel, CloseReason, Delta, PathError, PathId, PathStats, ReceivedBlock,
+    Redundancy, SendError, SessionId, SessionStats,
     multipath::{PathBudget, PathRole},
 };
 use tokio::sync::{broadcast, oneshot};
@@ -17,6 +17,7 @@ use crate::{
     error::OpenPathError,
     events::{Events, SentBlock, Undelivered},
     link::{Link, Settings, last_stats},
+    local::LocalEnd,
     path::Path,
     qlog::SentInfo,
     shared::{Gone, Shared, Signals},
@@ -294,13 +295,27 @@ impl Session {
         self.link().drive(|session, _, now| session.refuse(now, id)).unwrap_or(Err(BlockError::NotLive(id)))
     }
 
-    /// Opens another path, from one of the endpoint's [`locals`](crate::Endpoint::locals) to an address of the server's, and waits until
-    /// it is validated. Clients only.
+    /// Opens another path, from one of the endpoint's [`locals`](crate::Endpoint::locals) or from what a [`Bind`](crate::Bind) says to an address of the
+    /// server's, and waits until it is validated. Clients only.
+    ///
+    /// For a `Bind` the socket that was bound so is taken; if there is none, one is bound. It stays when the path is gone or does not come about, for the next one,
+    /// until it is [unbound](crate::Endpoint::unbind): [`Endpoint::local`](crate::Endpoint::local) names it.
+    ///
+    /// ```no_run
+    /// # async fn example(session: punctual::Session) -> Result<(), Box<dyn std::error::Error>> {
+    /// use punctual::Bind;
+    ///
+    /// let server = "203.0.113.5:4433".parse()?;
+    /// let path = session.open_path("wwan0".parse::<Bind>()?, server).await?;
+    /// path.set_cost(2.0)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// See [`OpenPathError`]. Dropping the future gives the path up.
-    pub async fn open_path(&self, local: LocalId, remote: SocketAddr) -> Result<Path, OpenPathError> {
-        self.link().open_path(local, remote).await
+    pub async fn open_path(&self, local: impl Into<LocalEnd>, remote: SocketAddr) -> Result<Path, OpenPathError> {
+        self.link().open_path(local.into(), remote).await
     }
 
     /// Closes a path; what was in flight on it goes elsewhere.

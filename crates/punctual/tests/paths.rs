@@ -5,7 +5,9 @@ mod common;
 use std::{net::SocketAddr, time::Duration};
 
 use common::{bind, black_hole, client_with, pair, server, within};
-use punctual::{Block, Config, Endpoint, LocalId, OpenPathError, Outcome, PathError, PathEvent, PathId, SessionEvent};
+use punctual::{
+    Block, BuildError, Config, Endpoint, LocalId, OpenPathError, Outcome, PathError, PathEvent, PathId, SessionEvent,
+};
 
 #[tokio::test]
 async fn two_local_addresses_are_two_paths() {
@@ -70,6 +72,35 @@ async fn an_interface_is_a_local_end() {
     let path = within(ours.open_path(local, server.address)).await.expect("validated");
     let error = within(ours.open_path(local, server.address)).await.expect_err("there is one already");
     assert!(matches!(error, OpenPathError::Path(PathError::AlreadyOpen(id)) if id == path.id()), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_path_leaves_from_what_a_bind_says_and_that_is_bound_once() {
+    let server = server();
+    let client = Endpoint::client().trust(server.fingerprint).bind(bind("127.0.0.1")).build().expect("a client");
+    let (ours, theirs) = within(pair(&server, &client)).await;
+    within(async {
+        // Nothing is bound so yet.
+        let path = ours.open_path(bind("127.0.0.3"), server.address).await.expect("validated");
+        assert_eq!(client.local(&bind("127.0.0.3"), server.address), Some(path.local()));
+        assert_eq!(client.locals().len(), 2);
+        // What is bound is taken, for another path after the first, and for none beside it.
+        let error = ours.open_path(bind("127.0.0.3"), server.address).await.expect_err("there is one already");
+        assert!(matches!(error, OpenPathError::Path(PathError::AlreadyOpen(id)) if id == path.id()), "{error:?}");
+        path.close().expect("not the last");
+        let again = ours.open_path(bind("127.0.0.3"), server.address).await.expect("validated");
+        assert_eq!((again.local(), client.locals().len()), (path.local(), 2));
+
+        let v6 = ours.open_path(bind("::1"), server.address).await.expect_err("the other IP version");
+        assert!(matches!(v6, OpenPathError::Family { .. }), "{v6:?}");
+        let nobody = ours.open_path(bind("no-such-if0"), server.address).await.expect_err("no such interface");
+        assert!(matches!(nobody, OpenPathError::Bind(BuildError::Interface { .. })), "{nobody:?}");
+        let before = server.endpoint.locals().len();
+        let error = theirs.open_path(bind("127.0.0.4"), server.address).await.expect_err("a server");
+        assert!(matches!(error, OpenPathError::Path(PathError::NotClient)), "{error:?}");
+        assert_eq!((client.locals().len(), server.endpoint.locals().len()), (2, before), "nothing was bound in vain");
+    })
+    .await;
 }
 
 #[tokio::test]

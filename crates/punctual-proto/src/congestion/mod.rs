@@ -102,6 +102,7 @@ pub struct PathState {
 
 /// A packet that was lost.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct Loss {
     /// Bytes of it, UDP payload.
     pub bytes: u64,
@@ -109,6 +110,13 @@ pub struct Loss {
     pub queue: Duration,
     /// As far as one can tell there was no room for it in the queue, and it was not lost by chance.
     pub overflow: bool,
+}
+
+impl Loss {
+    /// A packet of `bytes` that was lost by chance, whose neighbours found no queue. For tests of controllers.
+    pub fn new(bytes: u64) -> Self {
+        Self { bytes, queue: Duration::ZERO, overflow: false }
+    }
 }
 
 /// Drives a path by what its receiver reports.

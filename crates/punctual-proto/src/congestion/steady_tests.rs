@@ -78,7 +78,7 @@ fn a_packet_leaves_each_round_trip_however_little_was_delivered() {
         steady.on_sent(start, 1_200, 12_000);
         for round in 1..=8 {
             let at = start + MS * 1_000 * round;
-            let lost = Loss { bytes: 1_200, queue: Duration::ZERO, overflow: false };
+            let lost = Loss::new(1_200);
             (0..30).for_each(|_| steady.on_lost(&lost));
             let words = ten(at, at - rtt, u64::from(round) * 1_000_000, Duration::ZERO, Duration::ZERO);
             steady.on_report(&Report { packets: 1, bytes: 40, ..words }, &path(rtt, rtt));

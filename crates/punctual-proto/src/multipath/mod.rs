@@ -12,7 +12,7 @@ use std::{
 pub use crate::{
     base::{PathHealth, PathId, PathView},
     path::budget::{ParseBudgetError, PathBudget},
-    role::{PathRole, UnknownRole},
+    role::PathRole,
 };
 use crate::{
     block::Redundancy,
@@ -223,13 +223,13 @@ pub const REGISTRY: &[Entry<PathSchedulerFactory>] = &[
         name: "cwr",
         about: "lowest round-trip time first, but room is kept there for messages of periodic sources (CWR)",
         parameters: &[],
-        make: |_| of(|| reservation::Reservation::new(false)),
+        make: |_| cwr(),
     },
     Entry {
         name: "cwr-red",
         about: "the same with room on all paths, and a copy of each such message on each (CWR+RED)",
         parameters: &[],
-        make: |_| of(|| reservation::Reservation::new(true)),
+        make: |_| cwr_red(),
     },
     Entry {
         name: "earliest",
@@ -247,13 +247,13 @@ pub const REGISTRY: &[Entry<PathSchedulerFactory>] = &[
         name: "nine-tails",
         about: "lowest round-trip time first; near the end of a block everything on every path (MAppLE, as its program has it)",
         parameters: &[],
-        make: |_| of(|| nine_tails::NineTails::new(nine_tails::Variant::Code)),
+        make: |_| nine_tails(),
     },
     Entry {
         name: "nine-tails-paper",
         about: "the same as its paper has it: near the end of a block the path with the highest rate leads",
         parameters: &[],
-        make: |_| of(|| nine_tails::NineTails::new(nine_tails::Variant::Paper)),
+        make: |_| nine_tails_paper(),
     },
     Entry {
         name: "optimizer",
@@ -268,7 +268,7 @@ pub const REGISTRY: &[Entry<PathSchedulerFactory>] = &[
         name: "redundant",
         about: "everything on every path: a path with room first catches up with the others (MAppLE)",
         parameters: &[],
-        make: |_| of(|| redundant::Redundant),
+        make: |_| redundant(),
     },
     Entry {
         name: "round-robin",
@@ -308,6 +308,16 @@ pub fn expected() -> PathSchedulerFactory {
     Arc::new(|| Box::new(expected::Expected))
 }
 
+/// `cwr`: lowest round-trip time first, but room is kept there for messages of periodic sources (CWR).
+pub fn cwr() -> PathSchedulerFactory {
+    of(|| reservation::Reservation::new(false))
+}
+
+/// `cwr-red`: as [`cwr`], with room on all paths, and a copy of each such message on each (CWR+RED).
+pub fn cwr_red() -> PathSchedulerFactory {
+    of(|| reservation::Reservation::new(true))
+}
+
 /// `earliest`: the path on which the fragment should arrive first, or any that does not hold its block up, whatever it costs.
 pub fn earliest() -> PathSchedulerFactory {
     Arc::new(|| Box::new(earliest::Earliest))
@@ -316,6 +326,30 @@ pub fn earliest() -> PathSchedulerFactory {
 /// `lowest-rtt`: of the paths with room the one with the lowest round-trip time.
 pub fn lowest_rtt() -> PathSchedulerFactory {
     Arc::new(|| Box::new(lowest_rtt::LowestRtt))
+}
+
+/// `nine-tails`: lowest round-trip time first; near the end of a block everything on every path (MAppLE, as its program has it).
+pub fn nine_tails() -> PathSchedulerFactory {
+    of(|| nine_tails::NineTails::new(nine_tails::Variant::Code))
+}
+
+/// `nine-tails-paper`: as [`nine_tails`], but as its paper has it: near the end of a block the path with the highest rate leads.
+pub fn nine_tails_paper() -> PathSchedulerFactory {
+    of(|| nine_tails::NineTails::new(nine_tails::Variant::Paper))
+}
+
+/// `optimizer`: the cheapest paths by which enough is in time, first tries and second ones (DMTP, Chuat et al.). `quality` is the share of the data that is to
+/// be in time, 0 to 1.
+///
+/// # Errors
+/// [`LookupError::BadValue`] if it is out of the bounds that [`REGISTRY`] gives.
+pub fn optimizer(quality: f64) -> Result<PathSchedulerFactory, LookupError> {
+    registry::with(REGISTRY, KIND, "optimizer", &[quality])
+}
+
+/// `redundant`: everything on every path, where a path with room first catches up with the others (MAppLE).
+pub fn redundant() -> PathSchedulerFactory {
+    of(|| redundant::Redundant)
 }
 
 /// `round-robin`: the paths with room in turn, fragment by fragment.

@@ -86,6 +86,25 @@ proptest! {
 }
 
 #[test]
+fn each_name_has_a_constructor() {
+    let made = [
+        expected(),
+        cwr(),
+        cwr_red(),
+        earliest(),
+        lowest_rtt(),
+        nine_tails(),
+        nine_tails_paper(),
+        optimizer(0.999).expect("within bounds"),
+        redundant(),
+        round_robin(),
+        single(),
+    ];
+    assert!(made.iter().map(|factory| factory().name()).eq(names()));
+    assert!(optimizer(1.1).is_err());
+}
+
+#[test]
 fn names_lead_to_their_schedulers() {
     for name in names() {
         assert_eq!(by_name(name).unwrap()().name(), name);

@@ -180,12 +180,7 @@ pub const REGISTRY: &[Entry<SchedulerFactory>] = &[
         parameters: &[ads::BETA],
         make: |values| ads::Ads::factory("dtp-d", 0.0, values[0]),
     },
-    Entry {
-        name: "dtp-p",
-        about: "ADS with eyes for priorities only (alpha 1)",
-        parameters: &[],
-        make: |_| ads::Ads::factory("dtp-p", 1.0, ads::BETA.default),
-    },
+    Entry { name: "dtp-p", about: "ADS with eyes for priorities only (alpha 1)", parameters: &[], make: |_| dtp_p() },
     Entry {
         name: "edf",
         about: "earliest deadline first, then priority; drops what is past its deadline",
@@ -208,7 +203,7 @@ pub const REGISTRY: &[Entry<SchedulerFactory>] = &[
         name: "priority-fifo",
         about: "what was lost, then what is more important than usual, then first come, first served (CWR)",
         parameters: &[],
-        make: |_| of(priority_fifo::new),
+        make: |_| priority_fifo(),
     },
     Entry {
         name: "strict",
@@ -249,6 +244,19 @@ pub fn ads(alpha: f64, beta: f64) -> Result<SchedulerFactory, LookupError> {
     registry::with(REGISTRY, KIND, "ads", &[alpha, beta])
 }
 
+/// `dtp-d`: `ads` with eyes for deadlines only, an `alpha` of 0.
+///
+/// # Errors
+/// As for [`ads`].
+pub fn dtp_d(beta: f64) -> Result<SchedulerFactory, LookupError> {
+    registry::with(REGISTRY, KIND, "dtp-d", &[beta])
+}
+
+/// `dtp-p`: `ads` with eyes for priorities only, an `alpha` of 1.
+pub fn dtp_p() -> SchedulerFactory {
+    ads::Ads::factory("dtp-p", 1.0, ads::BETA.default)
+}
+
 /// `edf`: earliest deadline first, then priority; drops what is past its deadline.
 pub fn edf() -> SchedulerFactory {
     of(edf::new)
@@ -262,6 +270,11 @@ pub fn fcfs() -> SchedulerFactory {
 /// `fcfs-drop`: first come, first served; drops what is past its deadline.
 pub fn fcfs_drop() -> SchedulerFactory {
     of(|| fcfs::Fcfs::new(true))
+}
+
+/// `priority-fifo`: what was lost, then what is more important than usual, then first come, first served (CWR).
+pub fn priority_fifo() -> SchedulerFactory {
+    of(priority_fifo::new)
 }
 
 /// `strict`: priority, then first come, first served; drops what is past its deadline.

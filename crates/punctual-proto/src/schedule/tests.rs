@@ -169,6 +169,25 @@ proptest! {
 }
 
 #[test]
+fn each_name_has_a_constructor() {
+    use super::*;
+
+    let made = [
+        admission(),
+        ads(0.5, 255.0).expect("within bounds"),
+        dtp_d(255.0).expect("within bounds"),
+        dtp_p(),
+        edf(),
+        fcfs(),
+        fcfs_drop(),
+        priority_fifo(),
+        strict(),
+    ];
+    assert!(made.iter().map(|factory| factory().name()).eq(names()));
+    assert!(dtp_d(-1.0).is_err());
+}
+
+#[test]
 fn names_lead_to_their_schedulers() {
     for name in names() {
         let scheduler = by_name(name).unwrap()();
