@@ -32,6 +32,7 @@
 //! | CONNECTION_CLOSE is said at each level of encryption that there are keys of, in one call of `poll_transmit` if that may make as many datagrams; asked for one, it begins anew at each call. | `Session::poll_parting` | a client that closes with its first answer floods the network |
 //! | CONNECTION_CLOSE leaves on the first path that is not being abandoned. | `Session::part` | a farewell over a dead path |
 //! | `paths` has abandoned paths, too, until noq has forgotten them, and none when there is none left. | [`has_no_path`] | noq panics when it is asked for a packet without any path (1.4, with an ACK frequency configured) |
+//! | The id of a path is granted anew when both sides have abandoned it, and a peer does that only of a path that it has heard of (n0-computer/noq#804). | `Session::knock_elsewhere` | a way that is dead uses up the ids that other paths need; or there is no need to tell the peer of it |
 //! | noq renews a connection's keys early, once, and not again for very many packets after [`renew_keys`]. | `Session::renew_keys` | what is under way on a longer path is lost when keys change |
 //! | A receiver bears a stream in [`MOST_PIECES`] pieces, and ends the connection at more. | `session::control` | a lossy way back ends the session |
 

@@ -164,7 +164,7 @@ pub(crate) fn seen(end: u8) -> SocketAddr {
     (Ipv4Addr::new(10, 0, end, 1), 4_433).into()
 }
 
-fn server_address() -> SocketAddr {
+pub(crate) fn server_address() -> SocketAddr {
     (Ipv4Addr::new(10, 1, 0, 1), 443).into()
 }
 

@@ -2,12 +2,12 @@
 
 use std::num::NonZeroUsize;
 
-use noq_proto::{ConnectionError, Event, VarInt};
+use noq_proto::{ConnectionError, Event, FourTuple, PathStatus, VarInt};
 
 use super::{
     common::{inject::smuggled, ms, wire::varint},
     noq::{MOST_REASON, has_no_path, told_of},
-    quic::{Answers, Pair, Wanted, Who},
+    quic::{Answers, Pair, Wanted, Who, local, server_address},
 };
 
 #[test]
@@ -103,5 +103,23 @@ fn abandoned_paths_are_known_for_a_while_and_the_last_leaves_none() {
         none,
         "noq keeps the last path when the peer has abandoned it, or has no list of paths that shows it: `has_no_path` does not tell when noq must not be \
          asked for packets, which would panic (1.4)"
+    );
+}
+
+#[test]
+fn a_path_of_which_the_peer_never_heard_has_used_its_id_up() {
+    let mut pair = Pair::over(1);
+    pair.narrow = Some((5, 0));
+    let tuple = FourTuple::new(server_address(), Some(local(5)));
+    let tries = (0..40).take_while(|_| {
+        let opened = pair.client.conn.open_path(tuple, PathStatus::Available, pair.now);
+        pair.run(ms(500));
+        let closed = opened.map(|path| pair.client.conn.close_path(pair.now, path, VarInt::from_u32(0)));
+        pair.run(ms(500));
+        closed.is_ok()
+    });
+    assert!(
+        tries.count() < 40,
+        "noq grants an id anew of whose path its peer never heard: `knock_elsewhere` need not make believe that it has"
     );
 }
