@@ -17,6 +17,8 @@ impl fmt::Display for PathId {
     }
 }
 
+/// Timers and schedulers of real hosts are late by about this much.
+pub(crate) const GRANULARITY: Duration = Duration::from_millis(1);
 /// Less than this is the grain of links and hosts, and no queue.
 const BUSY: Duration = Duration::from_millis(1);
 
@@ -196,4 +198,20 @@ impl Remains {
             _ => "unanswered",
         }
     }
+}
+
+/// A packet whose answer is awaited.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Awaited {
+    pub(crate) sent: Instant,
+    /// How long it was expected to wait on its way.
+    pub(crate) wait: Duration,
+    /// Nothing that left after it has been acknowledged.
+    pub(crate) tail: bool,
+}
+
+/// The paths that are free of doubt, or all, if none is.
+pub(crate) fn trusted(paths: &[PathView]) -> impl Iterator<Item = &PathView> + Clone {
+    let any = paths.iter().any(|view| view.health == PathHealth::Active);
+    paths.iter().filter(move |view| !any || view.health == PathHealth::Active)
 }

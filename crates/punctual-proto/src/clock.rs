@@ -39,8 +39,7 @@
 
 use std::time::Duration;
 
-use crate::base::PathId;
-use crate::multipath::MAX_PATHS;
+use crate::{base::PathId, limits::MAX_PATHS};
 
 mod filter;
 mod path;

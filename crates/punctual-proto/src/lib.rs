@@ -128,6 +128,7 @@ pub mod schedule;
 
 mod base;
 mod block;
+mod budget;
 mod by_id;
 mod config;
 mod endpoint;
@@ -135,6 +136,10 @@ mod error;
 mod event;
 mod fec;
 mod frame;
+mod least;
+mod limits;
+mod losses;
+mod network;
 mod noq;
 mod observe;
 mod path;
@@ -151,13 +156,13 @@ mod token;
 pub use block::{
     Block, BlockId, BlockMeta, BlockUpdate, Channel, Delivery, Delta, DropReason, Outcome, ReceivedBlock, Redundancy,
 };
-pub use config::{ALPN, ClientConfig, ConfigError, Limits, NoCipherSuite, ServerConfig, SessionConfig};
-pub use endpoint::{
-    ConnectError, EcnCodepoint, Endpoint, EndpointConfig, LocalId, NetworkPath, ResetSecret, SessionId, Transmit,
-};
+pub use config::{ALPN, ClientConfig, ConfigError, NoCipherSuite, ServerConfig, SessionConfig};
+pub use endpoint::{ConnectError, Endpoint, EndpointConfig, ResetSecret};
 pub use error::{BlockError, CloseReason, PathError, ProtocolError, SendError, TransportError};
 pub use event::{Event, PathEvent};
+pub use limits::Limits;
 pub use multipath::PathId;
+pub use network::{EcnCodepoint, LocalId, NetworkPath, SessionId, Transmit};
 pub use noq_proto::rustls;
 pub use observe::{FragmentArrived, FragmentKind, FragmentSent, Observer, ObserverFactory, Remains, SentPacket};
 pub use qlog::{Qlog, QlogSession};

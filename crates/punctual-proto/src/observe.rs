@@ -6,8 +6,8 @@ pub use crate::base::{FragmentKind, Remains};
 use crate::{
     base::{PathId, PathView},
     block::{BlockId, Outcome},
-    endpoint::SessionId,
     multipath::{FragmentView, PathChoice},
+    network::SessionId,
     send::recovery::Packet,
 };
 

@@ -1,4 +1,4 @@
-//! What a path is for.
+//! What a path is for, and what it costs.
 
 use std::{fmt, str::FromStr};
 
@@ -45,6 +45,24 @@ impl FromStr for PathRole {
             name: name.to_owned(),
             known: Self::ALL.map(Self::name).to_vec(),
         })
+    }
+}
+
+/// What one side says of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) struct Terms {
+    pub(crate) role: PathRole,
+    /// Cost of a byte, in the application's own unit; finite and not negative.
+    pub(crate) cost: f64,
+}
+
+/// Every cost is equal to itself, for none is NaN.
+impl Eq for Terms {}
+
+impl Terms {
+    /// Whether a path can cost so much.
+    pub(crate) fn is_cost(cost: f64) -> bool {
+        cost.is_finite() && cost.is_sign_positive()
     }
 }
 

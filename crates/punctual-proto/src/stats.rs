@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     base::{PathHealth, PathId},
     clock::ClockEstimate,
-    endpoint::NetworkPath,
+    network::NetworkPath,
     role::PathRole,
 };
 

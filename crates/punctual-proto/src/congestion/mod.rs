@@ -11,14 +11,15 @@ use noq_proto::congestion::{Bbr3Config, ControllerFactory, CubicConfig, NewRenoC
 mod contest;
 mod losses;
 pub(crate) mod pacing;
+mod report;
 mod shallow;
 mod standing;
 mod steady;
 pub(crate) mod steering;
 
-pub use crate::path::Report;
+pub use self::report::Report;
 use crate::{
-    endpoint::BASE_PACKET,
+    network::BASE_PACKET,
     rate::Rate,
     registry::{self, Entry, LookupError},
 };

@@ -18,7 +18,7 @@ use super::{
     shallow::Shallow,
     standing::{Queue, Seen, Standing},
 };
-use crate::{path::Least, rate::Rate};
+use crate::{least::Least, rate::Rate};
 
 /// How much faster than the path is known to be start-up goes, for what it has shown so far doubles each round.
 const STARTUP_GAIN: f64 = 2.0;

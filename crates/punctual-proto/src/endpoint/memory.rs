@@ -4,7 +4,7 @@
 //! should all together hold too much nevertheless, the one that holds most has to go.
 
 use super::SessionId;
-use crate::config::Limits;
+use crate::limits::Limits;
 
 /// What is promised to a new session, of what is left: 1 / 4.
 const SHARE: u64 = 4;

@@ -7,22 +7,18 @@ use noq_proto::{AckFrequencyConfig, IdleTimeout, MtuDiscoveryConfig, TransportCo
 use crate::{
     config::SessionConfig,
     congestion::steering::{SteeredFactory, Steering},
+    limits::{DATAGRAM_QUEUE, RECEIVE_WINDOW},
+    network::BASE_PACKET,
 };
 
-/// Room in QUIC's queue for outgoing datagrams. We queue one at a time, and beside one of a full packet there is no room for another: so that one that fits no path
-/// any more can be thrown out ([`noq`](crate::noq)). The largest packet that MTU discovery tries has 1,452 bytes.
-pub(crate) const DATAGRAM_QUEUE: usize = 2 << 10;
 /// Room in QUIC's queue for incoming datagrams; it is drained after every packet.
 const DATAGRAM_INBOX: usize = 256 << 10;
-/// Bytes of one stream, and of all, that a peer may send ahead of our reading.
+/// Bytes of one stream that a peer may send ahead of our reading.
 const STREAM_WINDOW: u32 = 1 << 20;
-pub(crate) const RECEIVE_WINDOW: u32 = 8 << 20;
 /// The same of a session that nobody has accepted yet: what its control stream may have to say.
 const HELD_WINDOW: u32 = 64 << 10;
 /// Streams a peer may have open. Punctual needs one; a fallback peer one for each block.
 const STREAMS: u32 = 256;
-/// The packet size that every path carries, and that a window is counted in.
-pub(crate) const BASE_PACKET: u64 = 1_200;
 /// An ACK at least for every so many packets, plus one.
 const ACK_THRESHOLD: u32 = 1;
 
@@ -40,7 +36,7 @@ pub(super) fn transport_config(config: &SessionConfig, steering: &Arc<Steering>,
         .receive_window(VarInt::from_u32(if is_held { HELD_WINDOW } else { RECEIVE_WINDOW }))
         .datagram_receive_buffer_size(Some(DATAGRAM_INBOX))
         .datagram_send_buffer_size(DATAGRAM_QUEUE)
-        .max_concurrent_multipath_paths(config.limits.paths.min(crate::multipath::MAX_PATHS as u32))
+        .max_concurrent_multipath_paths(config.limits.paths.min(crate::limits::MAX_PATHS as u32))
         .ack_frequency_config(Some(ack_frequency))
         .mtu_discovery_config(config.mtu_discovery.then(MtuDiscoveryConfig::default))
         .keep_alive_interval(Some(config.keep_alive))

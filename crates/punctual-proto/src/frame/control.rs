@@ -17,8 +17,7 @@ use super::{
 use crate::{
     block::{BlockId, Channel, Delta, DropReason},
     error::ProtocolError,
-    multipath::PathRole,
-    path::terms::Terms,
+    role::{PathRole, Terms},
     token::Token,
 };
 

@@ -12,7 +12,7 @@ use crate::{
     block::{BlockId, Channel, DropReason},
     error::ProtocolError,
     fec::{Code, Encoder},
-    path::terms::Terms,
+    role::Terms,
 };
 
 const PROTOCOL: &str = include_str!("../../../../docs/protocol.md");

@@ -6,10 +6,7 @@ use super::{
     FragmentView, MAX_PATHS, PathChoice, PathRole, PathScheduler, PathSet, PathView,
     earliest::{self, FULL_PACKET},
 };
-use crate::{
-    base::{MISS, bears},
-    path::health::GRANULARITY,
-};
+use crate::base::{GRANULARITY, MISS, bears};
 
 /// Cheap paths first, and dear ones where the cheap would not do. The default.
 ///

@@ -11,7 +11,8 @@ use std::{
 
 pub use crate::{
     base::{PathHealth, PathId, PathView},
-    path::budget::{ParseBudgetError, PathBudget},
+    budget::{ParseBudgetError, PathBudget},
+    limits::MAX_PATHS,
     role::PathRole,
 };
 use crate::{
@@ -49,9 +50,6 @@ impl FragmentView {
         Self { block, len, lost_on: None, ahead: 0, behind: 0, redundancy: Redundancy::Auto }
     }
 }
-
-/// The most paths a session can have open.
-pub const MAX_PATHS: usize = 16;
 
 /// A small set of paths, in order of preference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

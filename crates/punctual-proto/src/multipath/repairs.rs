@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::{PathHealth, PathId, PathView};
-use crate::send::last_chance::trusted;
+use crate::base::trusted;
 
 /// Not the path that most of a group's sources took, if another gets repair fragments there by `due`: one that shares no bottleneck with it, of these
 /// the soonest. What overflows a queue takes the repairs in it, too.

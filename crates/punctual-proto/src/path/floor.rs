@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::{law::Law, window::Least};
+use super::law::Law;
+use crate::least::Least;
 
 /// How long the shortest delay is believed, or up to twice as long.
 const MEMORY: Duration = Duration::from_secs(10);

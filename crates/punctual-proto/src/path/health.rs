@@ -14,14 +14,12 @@
 use std::time::{Duration, Instant};
 
 use super::model::Model;
-use crate::base::PathHealth;
+use crate::base::{Awaited, GRANULARITY, PathHealth};
 
 /// An answer is overdue once the path has been quiet for longer than it usually pauses between acknowledgements, and than this.
 const MIN_QUIET: Duration = Duration::from_millis(2);
 /// This many of the usual pauses between acknowledgements are a silence.
 const SILENT_PAUSES: u32 = 3;
-/// Timers and schedulers of real hosts are late by about this much.
-pub(crate) const GRANULARITY: Duration = Duration::from_millis(1);
 /// How long an answer is waited for at least where one has come within less than [`GRANULARITY`], as within a host or a rack. Busy hosts do not run a
 /// program for 8 to 15 ms at times, the peer's as well as ours, and there that is all there is to a silence. On longer paths a death is more likely, and
 /// costs more: with this as a floor for all of them, 13 of 60 cells of the gauntlet changed, and lost 0.1 points on average.
@@ -52,16 +50,6 @@ pub(super) struct Trust {
     pause: Duration,
     /// The quickest answer there has ever been. (Few are: most come together with the next, or after `max_ack_delay`.)
     quickest: Option<Duration>,
-}
-
-/// A packet whose answer is awaited.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Awaited {
-    pub(crate) sent: Instant,
-    /// How long it was expected to wait on its way.
-    pub(crate) wait: Duration,
-    /// Nothing that left after it has been acknowledged.
-    pub(crate) tail: bool,
 }
 
 impl Trust {

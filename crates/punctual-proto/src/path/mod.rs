@@ -17,20 +17,17 @@
 //! way back only says when something is known, not what.
 
 mod backlog;
-pub(crate) mod budget;
 mod floor;
 pub(crate) mod health;
 mod law;
 #[cfg(test)]
 mod link;
 mod log;
-mod losses;
 mod model;
 mod overflow;
 pub(crate) mod paths;
-pub(crate) mod policer;
 mod proof;
-pub(crate) mod room;
+mod purse;
 pub(crate) mod sent;
 mod service;
 mod sharing;
@@ -38,8 +35,8 @@ pub(crate) mod terms;
 #[cfg(test)]
 mod tests;
 mod thinning;
+pub(crate) mod validation;
 mod watch;
-mod window;
 
 use std::{
     net::SocketAddr,
@@ -51,12 +48,12 @@ use noq_proto::PathStatus;
 
 pub(crate) use crate::noq::path_number;
 
+pub(crate) use self::model::Reported;
 pub(crate) use self::watch::Alarm;
 use self::{
-    budget::Purse, health::Trust, model::Model, proof::Proof, sent::SentBytes, terms::PathTerms, thinning::Thinning,
+    health::Trust, model::Model, proof::Proof, purse::Purse, sent::SentBytes, terms::PathTerms, thinning::Thinning,
+    validation::Validation,
 };
-pub use self::{losses::Losses, model::Report};
-pub(crate) use self::{model::Reported, window::Least};
 use crate::{
     base::{PathHealth, PathId, PathView},
     congestion::{
@@ -64,13 +61,12 @@ use crate::{
         pacing::{self, Pacer},
         steering::{Panel, PathReading, Slot},
     },
-    endpoint::NetworkPath,
     event::PathEvent,
+    network::NetworkPath,
     rate::Rate,
     receive::feedback::Feedback,
     role::PathRole,
     send::{recovery::InFlight, store::Store},
-    session::moves::Validation,
 };
 
 /// A controller of QUIC's that gives no pace: up to this much faster than window / RTT, so that the window and not the pacer is the

@@ -10,9 +10,8 @@ use super::{
     overflow::Overflow,
     service::{Arrived, Found, Service},
     sharing::Delays,
-    window::Least,
 };
-use crate::rate::Rate;
+use crate::{congestion::Report, least::Least, rate::Rate};
 
 /// How long the shortest way back is believed, or up to twice as long. Nothing but timers hangs on it.
 const WAY_BACK_MEMORY: Duration = Duration::from_millis(500);
@@ -36,34 +35,6 @@ pub(crate) struct Reported {
     /// On the receiver's clock, microseconds.
     pub(crate) at: u64,
     pub(crate) ce: bool,
-}
-
-/// What a report says, for the controller.
-#[derive(Debug, Clone, Copy, PartialEq)]
-#[non_exhaustive]
-pub struct Report {
-    /// When it came.
-    pub now: Instant,
-    /// Packets it tells of.
-    pub packets: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// How many of them bore an ECN mark.
-    pub marked: u64,
-    /// When the last of them to arrive had left.
-    pub sent: Instant,
-    /// The earliest and the last arrival, on the receiver's clock, microseconds.
-    pub arrived: (u64, u64),
-    /// The shortest queue that any of them found.
-    pub queue: Duration,
-    /// The longest.
-    pub longest: Duration,
-    /// The pace at which the queue is served, if lately there was one.
-    pub service: Option<Rate>,
-    /// Whether that was so in this report.
-    pub served: bool,
-    /// Whether what is served comes by fits and starts, as where packets are late by chance.
-    pub uneven: bool,
 }
 
 /// What a path is like.

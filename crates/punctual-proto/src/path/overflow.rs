@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::window::Least;
+use crate::least::Least;
 
 /// How long the longest queue is remembered.
 const MEMORY: Duration = Duration::from_secs(10);

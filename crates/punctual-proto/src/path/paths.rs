@@ -7,12 +7,13 @@ use std::{
 
 use noq_proto::PathStatus;
 
-use super::{CONTROL_SILENCE, Path, Reported, sharing::Sharing, terms::Terms};
+use super::{CONTROL_SILENCE, Path, Reported, sharing::Sharing};
 use crate::{
     base::{PathHealth, PathId, PathView},
     congestion::steering::Slot,
-    endpoint::NetworkPath,
-    multipath::MAX_PATHS,
+    limits::MAX_PATHS,
+    network::NetworkPath,
+    role::Terms,
 };
 
 /// A path is clearly worse than another if an answer takes longer on it by more than this factor.

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::window::Least;
+use crate::least::Least;
 
 /// How long the best round trip is remembered, or up to twice as long.
 const MEMORY: Duration = Duration::from_secs(30);

@@ -1,25 +1,9 @@
 //! What a path is for and what it costs: by the word of our application, or else by the peer's.
 
-use super::budget::PathBudget;
-use crate::multipath::PathRole;
-
-/// What one side says of a path.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(crate) struct Terms {
-    pub(crate) role: PathRole,
-    /// Cost of a byte, in the application's own unit; finite and not negative.
-    pub(crate) cost: f64,
-}
-
-/// Every cost is equal to itself, for none is NaN.
-impl Eq for Terms {}
-
-impl Terms {
-    /// Whether a path can cost so much.
-    pub(crate) fn is_cost(cost: f64) -> bool {
-        cost.is_finite() && cost.is_sign_positive()
-    }
-}
+use crate::{
+    budget::PathBudget,
+    role::{PathRole, Terms},
+};
 
 /// What our application has said.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

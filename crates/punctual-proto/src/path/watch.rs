@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Path, health::Awaited};
+use super::Path;
 use crate::{
-    base::PathHealth,
+    base::{Awaited, PathHealth},
     event::PathEvent,
     send::{recovery::Packet, store::Store},
 };

@@ -1,6 +1,6 @@
 //! What the peer may open: bytes and blocks, as totals since the session began, and renewed as the application takes what has come.
 
-use crate::{config::Limits, error::ProtocolError};
+use crate::{error::ProtocolError, limits::Limits};
 
 /// Credit is renewed once this share of the window has been consumed: 1 / 4 (or less, if blocks may be as large as the window).
 const STEP: u64 = 4;

@@ -15,7 +15,7 @@ use crate::block::{BlockId, Channel, ReceivedBlock};
 type Whose = Option<Channel>;
 
 /// The longest latency that can be set, of times on the wire that mean the moment within 35 minutes.
-const LONGEST: Duration = crate::config::LONGEST_LATENCY;
+const LONGEST: Duration = crate::limits::LONGEST_LATENCY;
 
 /// How long after their hand-over blocks are to be given out.
 #[derive(Debug, Default)]

@@ -23,15 +23,15 @@ use super::{
 use crate::{
     block::{BlockId, BlockMeta, Channel, DropReason, ReceivedBlock, weight},
     clock::{Clocks, Micros, PlayoutClock},
-    config::Limits,
     error::{BlockError, ProtocolError},
     frame::{BlockInfo, time::wire_duration},
+    limits::Limits,
 };
 
 /// The most separate ranges that are remembered, of ended ids (beyond, the oldest gap counts as ended) and of dropped
 /// positions in channels (beyond is an error). Between two ranges there is a live block of the sender's, which by
 /// `docs/protocol.md` has no more than this.
-const MAX_RANGES: usize = crate::config::MAX_LIVE + 1;
+const MAX_RANGES: usize = crate::limits::MAX_LIVE + 1;
 
 /// Something the receiver has to say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

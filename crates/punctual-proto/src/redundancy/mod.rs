@@ -17,7 +17,7 @@ mod dmtp;
 mod dtp;
 mod risk;
 
-pub use crate::path::Losses;
+pub use crate::losses::Losses;
 
 /// The most source fragments of a group. Larger ones protect better for the same bytes, but each is a chance to wait longer.
 pub const MAX_SOURCES: usize = 64;

@@ -67,7 +67,7 @@ use super::{
     pipes::Pipes,
     slack::{Job, Pace, Queue, Turn},
 };
-use crate::{block::BlockId, multipath::PathHealth};
+use crate::{base::PathHealth, block::BlockId};
 
 /// Bytes on the wire for each byte of a block: of a packet of 1,200 bytes about 50 are headers, QUIC's and ours.
 const WIRE_BYTES: f64 = 1.04;

@@ -115,8 +115,8 @@ mod tests {
     use super::*;
     use crate::{
         block::{Block, Channel, Redundancy},
-        config::Limits,
         error::SendError,
+        limits::Limits,
         redundancy, schedule,
     };
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::{
     block::{Channel, Redundancy},
-    config::Limits,
     error::SendError,
+    limits::Limits,
 };
 
 /// A block's channel and its position there.

@@ -9,8 +9,8 @@ use super::{
 };
 use crate::{
     block::{Block, BlockId, BlockUpdate, Channel, DropReason, Redundancy},
-    config::MAX_LIVE,
     error::{BlockError, SendError},
+    limits::MAX_LIVE,
 };
 
 impl Store {
@@ -214,7 +214,7 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{config::Limits, redundancy, schedule};
+    use crate::{limits::Limits, redundancy, schedule};
 
     #[test]
     fn writable_means_that_what_was_refused_fits() {

@@ -4,9 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::{groups::Groups, live::LiveBlock};
 use crate::{
-    base::{PathHealth, PathView},
+    base::{GRANULARITY, PathView, trusted},
     block::Redundancy,
-    path::health::GRANULARITY,
 };
 
 /// A fragment is about this large when the number of a block's is estimated.
@@ -91,10 +90,4 @@ impl Chance {
             _ => 1.0,
         }
     }
-}
-
-/// The paths that are free of doubt, or all, if none is.
-pub(crate) fn trusted(paths: &[PathView]) -> impl Iterator<Item = &PathView> + Clone {
-    let any = paths.iter().any(|view| view.health == PathHealth::Active);
-    paths.iter().filter(move |view| !any || view.health == PathHealth::Active)
 }

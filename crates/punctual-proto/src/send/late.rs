@@ -20,8 +20,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{last_chance::trusted, live::LiveBlock, store::Store};
+use super::{live::LiveBlock, store::Store};
 use crate::{
+    base::trusted,
     block::{BlockId, DropReason},
     schedule::SendContext,
 };

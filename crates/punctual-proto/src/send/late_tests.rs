@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     base::{PathId, PathView},
     block::{Block, Delivery, Outcome, Redundancy},
-    config::Limits,
+    limits::Limits,
     multipath::tests::path,
     redundancy, schedule,
     send::store::Notice,

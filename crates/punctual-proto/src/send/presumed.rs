@@ -63,7 +63,7 @@ mod tests {
     use crate::{
         base::{FragmentKind, PathId},
         block::{Block, BlockId, Channel, DropReason, Outcome, Redundancy},
-        config::Limits,
+        limits::Limits,
         redundancy, schedule,
         send::{live::InfoState, store::Notice},
     };

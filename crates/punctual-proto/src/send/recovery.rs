@@ -5,16 +5,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{packetize::Contents, store::Store};
+use super::{
+    packetize::Contents,
+    policer::{Limit, Policer},
+    room::Room,
+    store::Store,
+};
 use crate::{
-    base::PathId,
+    base::{Awaited, PathId},
     block::BlockId,
-    path::{
-        Losses,
-        health::Awaited,
-        policer::{Limit, Policer},
-        room::Room,
-    },
+    losses::Losses,
     rate::Rate,
     schedule::SendContext,
 };

@@ -25,11 +25,10 @@ use super::{
     tally::Tally,
 };
 use crate::{
-    base::PathId,
-    base::{FragmentKind, Remains},
+    base::{FragmentKind, PathId, Remains},
     block::{BlockId, DropReason, Outcome, Redundancy},
     by_id::ById,
-    config::Limits,
+    limits::Limits,
     redundancy::Policy,
     schedule::{BlockScheduler, BlockView, SendContext},
 };

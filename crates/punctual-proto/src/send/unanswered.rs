@@ -48,7 +48,7 @@ mod tests {
     use super::{super::live::InfoState, *};
     use crate::{
         block::{Block, Redundancy},
-        config::Limits,
+        limits::Limits,
         redundancy, schedule,
     };
 

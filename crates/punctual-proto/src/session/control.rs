@@ -10,13 +10,13 @@ use noq_proto::{Connection, Dir, ReadError, StreamId, VarInt};
 use super::given_up::GivenUp;
 use crate::{
     block::{BlockId, DropReason},
-    config::Limits,
     error::ProtocolError,
     frame::{
         ControlDecoder, ControlFrame, Settings,
         continuation::{self, CONTINUATION, Splice},
         control, lists,
     },
+    limits::Limits,
     noq::MOST_PIECES,
     token::Token,
 };

@@ -17,10 +17,11 @@ use noq_proto::VarInt;
 
 use super::{Phase, Session, control::Patience};
 use crate::{
-    endpoint::{NetworkPath, RECEIVE_WINDOW, Transmit},
     error::CloseReason,
     event::Event,
     frame::ControlFrame,
+    limits::RECEIVE_WINDOW,
+    network::{NetworkPath, Transmit},
     noq,
 };
 

@@ -16,9 +16,9 @@ use crate::{
     base::FragmentKind,
     block::{BlockId, Outcome},
     congestion::steering::Gate,
-    endpoint::Transmit,
     error::ProtocolError,
     multipath::PathChoice,
+    network::Transmit,
     send::recovery,
 };
 

@@ -64,8 +64,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        config::Limits,
         frame::{ControlDecoder, Settings, control},
+        limits::Limits,
     };
 
     fn read(words: &[u8]) -> Vec<ControlFrame> {

@@ -54,10 +54,10 @@ use crate::{
     clock::{Clocks, Micros, Unwrapper},
     config::SessionConfig,
     congestion::steering::{Fate, Gate, Steering},
-    endpoint::NetworkPath,
     error::{BlockError, CloseReason, ProtocolError, SendError},
     event::{Event, PathEvent},
     frame::ControlFrame,
+    network::NetworkPath,
     observe::Observer,
     path::{Path, paths::Paths, terms::OwnTerms},
     receive::{decode::Groups, receiver::Receiver},
@@ -355,7 +355,7 @@ impl Session {
         tally.received + tally.peer_dropped
     }
 
-    pub(crate) fn limits(&self) -> &crate::config::Limits {
+    pub(crate) fn limits(&self) -> &crate::limits::Limits {
         &self.config.limits
     }
 

@@ -6,19 +6,16 @@ use noq_proto::{PathError as NoqPathError, PathStatus, VarInt};
 
 use super::{Phase, Session};
 use crate::{
+    budget::PathBudget,
     congestion::{Driver, steering::Panel},
-    endpoint::{BASE_PACKET, NetworkPath},
     error::{PathError, ProtocolError},
     event::{Event, PathEvent},
     frame::ControlFrame,
     multipath::{PathHealth, PathId, PathRole, PathView},
+    network::{BASE_PACKET, NetworkPath},
     noq, observe,
-    path::{
-        Alarm, Path,
-        budget::PathBudget,
-        path_number,
-        terms::{OwnTerms, Terms},
-    },
+    path::{Alarm, Path, path_number, terms::OwnTerms},
+    role::Terms,
     stats::PathStats,
 };
 

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use super::{Phase, Session};
 use crate::{
     block::Channel,
-    config::MAX_LIVE,
     error::SendError,
     frame::{ControlFrame, time::wire_duration},
+    limits::MAX_LIVE,
 };
 
 impl Session {

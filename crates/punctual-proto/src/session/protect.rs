@@ -6,18 +6,17 @@ use bytes::Bytes;
 
 use super::{Session, queued::Datagram};
 use crate::{
-    base::{PathId, PathView},
+    base::{GRANULARITY, PathId, PathView, trusted},
     block::{BlockId, Redundancy},
     clock::wire,
     fec::most_repairs,
     frame::DatagramWriter,
     multipath::repairs::{self, Choice, Fit},
-    path::health::GRANULARITY,
     redundancy::{GroupView, Losses, MAX_REPAIRS},
     send::{
         group::Symbol,
         groups::{Joining, Membership, RepairFragment, Rest},
-        last_chance::{Chance, Kind, trusted},
+        last_chance::{Chance, Kind},
         live::LiveBlock,
         packetize::{Contents, Filled},
     },

@@ -7,8 +7,8 @@ use crate::{
     base::{FragmentKind, PathId},
     block::BlockId,
     clock::wire,
-    endpoint::DATAGRAM_QUEUE,
     frame::DatagramWriter,
+    limits::DATAGRAM_QUEUE,
     noq,
     observe::FragmentSent,
     send::{
