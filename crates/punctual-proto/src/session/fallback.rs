@@ -233,7 +233,10 @@ impl Session {
 
     /// One of our blocks has ended: its stream, if there is one, must not go on.
     pub(super) fn fallback_ended(&mut self, id: BlockId, outcome: &Outcome) {
-        self.fallback.waiting.remove(&id);
+        if self.fallback.waiting.remove(&id) {
+            // Others of its channel stood aside for it.
+            self.store.unhold(id);
+        }
         let Some(stream) = self.fallback.sending.remove(&id) else { return };
         self.fallback.blocks.remove(&stream);
         if matches!(outcome, Outcome::Dropped { .. }) {

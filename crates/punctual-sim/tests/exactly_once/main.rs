@@ -6,6 +6,7 @@
 //! tried each time.
 
 mod narrow;
+mod plain;
 mod restless;
 mod wide;
 
@@ -38,6 +39,8 @@ enum Seed {
     Wide(u64),
     /// A wide one in which the client's addresses change.
     Moving(u64),
+    /// A narrow one in which the server speaks plain QUIC.
+    Plain(u64),
 }
 
 impl fmt::Display for Seed {
@@ -46,6 +49,7 @@ impl fmt::Display for Seed {
             Self::Narrow(seed) => write!(f, "narrow {seed}"),
             Self::Wide(seed) => write!(f, "wide {seed}"),
             Self::Moving(seed) => write!(f, "moving {seed}"),
+            Self::Plain(seed) => write!(f, "plain {seed}"),
         }
     }
 }
@@ -60,7 +64,8 @@ impl FromStr for Seed {
             ("narrow", Ok(seed)) => Ok(Self::Narrow(seed)),
             ("wide", Ok(seed)) => Ok(Self::Wide(seed)),
             ("moving", Ok(seed)) => Ok(Self::Moving(seed)),
-            _ => Err(format!("{text:?} is no world; give `narrow NUMBER`, `wide NUMBER` or `moving NUMBER`")),
+            ("plain", Ok(seed)) => Ok(Self::Plain(seed)),
+            _ => Err(format!("{text:?} is no world; give `narrow`, `wide`, `moving` or `plain`, and a number")),
         }
     }
 }
@@ -71,6 +76,7 @@ impl Seed {
             Self::Narrow(seed) => narrow::run(seed, log),
             Self::Wide(seed) => wide::run(seed, false, log),
             Self::Moving(seed) => wide::run(seed, true, log),
+            Self::Plain(seed) => plain::run(seed, log),
         }
     }
 
@@ -129,6 +135,11 @@ fn a_thousand_moving_worlds() {
 }
 
 #[test]
+fn a_thousand_plain_worlds() {
+    all_are_well(&(0..1_000).map(Seed::Plain).collect::<Vec<_>>());
+}
+
+#[test]
 fn worlds_that_failed_once() {
     let lines = SEEDS.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
     let seeds: Vec<Seed> = lines.filter(|line| !line.is_empty()).map(|line| line.parse().unwrap()).collect();
@@ -143,15 +154,16 @@ fn one_world() {
     }
 }
 
-/// `PUNCTUAL_WORLDS` worlds, a third of each kind, from number `PUNCTUAL_FROM` on. Those that fail are told at once, and kept in the file `PUNCTUAL_FAILED`.
+/// `PUNCTUAL_WORLDS` worlds, a quarter of each kind, from number `PUNCTUAL_FROM` on. Those that fail are told at once, and kept in the file `PUNCTUAL_FAILED`.
 #[test]
 #[ignore = "takes hours; `make worlds`"]
 fn any_number_of_worlds() {
     let number = |name: &str, default| std::env::var(name).map_or(default, |text| text.parse().expect(name));
     let (count, from) = (number("PUNCTUAL_WORLDS", 100_000_u64), number("PUNCTUAL_FROM", 1_000_u64));
     let kept = std::env::var("PUNCTUAL_FAILED").ok();
-    let seeds: Vec<Seed> =
-        (from..from + count.div_ceil(3)).flat_map(|n| [Seed::Wide(n), Seed::Narrow(n), Seed::Moving(n)]).collect();
+    let seeds: Vec<Seed> = (from..from + count.div_ceil(4))
+        .flat_map(|n| [Seed::Wide(n), Seed::Narrow(n), Seed::Moving(n), Seed::Plain(n)])
+        .collect();
     let began = Instant::now();
     let failed = failures(&seeds, |done, seed, outcome| {
         if let Err(error) = outcome {

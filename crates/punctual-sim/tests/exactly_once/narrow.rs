@@ -14,12 +14,15 @@ use crate::{
 
 /// How long a world has after that to come to rest. (A sender that backs off under loss takes its time.)
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The longest mean burst of losses, packets.
+const BURST: f64 = 8.0;
 
-fn any_link(random: &mut Pcg64) -> LinkSpec {
+/// A link on which losses in a row, where there are any, are fewer than `burst` on average.
+pub(crate) fn any_link(random: &mut Pcg64, burst: f64) -> LinkSpec {
     let spec = LinkSpec::new(random.random_range(0.5..12.0), ms(random.random_range(1..80)));
     let spec = match random.random_range(0..4) {
         0 => spec,
-        1 => spec.loss(Loss::bursts(random.random_range(0.0..0.2), random.random_range(1.0..8.0))),
+        1 => spec.loss(Loss::bursts(random.random_range(0.0..0.2), random.random_range(1.0..burst))),
         _ => spec.loss(Loss::Bernoulli(random.random_range(0.0..0.2))),
     };
     let sometimes =
@@ -62,7 +65,7 @@ pub(crate) fn run(seed: u64, log: LogMode) -> Result<(), String> {
         HostConfig::new().clock(clock(&mut random)).server(server_config).app(Restless::new(random.next_u64()));
     let hosts = [world.add_host(client), world.add_host(server)];
     let paths: Vec<_> = (0..random.random_range(1..=3))
-        .map(|_| world.add_path(hosts[0], hosts[1], any_link(&mut random), any_link(&mut random)))
+        .map(|_| world.add_path(hosts[0], hosts[1], any_link(&mut random, BURST), any_link(&mut random, BURST)))
         .collect();
     let connection = world.connect(hosts[0], &client_config, &paths).map_err(|error| error.to_string())?;
     let start = world.handshake().map_err(|error| error.to_string())?;

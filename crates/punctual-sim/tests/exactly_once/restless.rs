@@ -20,17 +20,33 @@ pub(crate) struct Restless {
     random: Pcg64,
     /// Of what it says of latencies.
     moods: Pcg64,
+    /// When it begins, if it is connected by then, and until when it acts.
+    begins: Duration,
     until: Duration,
     session: Option<SessionId>,
     lazy: bool,
     /// The largest block that it sends now and then.
     largest: usize,
-    accepted: Vec<BlockId>,
+    /// Whether blocks have a [`content`] that says which they are.
+    numbers: bool,
+    pub(crate) accepted: Vec<BlockId>,
     refused: u64,
-    outcomes: BTreeMap<BlockId, Vec<Outcome>>,
-    received: BTreeMap<BlockId, u32>,
-    peer_dropped: BTreeMap<BlockId, u32>,
-    closed: Option<String>,
+    pub(crate) outcomes: BTreeMap<BlockId, Vec<Outcome>>,
+    /// When blocks ended.
+    pub(crate) ended: BTreeMap<BlockId, Duration>,
+    pub(crate) received: BTreeMap<BlockId, u32>,
+    pub(crate) peer_dropped: BTreeMap<BlockId, u32>,
+    pub(crate) closed: Option<String>,
+}
+
+/// Bytes of a block that say which it is, and how long.
+pub(crate) const NAMED: usize = 8;
+
+/// The bytes of a block that has a number. They say which it is and how long, if they are at least [`NAMED`].
+pub(crate) fn content(number: u32, size: usize) -> Vec<u8> {
+    let name = [number.to_le_bytes(), (size as u32).to_le_bytes()].concat();
+    let rest = (NAMED..size).map(|at| (at as u32 ^ at as u32 >> 8 ^ number.wrapping_mul(97)) as u8);
+    name.into_iter().chain(rest).take(size).collect()
 }
 
 const ACT: u64 = 0;
@@ -49,15 +65,23 @@ impl Restless {
             largest,
             random,
             moods: Pcg64::new(seed.into(), 78),
+            begins: Duration::ZERO,
             until: Duration::MAX,
             session: None,
+            numbers: false,
             accepted: Vec::new(),
             refused: 0,
             outcomes: BTreeMap::new(),
+            ended: BTreeMap::new(),
             received: BTreeMap::new(),
             peer_dropped: BTreeMap::new(),
             closed: None,
         }
+    }
+
+    /// One whose blocks, and those of its peer, say by their [`content`] which they are, as nothing else says so to a peer that speaks plain QUIC.
+    pub(crate) fn numbering(seed: u64, begins: Duration) -> Self {
+        Self { numbers: true, begins, ..Self::new(seed) }
     }
 
     /// Says now and then when it wants to have blocks, or the peer to be given them.
@@ -111,7 +135,9 @@ impl Restless {
             1..10 => random.random_range(1..2_000),
             _ => random.random_range(1..40_000),
         };
-        let mut block = Block::new(vec![size as u8; size]).priority(random.random());
+        let data =
+            if self.numbers { content(self.accepted.len() as u32, size.max(NAMED)) } else { vec![size as u8; size] };
+        let mut block = Block::new(data).priority(random.random());
         if random.random_bool(0.8) {
             block = block.deadline(ms(random.random_range(1..600)));
         }
@@ -132,7 +158,12 @@ impl Restless {
 
     fn take(&mut self, cx: &mut AppContext<'_>, session: SessionId) {
         while let Some(block) = cx.recv(session) {
-            assert!(block.data.iter().all(|byte| *byte == block.data.len() as u8), "the bytes are those sent");
+            let size = block.data.len();
+            if self.numbers {
+                assert!(block.data == content(block.id.0 as u32, size), "the bytes are those sent");
+            } else {
+                assert!(block.data.iter().all(|byte| *byte == size as u8), "the bytes are those sent");
+            }
             *self.received.entry(block.id).or_default() += 1;
         }
     }
@@ -143,10 +174,14 @@ impl App for Restless {
         match event {
             Event::Connected { .. } => {
                 self.session = Some(session);
-                self.until = cx.now() + ACTIVE;
-                cx.set_timer(cx.now(), ACT);
+                let begins = cx.now().max(self.begins);
+                self.until = begins + ACTIVE;
+                cx.set_timer(begins, ACT);
             }
-            Event::Outcome { id, outcome } => self.outcomes.entry(id).or_default().push(outcome),
+            Event::Outcome { id, outcome } => {
+                self.outcomes.entry(id).or_default().push(outcome);
+                self.ended.insert(id, cx.now());
+            }
             Event::PeerDropped { id, .. } | Event::Skipped { id, .. } => *self.peer_dropped.entry(id).or_default() += 1,
             Event::Readable if self.lazy => cx.set_timer(cx.now() + ms(40), TAKE),
             Event::Readable => self.take(cx, session),
@@ -179,7 +214,7 @@ pub(crate) fn at_rest(world: &mut World, sessions: &[(HostId, SessionId); 2]) ->
         && sessions.iter().all(|(host, session)| leftovers(world, *host, *session) == [0; 4])
 }
 
-fn leftovers(world: &mut World, host: HostId, session: SessionId) -> [u64; 4] {
+pub(crate) fn leftovers(world: &mut World, host: HostId, session: SessionId) -> [u64; 4] {
     world.enter(host, |cx| {
         let stats = cx.session(session).map(|session| session.stats()).unwrap_or_default();
         [stats.live_out, stats.live_out_bytes, stats.live_in, stats.live_in_bytes]
