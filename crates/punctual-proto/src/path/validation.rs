@@ -86,7 +86,9 @@ impl Validation {
     }
 
     fn look_at(&mut self, traffic: &Traffic) {
-        let (received, sent) = (traffic.received - self.before.0, traffic.sent - self.before.1);
+        // Of a path that QUIC has forgotten meanwhile there are no figures.
+        let received = traffic.received.saturating_sub(self.before.0);
+        let sent = traffic.sent.saturating_sub(self.before.1);
         let most = received.saturating_mul(UNPROVEN_SHARE);
         self.limited = traffic.answers == self.answers && sent >= most && sent <= most + BEYOND;
     }
@@ -109,5 +111,27 @@ impl Validation {
             self.until = now + self.wait;
         }
         self.look_at(traffic);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_limited_until_its_peer_has_answered_or_much_has_left() {
+        let traffic = |answers, received, sent| Traffic { answers, received, sent };
+        let now = Instant::now();
+        let limited = |then| {
+            let mut validation = Validation::begin(now, &traffic(3, 10_000, 90_000), Duration::from_millis(40), None);
+            validation.on_arrival(now, &then, true);
+            validation.is_limited()
+        };
+        assert!(limited(traffic(3, 10_030, 91_200)), "a challenge has left, and a ping has come");
+        assert!(!limited(traffic(3, 10_500, 91_200)), "there is room for another");
+        assert!(!limited(traffic(4, 10_030, 91_200)), "the peer has answered");
+        assert!(!limited(traffic(3, 10_030, 99_000)), "so much would not have left if it had not");
+        // QUIC has forgotten the path.
+        limited(traffic(0, 0, 0));
     }
 }
