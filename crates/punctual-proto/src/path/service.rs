@@ -72,10 +72,12 @@ impl Service {
             self.last = Some(arrived);
             return Found::Idle;
         };
-        let gap = at.saturating_sub(before.at).max(0);
-        if at >= before.at {
-            self.last = Some(arrived);
+        if at < before.at {
+            // A report that was overtaken: of what came before what is known to have come, nobody knows behind what it came.
+            return Found::Unclear;
         }
+        let gap = at.saturating_sub(before.at);
+        self.last = Some(arrived);
         // As far apart as they left, and much further than they would come out of a queue: nothing was in the way of either, even if
         // both took longer than ever before.
         let as_sent = gap as f64 <= AS_SENT * empty.saturating_sub(before.empty) as f64;
@@ -114,6 +116,11 @@ impl Service {
             self.early += bytes;
         }
         self.due = self.due.max(at) + each * HASTE;
+    }
+
+    /// Whether something is known to have come after that moment, microseconds of the receiver's clock.
+    pub(crate) fn is_beyond(&self, at: i64) -> bool {
+        self.last.is_some_and(|last| last.at > at)
     }
 
     /// Whether what waits comes by fits and starts: packets that are late by chance hold up those behind them, which then come at once, as if
@@ -161,6 +168,24 @@ mod tests {
         let mut service = Service::default();
         assert_eq!(serve(&mut service, (0..40).map(|i| 50_000 * (i / 4)), 1_000), 30);
         assert_eq!(megabytes(&service), Some(1.0));
+    }
+
+    /// Reports overtake each other where they come back by several paths: what has come then came without end.
+    #[test]
+    fn what_a_report_that_was_overtaken_tells_makes_no_link_faster() {
+        let mut service = Service::default();
+        let mut tell = |packets: std::ops::Range<i64>| {
+            for i in packets {
+                let arrived = Arrived { at: DELAY + 1_000 * i, empty: DELAY + 1_000, bytes: 1_000 };
+                service.on_arrival(arrived, Duration::ZERO, MEMORY);
+            }
+            megabytes(&service)
+        };
+        assert_eq!(tell(1..21), Some(1.0));
+        // Those between are told of later.
+        let without = tell(41..61);
+        assert!(without.is_some_and(|rate| rate <= 1.0), "{without:?}");
+        assert_eq!(tell(21..41), without);
     }
 
     #[test]

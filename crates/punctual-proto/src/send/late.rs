@@ -6,8 +6,8 @@
 //! - more of them are likely to come, and
 //!   - sending goes faster than blocks are handed over, or will before long, as far as anybody knows: then what is late is caught up with while
 //!     they still come; or
-//!   - nothing else is there to be sent in its place. That the paths carry too little is an estimate, and one that nothing mends if nothing is
-//!     sent.
+//!   - nothing else is there to be sent in its place, but what has no deadline and is less important. That the paths carry too little is an estimate,
+//!     and one that nothing mends if nothing is sent.
 //!
 //! A block is late not only because of what it has to send itself. What it depends on may have left already, over a path that brings it too late: then
 //! it serves those that are due when that is there, and until then it is not what is most urgent.
@@ -256,8 +256,10 @@ impl Store {
             let no_more = self.blocks.get(&other).is_some_and(|block| block.priority >= priority);
             other != id && no_more && !followers.contains(&other)
         };
+        // What has no deadline and is less important loses nothing but a while.
         let waits = |(&other, block): (&BlockId, &LiveBlock)| {
-            block.due().is_none() && block.dying.is_none() && block.unsent() > 0 && is_other(other)
+            let may_wait = block.priority > priority;
+            block.due().is_none() && !may_wait && block.dying.is_none() && block.unsent() > 0 && is_other(other)
         };
         let undated = || self.blocks.len() > self.due.len() && self.blocks.iter().any(waits);
         self.claims(u8::MAX, is_other).any(|(_, bytes)| bytes > 0) || undated()
