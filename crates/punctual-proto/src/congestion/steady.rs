@@ -133,11 +133,6 @@ impl Since {
         Self { arrived: report.arrived.1, sent: report.sent }
     }
 
-    /// Whether all that a report tells of came before: another has overtaken it. It was no part of what came since.
-    fn is_beyond(self, report: &Report) -> bool {
-        report.arrived.1 < self.arrived
-    }
-
     /// How long it took from there to the last packet of another, to send or to arrive, whatever took longer.
     fn until(self, report: &Report) -> Duration {
         let arriving = Duration::from_micros(report.arrived.1.saturating_sub(self.arrived));
@@ -367,9 +362,6 @@ impl Steady {
 
     /// In start-up each part of a round tells what it delivered: at its end that shows only what left in the round before.
     fn grow(&mut self, report: &Report, path: &Path) {
-        if self.part.is_some_and(|since| since.is_beyond(report)) {
-            return;
-        }
         self.part_bytes += report.bytes;
         let time = self.part.map(|since| since.until(report));
         if time.is_some_and(|time| time < (path.base / PARTS).max(GRAIN)) {
@@ -482,7 +474,7 @@ impl Driver for Steady {
         let round = &mut self.round;
         round.queue = Some(round.queue.map_or(report.queue, |queue| queue.min(report.queue)));
         round.longest = round.longest.max(report.longest);
-        round.bytes += if self.since.is_some_and(|since| since.is_beyond(report)) { 0 } else { report.bytes };
+        round.bytes += report.bytes;
         round.packets += report.packets;
         round.marked += report.marked;
         round.served |= report.served;

@@ -54,27 +54,6 @@ fn what_comes_at_one_moment_is_no_endless_rate() {
     assert!(report(160, 2, 1_060_000) <= 1.2e6);
 }
 
-/// Reports come back by the shorter path for a while: the next overtakes the last of those that came by the longer one. What they tell of came in the round before.
-#[test]
-fn what_an_overtaken_report_tells_of_came_in_its_own_time() {
-    let (start, mut steady) = (Instant::now(), Steady::new(12_000));
-    steady.on_sent(start, 1_200, 12_000);
-    let path = path(MS * 100, MS * 100);
-    // Ten packets every 10 ms of the receiver's, whenever one hears of it.
-    let mut tell = |at: u32, sent: u32| {
-        let arrived = 1_000_000 + u64::from(sent) * 1_000;
-        steady.on_report(&ten(start + MS * at, start + MS * sent, arrived, Duration::ZERO, Duration::ZERO), &path);
-        steady.rate.map_or(0.0, Rate::bytes_per_second)
-    };
-    let usual: Vec<_> = (10..40).map(|i| tell(100 + 10 * i, 10 * i)).collect();
-    // From the 40th on they take 80 ms less, so that five, from the 43rd on, are heard of before those between.
-    let mut heard: Vec<_> = (40..80).map(|i| (if i < 48 { 100 } else { 20 } + 10 * i, 10 * i)).collect();
-    heard.sort_unstable();
-    let most = heard.into_iter().map(|(at, sent)| tell(at, sent)).fold(0.0, f64::max);
-    let known = usual.into_iter().fold(0.0, f64::max);
-    assert!((1.1e6..1.3e6).contains(&known) && most < known * 1.1, "{known} and {most}");
-}
-
 /// The first round trips over a long path: there are only a few packets to tell a queue from jitter by (gauntlet 19207).
 #[test]
 fn a_few_packets_that_are_late_by_chance_do_not_end_start_up() {

@@ -110,7 +110,6 @@ impl Model {
         let mut report: Option<Report> = None;
         // The least error of the forecast: what jitter adds to most packets, it does not add to all.
         let mut error: Option<(i64, u64)> = None;
-        let mut news = false;
         for reported in list {
             let Some(place) = self.log.find(reported.stamp) else { continue };
             let Some(&sent) = self.log.get(place) else { continue };
@@ -125,9 +124,6 @@ impl Model {
                 self.floor.clear();
                 self.service.clear();
             }
-            // Of those that came last, unless that report has overtaken this one.
-            let late = self.service.is_beyond(at);
-            news |= !late;
             let empty = left + self.floor.of(sent.bytes).unwrap_or(delay);
             let arrived = Arrived { at, empty, bytes: sent.bytes };
             let found = self.service.on_arrival(arrived, self.floor.jitter(), memory);
@@ -149,12 +145,10 @@ impl Model {
             if let Some(rtt) = sent.answered {
                 self.note_way_back(rtt.saturating_sub(queue), now);
             }
-            if !late {
-                let off = queue.as_micros() as i64 - sent.wait.as_micros() as i64;
-                // What was in the queue tells its length; of the others only the least delayed.
-                let least = error.map_or(off, |(least, _): (i64, u64)| least.min(off));
-                error = Some((if served { off } else { least }, place));
-            }
+            let off = queue.as_micros() as i64 - sent.wait.as_micros() as i64;
+            // What was in the queue tells its length; of the others only the least delayed.
+            let least = error.map_or(off, |(least, _): (i64, u64)| least.min(off));
+            error = Some((if served { off } else { least }, place));
             let report = report.get_or_insert(Report {
                 now,
                 packets: 0,
@@ -178,7 +172,7 @@ impl Model {
             report.served |= served;
         }
         self.error = error;
-        self.found = report.as_ref().filter(|_| news).map(|report| (report.queue, now)).or(self.found);
+        self.found = report.as_ref().map(|report| (report.queue, now)).or(self.found);
         report.map(|report| Report { service: self.service.rate(), uneven: self.service.is_uneven(), ..report })
     }
 

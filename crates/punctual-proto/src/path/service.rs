@@ -129,11 +129,6 @@ impl Service {
         self.due = self.due.max(at) + each * HASTE;
     }
 
-    /// Whether something is known to have come after that moment, microseconds of the receiver's clock.
-    pub(crate) fn is_beyond(&self, at: i64) -> bool {
-        self.last.is_some_and(|last| last.at > at)
-    }
-
     /// Whether what waits comes by fits and starts: packets that are late by chance hold up those behind them, which then come at once, as if
     /// there had been a queue. One of our own is served evenly, if others share the link nearly so.
     pub(crate) fn is_uneven(&self) -> bool {
