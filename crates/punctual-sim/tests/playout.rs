@@ -307,3 +307,36 @@ fn a_huge_wish_is_cut_and_holds_no_more_than_credit() {
     assert!(stage.player().played.windows(2).all(|pair| pair[0].0 < pair[1].0), "in order");
     assert!(stage.player().held < 1_600_000);
 }
+
+/// What a sender wishes holds for the blocks that it hands over afterwards, though words wait for others and blocks do not.
+#[test]
+fn blocks_behind_a_wish_wait_as_it_says() {
+    for since in (0..12).map(|quarters| Duration::from_micros(250 * quarters)) {
+        let mut stage =
+            Stage::playing(None, 1, &both_ways(LinkSpec::new(15.0, ms(10))), [HostClock::default(); 2], source(0));
+        stage.world.run_for(ms(100));
+        let client = stage.client;
+        let wish = |world: &mut World, channel, blocks| {
+            world.enter(client, |cx| {
+                let instant = cx.instant();
+                let session = cx.session(SessionId(0)).expect("it is there");
+                session.wish_latency(instant, Some(channel), Some(LATENCY)).expect("one channel");
+                for _ in 0..blocks {
+                    cx.send(SessionId(0), Block::new(vec![1; 900]).channel(channel)).expect("room for a block");
+                }
+                cx.now()
+            })
+        };
+        // Of another channel: words have just left.
+        wish(&mut stage.world, Channel(4), 0);
+        stage.world.run_for(since);
+        let handed_over = wish(&mut stage.world, VIDEO, 20);
+        stage.world.run_for(Duration::from_secs(1));
+        let played = &stage.player().played;
+        assert_eq!(played.len(), 20);
+        for (id, at) in played {
+            let waited = *at - handed_over;
+            assert!(waited + ms(2) >= LATENCY, "{since:?}: {id:?} was played after {waited:?}");
+        }
+    }
+}

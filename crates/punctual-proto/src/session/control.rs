@@ -119,6 +119,8 @@ pub(super) struct Control {
     own: usize,
     /// Something waits for one of these.
     is_urgent: bool,
+    /// One of these is to be there before the blocks behind it, which wait for nothing.
+    is_pressing: bool,
     /// When words were last handed on.
     flushed: Option<Instant>,
     pieces: Pieces,
@@ -141,6 +143,7 @@ impl Control {
             updates: BTreeMap::new(),
             own: 0,
             is_urgent: false,
+            is_pressing: false,
             flushed: None,
             pieces: Pieces::default(),
             is_blocked: false,
@@ -175,6 +178,7 @@ impl Control {
             Completed { .. } | CompletedList(_) | Freed { .. } | Dropped { channel: None, .. } | Heard { .. }
         );
         self.is_urgent |= !only_ends;
+        self.is_pressing |= matches!(frame, ControlFrame::Latency { .. });
         let before = self.words.len();
         frame.encode(&mut self.words);
         if matches!(frame, Dropped { .. }) {
@@ -230,6 +234,7 @@ impl Control {
     /// When [`flush`](Self::flush) is due.
     pub(super) fn due(&self, patience: Patience) -> Option<Instant> {
         let patience = match (self.pieces.excess(), self.is_urgent) {
+            (0, _) if self.is_pressing => Duration::ZERO,
             (0, true) => patience.short,
             (0, false) => patience.long,
             // If none of them is heard of, the more of them the longer.
@@ -263,6 +268,7 @@ impl Control {
         self.is_blocked = self.waiting() > 0;
         self.flushed = Some(now);
         self.is_urgent = self.is_blocked;
+        self.is_pressing &= self.is_blocked;
     }
 
     /// Gives QUIC what it takes of the words. Blocked by flow control: what is left waits for the next time.
