@@ -109,3 +109,24 @@ fn of_what_is_changed_again_and_again_only_the_last_word_is_said() {
     let received = world.recv(to).expect("it arrived, and the session lives");
     assert_eq!((received.id, received.meta.priority), (id, 77));
 }
+
+/// What is said goes before the blocks behind it, though both may be in one packet, or come in one burst.
+#[test]
+fn a_wish_holds_for_the_blocks_that_come_with_it() {
+    for in_bursts in [false, true] {
+        let (mut world, from, server) = connecting();
+        let to = End { host: server, session: world.accept(server) };
+        world.run(ms(100));
+        world.slow = Some((server, 20)).filter(|_| in_bursts);
+        let now = world.now_at(from.host);
+        let wished = world.session(from.host, from.session).wish_latency(now, Some(Channel(1)), Some(ms(200)));
+        wished.expect("one channel");
+        for _ in 0..10 {
+            world.send(from, Block::new(vec![1; 900]).channel(Channel(1)));
+        }
+        world.run(ms(150));
+        assert_eq!(world.recv_all(to).len(), 0, "{in_bursts}: before their time");
+        world.run(ms(100));
+        assert_eq!(world.recv_all(to).len(), 10, "{in_bursts}");
+    }
+}

@@ -53,6 +53,10 @@ impl Session {
             path.on_received(now);
         }
         self.take_quic_events(now);
+        if self.phase == Phase::Open && self.hearing.readable {
+            // What was said before blocks were handed over may be about them.
+            self.read_streams(now);
+        }
         // Drained for each packet, so that it is known which path they came on.
         while let Some(payload) = self.conn.datagrams().recv() {
             if self.phase != Phase::Open || self.punctual != Some(true) {
