@@ -20,6 +20,7 @@ mod backlog;
 mod floor;
 pub(crate) mod health;
 mod law;
+mod level;
 #[cfg(test)]
 mod link;
 mod log;

@@ -6,6 +6,7 @@ use super::{
     backlog::Backlog,
     floor::Floor,
     law::Law,
+    level::{Level, Step},
     log::{Fate, Sent, SentLog},
     overflow::Overflow,
     service::{Arrived, Found, Service},
@@ -47,6 +48,7 @@ pub(crate) struct Model {
     error: Option<(i64, u64)>,
     floor: Floor,
     service: Service,
+    level: Level,
     backlog: Backlog,
     overflow: Overflow,
     met: Delays,
@@ -75,6 +77,7 @@ impl Model {
             error: None,
             floor: Floor::default(),
             service: Service::default(),
+            level: Level::default(),
             backlog: Backlog::new(now),
             overflow: Overflow::default(),
             met: Delays::default(),
@@ -123,6 +126,7 @@ impl Model {
             if self.floor.of(sent.bytes).is_some_and(|floor| !possible.contains(&(delay - floor))) {
                 self.floor.clear();
                 self.service.clear();
+                self.level = Level::default();
             }
             let empty = left + self.floor.of(sent.bytes).unwrap_or(delay);
             let arrived = Arrived { at, empty, bytes: sent.bytes };
@@ -135,6 +139,14 @@ impl Model {
                 let before = Duration::from_micros((arrived.at - empty).max(0).cast_unsigned());
                 self.lengthen(before.saturating_sub(queue), now);
             }
+            let step = Step { sent: sent.at, bytes: sent.total - u64::from(sent.bytes), queue };
+            let queue = match self.level.on_arrival(step, &mut self.service) {
+                None => queue,
+                Some(by) => {
+                    self.raise_floor(by, now);
+                    queue.saturating_sub(by)
+                }
+            };
             let served = found == Found::Queue;
             self.lateness.add(queue.saturating_sub(sent.wait));
             self.overflow.on_arrived(queue, now);
