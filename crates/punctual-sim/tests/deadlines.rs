@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use punctual_proto::{Block, PathEvent, SessionConfig, schedule};
-use punctual_sim::{LinkSpec, tls};
+use punctual_sim::{LinkSpec, Schedule, tls};
 
 #[test]
 fn two_good_paths_deliver_everything_on_time() {
@@ -153,4 +153,24 @@ fn what_is_late_keeps_its_turn_where_nothing_is_dropped() {
     let times: Vec<_> = pair.sink().received.values().map(|(at, _)| *at).collect();
     assert_eq!(times.len(), 200);
     assert!(times.is_sorted(), "by id: {times:?}");
+}
+
+/// Video over a path that becomes three times as long: in the pauses between frames a queue of ours would have gone, and its packets stay late by the same. Making room for it, six round
+/// trips long, costs one to three seconds of frames.
+#[test]
+fn a_longer_route_is_told_from_a_queue_by_the_pauses_between_frames() {
+    for (step, size) in [(843, 30_500), (2_010, 34_000), (2_020, 35_000)] {
+        let delay = Schedule::fixed(ms(26)).then(ms(step), ms(87));
+        let link = LinkSpec::new(9.4, ms(26)).delay(delay).queue(370_000);
+        let frame = Block::new(vec![7; size]).deadline(ms(251));
+        let mut pair =
+            Setup::new(vec![link]).connect(Source::new(frame, ms(33), 240).vary(|frame, n, last| match last {
+                Some(last) if n % 84 > 0 => frame.depends_on(last),
+                _ => Block::new(vec![7; 114_000]).deadline(ms(251)),
+            }));
+        pair.world.run_for(ms(10_000));
+        let late = pair.late().len();
+        println!("longer after {step} ms, frames of {size} bytes: {late} of 240 late");
+        assert!(late <= 30, "after {step} ms, {size} bytes: {late} of 240 are late");
+    }
 }
