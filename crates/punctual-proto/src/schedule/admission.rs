@@ -27,7 +27,8 @@
 //! are made with an earlier due time: by [`RESERVE_ROUND_TRIPS`], but at most [`RESERVE_SHARE`] of what the block has to spare.
 //! That is what it wants to get in, and its place in the queue; to stay, its true due time is enough. In lasting overload the
 //! reserve costs nothing: as many blocks leave a short queue in a second as a long one. No block does without its place for
-//! want of a reserve if there are less important ones in the queue.
+//! want of a reserve if there are less important ones in the queue: these bear the risk. But where others come to nothing with it, as with a frame of video, they give way to its reserve:
+//! a frame that is late by a packet's jitter costs those up to the next key frame.
 //!
 //! # In what order
 //!
@@ -408,7 +409,7 @@ impl Admission {
     fn try_with(&mut self, id: BlockId, reserve: f64) -> bool {
         let Some(block) = self.blocks.get_mut(&id).filter(|block| block.hope.is_some()) else { return false };
         block.reserve = reserve;
-        let Some(job) = block.job() else { return false };
+        let (Some(job), alone) = (block.job(), block.view.followers == 0) else { return false };
         let mut displaced: Vec<Job> = Vec::new();
         let fits = loop {
             let Some(late) = self.admitted.first_late_with(Pace::Entry, self.time, &job) else { break true };
@@ -416,8 +417,8 @@ impl Admission {
                 continue;
             }
             let Some(mut weakest) = self.admitted.weakest(late) else { break false };
-            if weakest.turn.priority > job.turn.priority {
-                // The risk is that one's, not ours. So both may try, unless it is clear that one has to go.
+            if weakest.turn.priority > job.turn.priority && alone {
+                // The risk is that one's, not ours, and nobody else's. So both may try, unless it is clear that one has to go.
                 let Some(late) = self.admitted.first_late_with(Pace::Stay, self.stay_time(), &job) else { break true };
                 weakest = self.admitted.weakest(late).unwrap_or(weakest);
             }

@@ -108,6 +108,20 @@ fn there_is_time_for_a_second_try() {
 }
 
 #[test]
+fn who_takes_others_along_bears_no_risk_for_the_less_important() {
+    // 90 ms are left, and should be 30 more than they take; without the reserve all fit.
+    let paths = [PathView { rtt: 10 * MS, ..path() }];
+    let cx = SendContext { paths: &paths, ..context(0) };
+    for (followers, expected) in [(0, &[1, 2, 3][..]), (20, &[2, 3])] {
+        let mut admission = exact();
+        let views = [long(1, 1, 29, 100), long(2, 1, 10, 100)];
+        settle(&mut admission, &views, &cx);
+        let frame = BlockView { followers, ..long(3, 0, 30, 100) };
+        assert_eq!(settle(&mut admission, &[frame], &cx), expected, "{followers}");
+    }
+}
+
+#[test]
 fn who_waits_for_a_path_still_reckons_with_the_slow_ones() {
     // In the 90 ms that are left the second path, 50 ms longer, carries 40 ms' worth: 130 in all.
     let near = PathView { rtt: Duration::ZERO, ..path() };
