@@ -71,7 +71,8 @@ impl Level {
             return None;
         }
         let between = step.sent - run.last.sent;
-        run.own = (run.own + rate.time_for(step.bytes.saturating_sub(run.last.bytes))).saturating_sub(between);
+        let joined = rate.time_for(step.bytes.saturating_sub(run.last.bytes));
+        run.own = run.own.saturating_add(joined).saturating_sub(between);
         run.last = step;
         let late = step.queue.saturating_sub(run.own);
         let range = (run.range.0.min(late), run.range.1.max(late));
