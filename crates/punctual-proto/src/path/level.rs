@@ -33,10 +33,19 @@ const LEAST: Duration = Duration::from_millis(3);
 pub(crate) struct Step {
     /// When it left.
     pub(crate) sent: Instant,
-    /// All bytes that had left before it.
-    pub(crate) bytes: u64,
+    /// Bytes that had left before it.
+    pub(crate) before: u64,
     /// How much later it came than over the empty path.
     pub(crate) queue: Duration,
+    /// By the one who has a queue.
+    pub(crate) marked: bool,
+}
+
+impl Step {
+    /// Whether it may be of a longer route.
+    fn is_late(&self) -> bool {
+        self.queue >= LEAST && !self.marked
+    }
 }
 
 /// Packets on end that were late by the same, but for what is ours of it.
@@ -63,15 +72,15 @@ pub(crate) struct Level(Option<Run>);
 impl Level {
     /// A packet came over a path that serves queues like this. By how much the route is longer, if it has turned out to be; then what has been seen of the service since is none.
     pub(crate) fn on_arrival(&mut self, step: Step, service: &mut Service) -> Option<Duration> {
-        let Some((run, rate)) = self.0.as_mut().zip(service.rate()).filter(|_| step.queue >= LEAST) else {
-            self.0 = Some(step).filter(|step| step.queue >= LEAST).map(|step| Run::of(step, service));
+        let Some((run, rate)) = self.0.as_mut().zip(service.rate()).filter(|_| step.is_late()) else {
+            self.0 = Some(step).filter(Step::is_late).map(|step| Run::of(step, service));
             return None;
         };
         if step.sent < run.last.sent {
             return None;
         }
         let between = step.sent - run.last.sent;
-        let joined = rate.time_for(step.bytes.saturating_sub(run.last.bytes));
+        let joined = rate.time_for(step.before.saturating_sub(run.last.before));
         run.own = run.own.saturating_add(joined).saturating_sub(between);
         run.last = step;
         let late = step.queue.saturating_sub(run.own);
@@ -88,7 +97,7 @@ impl Level {
             run.packets = (step.sent, run.packets.1 + 1);
         }
         let passed = step.sent - run.first.sent;
-        let fall = passed.saturating_sub(rate.time_for(step.bytes.saturating_sub(run.first.bytes)));
+        let fall = passed.saturating_sub(rate.time_for(step.before.saturating_sub(run.first.before)));
         if fall >= run.pauses.0 + CONSTANT {
             run.pauses = (fall, run.pauses.1 + 1);
         }
@@ -122,9 +131,9 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Frames of ten packets that leave a millisecond apart, each 20 ms, over a link that takes `each` for one and is so much longer from the fifth frame on. By how much that
-    /// is found, after how many frames, and how many bytes a millisecond the link is taken to serve then.
-    fn frames(each: Duration, longer: Duration) -> Option<(u32, Duration, f64)> {
+    /// Frames of ten packets that leave a millisecond apart, each 20 ms, over a link that takes `each` for one and is so much longer from frame 5 on; from `marks` of
+    /// queue on it marks. By how much that is found, in which frame, and how many bytes a millisecond the link is taken to serve then.
+    fn frames(each: Duration, longer: Duration, marks: Duration) -> Option<(u32, Duration, f64)> {
         let (start, mut level, mut service) = (Instant::now(), Level::default(), Service::default());
         let mut free = start;
         (0..400_u32).find_map(|i| {
@@ -134,7 +143,8 @@ mod tests {
             let micros = |at: Instant| at.saturating_duration_since(start).as_micros() as i64;
             let arrived = Arrived { at: micros(free + more), empty: micros(sent + each), bytes: 1_000 };
             service.on_arrival(arrived, Duration::ZERO, MS * 50);
-            let step = Step { sent, bytes: u64::from(i) * 1_000, queue: free - sent - each + more };
+            let queue = free - sent - each + more;
+            let step = Step { sent, before: u64::from(i) * 1_000, queue, marked: queue >= marks };
             let by = level.on_arrival(step, &mut service)?;
             Some((i / 10, by, service.rate().map_or(0.0, |rate| (rate.bytes_per_second() / 1e3).round())))
         })
@@ -143,14 +153,19 @@ mod tests {
     #[test]
     fn a_route_that_becomes_longer_is_known_after_two_frames() {
         for (each, rate) in [(MS * 5 / 4, 800.0), (MS * 7 / 5, 714.0)] {
-            assert_eq!(frames(each, MS * 40), Some((7, MS * 40, rate)));
+            assert_eq!(frames(each, MS * 40, Duration::MAX), Some((7, MS * 40, rate)));
         }
     }
 
     #[test]
     fn a_queue_is_none() {
         // Too much for the link: it grows. Just as much as it carries: it goes up and down.
-        assert_eq!(frames(MS * 3, Duration::ZERO), None);
-        assert_eq!(frames(MS * 2, Duration::ZERO), None);
+        assert_eq!(frames(MS * 3, Duration::ZERO, Duration::MAX), None);
+        assert_eq!(frames(MS * 2, Duration::ZERO, Duration::MAX), None);
+    }
+
+    #[test]
+    fn what_is_marked_is_a_queue() {
+        assert_eq!(frames(MS * 5 / 4, MS * 40, MS * 40), None);
     }
 }

@@ -29,8 +29,8 @@ pub(crate) struct Sent {
     pub(crate) pn: u64,
     pub(crate) at: Instant,
     pub(crate) bytes: u16,
-    /// All that had left by then, with it.
-    pub(crate) total: u64,
+    /// Bytes that had left before it.
+    pub(crate) before: u64,
     /// How long it was expected to wait at the narrowest link, behind packets of ours.
     pub(crate) wait: Duration,
     /// The path was so long idle before that nothing of ours can have been in its way.
@@ -60,9 +60,9 @@ impl SentLog {
             self.packets.pop_front();
             self.removed += 1;
         }
-        let before = self.packets.back().map_or(0, |sent| sent.stamp);
+        let stamp = self.packets.back().map_or(0, |sent| sent.stamp);
+        self.packets.push_back(Sent { stamp, before: self.total, ..sent });
         self.total += u64::from(sent.bytes);
-        self.packets.push_back(Sent { stamp: before, total: self.total, ..sent });
     }
 
     /// The last packet, which has this number, has a stamp.
@@ -152,7 +152,7 @@ impl SentLog {
 impl Sent {
     /// A packet that leaves now.
     pub(crate) fn new(pn: u64, at: Instant, bytes: u16, wait: Duration, clean: bool) -> Self {
-        Self { stamp: 0, has_stamp: false, pn, at, bytes, total: 0, wait, clean, fate: Fate::Open, answered: None }
+        Self { stamp: 0, has_stamp: false, pn, at, bytes, before: 0, wait, clean, fate: Fate::Open, answered: None }
     }
 }
 

@@ -139,7 +139,7 @@ impl Model {
                 let before = Duration::from_micros((arrived.at - empty).max(0).cast_unsigned());
                 self.lengthen(before.saturating_sub(queue), now);
             }
-            let step = Step { sent: sent.at, bytes: sent.total - u64::from(sent.bytes), queue };
+            let step = Step { sent: sent.at, before: sent.before, queue, marked: reported.ce };
             let queue = match self.level.on_arrival(step, &mut self.service) {
                 None => queue,
                 Some(by) => {

@@ -70,6 +70,17 @@ impl Patience {
     }
 }
 
+/// What waits for words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Hurry {
+    /// They only end a matter: what became of a block.
+    Least,
+    /// Something does.
+    Some,
+    /// Blocks behind them do not, and they are to be there before those.
+    Most,
+}
+
 /// Up to where the control stream went each time that words of it were handed on, as far as the peer is not known to have read them.
 #[derive(Debug, Default)]
 struct Pieces(VecDeque<u64>);
@@ -117,10 +128,8 @@ pub(super) struct Control {
     updates: BTreeMap<BlockId, (Option<u64>, u8)>,
     /// How much of the words is of our own blocks: no less than that, and all of it forgotten when all words have been heard.
     own: usize,
-    /// Something waits for one of these.
-    is_urgent: bool,
-    /// One of these is to be there before the blocks behind it, which wait for nothing.
-    is_pressing: bool,
+    /// Of what has not been handed on.
+    hurry: Hurry,
     /// When words were last handed on.
     flushed: Option<Instant>,
     pieces: Pieces,
@@ -142,8 +151,7 @@ impl Control {
             given_up: GivenUp::default(),
             updates: BTreeMap::new(),
             own: 0,
-            is_urgent: false,
-            is_pressing: false,
+            hurry: Hurry::Least,
             flushed: None,
             pieces: Pieces::default(),
             is_blocked: false,
@@ -170,15 +178,18 @@ impl Control {
 
     /// Queues a frame.
     pub(super) fn write(&mut self, frame: &ControlFrame) {
-        use ControlFrame::{Completed, CompletedList, Dropped, Freed, Heard};
+        use ControlFrame::{Completed, CompletedList, Dropped, Freed, Heard, Latency};
         self.write_completed();
         // Others of its channel wait for a block that was dropped.
         let only_ends = matches!(
             frame,
             Completed { .. } | CompletedList(_) | Freed { .. } | Dropped { channel: None, .. } | Heard { .. }
         );
-        self.is_urgent |= !only_ends;
-        self.is_pressing |= matches!(frame, ControlFrame::Latency { .. });
+        self.hurry = self.hurry.max(match frame {
+            Latency { .. } => Hurry::Most,
+            _ if only_ends => Hurry::Least,
+            _ => Hurry::Some,
+        });
         let before = self.words.len();
         frame.encode(&mut self.words);
         if matches!(frame, Dropped { .. }) {
@@ -202,7 +213,7 @@ impl Control {
 
     /// Queues a change of a block's deadline and priority.
     pub(super) fn update(&mut self, id: BlockId, deadline: Option<u64>, priority: u8) {
-        self.is_urgent = true;
+        self.hurry = self.hurry.max(Hurry::Some);
         self.updates.insert(id, (deadline, priority));
     }
 
@@ -233,10 +244,10 @@ impl Control {
 
     /// When [`flush`](Self::flush) is due.
     pub(super) fn due(&self, patience: Patience) -> Option<Instant> {
-        let patience = match (self.pieces.excess(), self.is_urgent) {
-            (0, _) if self.is_pressing => Duration::ZERO,
-            (0, true) => patience.short,
-            (0, false) => patience.long,
+        let patience = match (self.pieces.excess(), self.hurry) {
+            (0, Hurry::Most) => Duration::ZERO,
+            (0, Hurry::Some) => patience.short,
+            (0, Hurry::Least) => patience.long,
             // If none of them is heard of, the more of them the longer.
             (excess, _) => patience.longest.saturating_mul(excess.saturating_mul(excess)),
         };
@@ -267,8 +278,7 @@ impl Control {
         }
         self.is_blocked = self.waiting() > 0;
         self.flushed = Some(now);
-        self.is_urgent = self.is_blocked;
-        self.is_pressing &= self.is_blocked;
+        self.hurry = if self.is_blocked { self.hurry.max(Hurry::Some) } else { Hurry::Least };
     }
 
     /// Gives QUIC what it takes of the words. Blocked by flow control: what is left waits for the next time.
@@ -311,7 +321,8 @@ impl Control {
         self.head.clear();
         continuation::put(&mut self.head, self.heard);
         self.pieces = Pieces::default();
-        (self.given, self.is_urgent, self.is_blocked) = (0, true, false);
+        (self.given, self.is_blocked) = (0, false);
+        self.hurry = self.hurry.max(Hurry::Some);
         self.said_again = Some(now);
         true
     }

@@ -55,6 +55,7 @@ impl Session {
         self.take_quic_events(now);
         if self.phase == Phase::Open && self.hearing.readable {
             // What was said before blocks were handed over may be about them.
+            self.take_fates(now);
             self.read_streams(now);
         }
         // Drained for each packet, so that it is known which path they came on.
