@@ -66,6 +66,8 @@ impl Session {
             };
             if !self.has_stream(id) {
                 self.store.hold(id);
+                // One that depends on it may hold the stream that it waits for.
+                self.store.pass_over(id);
                 self.fallback.waiting.insert(id);
                 continue;
             }

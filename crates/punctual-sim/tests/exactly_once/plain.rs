@@ -14,8 +14,8 @@ use noq_proto::{
     ServerConfig, StreamEvent, StreamId, TransportConfig, VarInt, crypto::rustls::QuicServerConfig,
 };
 use punctual_proto::{
-    Block, BlockId, Channel, ClientConfig, DropReason, EcnCodepoint, Event as PunctualEvent, NetworkPath, Outcome,
-    SessionId, Transmit,
+    Block, BlockId, BlockUpdate, Channel, ClientConfig, DropReason, EcnCodepoint, Event as PunctualEvent, NetworkPath,
+    Outcome, SessionId, Transmit,
 };
 use punctual_sim::{HostClock, HostConfig, HostId, LinkSpec, LogMode, Moment, Node, World, tls};
 use rand::{Rng, RngExt, seq::IteratorRandom};
@@ -592,4 +592,34 @@ fn a_block_goes_when_the_one_before_it_is_dropped_that_waited_for_a_stream() {
     };
     let outcome = world.take_events(hosts[0]).into_iter().find_map(ended);
     assert!(matches!(outcome, Some(Outcome::Delivered(_))), "{outcome:?}");
+}
+
+/// One that holds the only stream is made to depend on one that waits for it, and must not wait for that in turn.
+#[test]
+fn a_block_goes_on_that_holds_the_stream_which_what_it_depends_on_waits_for() {
+    let mut world = World::new(1);
+    let mut transport = TransportConfig::default();
+    transport.max_concurrent_uni_streams(VarInt::from_u32(1));
+    let mut plain = Plain::new(Pcg64::new(1, 79), transport, 0);
+    (plain.lazy, plain.picky) = (false, false);
+    let hosts = [world.add_host(HostConfig::new()), world.add_node(plain)];
+    let path = world.add_path(hosts[0], hosts[1], LinkSpec::new(8.0, ms(20)), LinkSpec::new(8.0, ms(20)));
+    let connection = world.connect(hosts[0], &client_config(), &[path]).unwrap();
+    world.run_until(START);
+    let (_, session) = world.client(connection);
+    let ids = [100_000, 100].map(|size| {
+        let block = Block::new(content(size, size as usize));
+        world.enter(hosts[0], |cx| cx.send(session, block)).unwrap()
+    });
+    // It has its stream.
+    world.run_for(ms(20));
+    let update = BlockUpdate { dependencies: Some(vec![ids[1]]), ..BlockUpdate::default() };
+    world.enter(hosts[0], |cx| cx.update(session, ids[0], update)).unwrap();
+    world.run_for(ms(1_000));
+    let delivered = |(_, _, event)| match event {
+        PunctualEvent::Outcome { id, outcome: Outcome::Delivered(_) } => Some(id),
+        _ => None,
+    };
+    let delivered: Vec<_> = world.take_events(hosts[0]).into_iter().filter_map(delivered).collect();
+    assert_eq!(delivered, ids);
 }
