@@ -14,9 +14,11 @@ const MOST_LONGER: u32 = 4;
 const UNPROVEN_SHARE: u64 = 3;
 /// And this much more at most: the last packet, and a challenge or two to where the peer was before.
 const BEYOND: u64 = 4_500;
+/// After so many pings to which QUIC has said nothing it is not believed to have validated a path. One or two may have come just now.
+const UNANSWERED: u64 = 3;
 
 /// The validation of a path whose peer has moved. noq does not tell whether it has succeeded: an answer that comes may be to a challenge from before the last move. So it is
-/// believed only once the path carries something, and doubted if QUIC does not let go what is to leave on it.
+/// believed only once the path carries something, and doubted if QUIC does not let go what is to leave on it, be it an answer to pings.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Validation {
     /// Answers to challenges that had come on the path before.
@@ -25,12 +27,15 @@ pub(crate) struct Validation {
     wait: Duration,
     /// And at most, another time.
     most: Duration,
+    /// When it is tried again, or looked at again if it is done.
     until: Instant,
     done: bool,
     /// Bytes that had come and gone on the path before.
     before: (u64, u64),
     /// QUIC may hardly send there.
     limited: bool,
+    /// Pings that had come on the path when something had last left, and bytes that had by then on any path.
+    seen: (u64, u64),
 }
 
 /// What has come and gone on a path.
@@ -39,14 +44,22 @@ pub(crate) struct Traffic {
     answers: u64,
     received: u64,
     sent: u64,
+    pings: u64,
+    /// Bytes that have left on all paths together: answers take any.
+    sent_anywhere: u64,
 }
 
 impl Traffic {
     pub(crate) fn of(conn: &mut noq_proto::Connection, quic: noq_proto::PathId) -> Self {
-        let (answers, received, sent) = conn
-            .path_stats(quic)
-            .map_or((0, 0, 0), |stats| (stats.frame_rx.path_response, stats.udp_rx.bytes, stats.udp_tx.bytes));
-        Self { answers, received, sent }
+        let sent_anywhere = conn.stats().udp_tx.bytes;
+        let stats = conn.path_stats(quic).unwrap_or_default();
+        Self {
+            answers: stats.frame_rx.path_response,
+            received: stats.udp_rx.bytes,
+            sent: stats.udp_tx.bytes,
+            pings: stats.frame_rx.ping,
+            sent_anywhere,
+        }
     }
 }
 
@@ -64,6 +77,7 @@ impl Validation {
             done: false,
             before: (traffic.received, traffic.sent),
             limited: false,
+            seen: (0, 0),
         }
     }
 
@@ -72,11 +86,29 @@ impl Validation {
         !self.done
     }
 
-    /// Something came from there, on a path that does or does not carry data. Whether it is to be tried once more.
+    /// Whether what comes now is of interest: on a path that is done only now and then.
+    pub(crate) fn is_curious(&self, now: Instant) -> bool {
+        !self.done || now >= self.until
+    }
+
+    /// Something came from there, on a path that does or does not carry data. Whether it is to be tried once more. QUIC does not even acknowledge on a path that has not been
+    /// validated, and one who has nothing else to say would not notice: so also if it has said nothing to pings for as long as it had to validate the path.
     pub(crate) fn on_arrival(&mut self, now: Instant, traffic: &Traffic, carries: bool) -> bool {
-        self.done = carries && traffic.answers > self.answers;
+        if traffic.sent_anywhere != self.seen.1 {
+            self.seen = (traffic.pings, traffic.sent_anywhere);
+        }
+        if !self.done {
+            self.done = carries && traffic.answers > self.answers;
+        } else if traffic.pings >= self.seen.0 + UNANSWERED {
+            self.done = false;
+            self.answers = traffic.answers;
+        }
         self.look_at(traffic);
-        !self.done && self.is_due(now)
+        if self.done {
+            self.until = now + self.wait;
+            return false;
+        }
+        self.is_due(now)
     }
 
     /// Whether QUIC may hardly send on the path: as much as it may to somebody who has not shown that he is there has gone (RFC 9000, 8.2.1), and no more than that, which would show
@@ -120,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_path_is_limited_until_its_peer_has_answered_or_much_has_left() {
-        let traffic = |answers, received, sent| Traffic { answers, received, sent };
+        let traffic = |answers, received, sent| Traffic { answers, received, sent, pings: 0, sent_anywhere: sent };
         let now = Instant::now();
         let limited = |then| {
             let mut validation = Validation::begin(now, &traffic(3, 10_000, 90_000), Duration::from_millis(40), None);
@@ -133,5 +165,29 @@ mod tests {
         assert!(!limited(traffic(3, 10_030, 99_000)), "so much would not have left if it had not");
         // QUIC has forgotten the path.
         limited(traffic(0, 0, 0));
+    }
+
+    #[test]
+    fn a_path_on_which_pings_stay_without_answer_is_validated_again() {
+        let traffic = |answers, pings, sent_anywhere| Traffic { answers, received: 0, sent: 0, pings, sent_anywhere };
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        let validated = || {
+            let mut validation = Validation::begin(start, &traffic(0, 7, 1_000), Duration::from_millis(40), None);
+            assert!(!validation.on_arrival(at(40), &traffic(1, 7, 1_000), true));
+            assert!(!validation.is_open());
+            validation
+        };
+        let mut silent = validated();
+        assert!(!silent.is_curious(at(150)));
+        assert!(!silent.on_arrival(at(300), &traffic(1, 9, 1_000), true), "one may be answered yet");
+        assert!(silent.on_arrival(at(600), &traffic(1, 10, 1_000), true));
+        assert!(silent.is_open());
+        let mut heard = validated();
+        for (pings, millis) in (8..).zip((300..3_000).step_by(300)) {
+            assert!(!heard.on_arrival(at(millis), &traffic(1, pings, 1_000 + pings / 2), true), "{pings}");
+        }
+        let mut idle = validated();
+        assert!(!idle.on_arrival(at(60_000), &traffic(1, 7, 1_000), true));
     }
 }

@@ -62,7 +62,9 @@ impl Session {
     pub(super) fn needs_validation(&mut self, now: Instant, network: NetworkPath) -> bool {
         let Some(path) = self.paths.on_network(network) else { return false };
         let carries = path.health() == PathHealth::Active;
-        let Some(validation) = path.validation.as_mut().filter(|validation| validation.is_open()) else { return false };
+        let Some(validation) = path.validation.as_mut().filter(|validation| validation.is_curious(now)) else {
+            return false;
+        };
         validation.on_arrival(now, &Traffic::of(&mut self.conn, path.quic), carries)
     }
 
