@@ -1,6 +1,8 @@
 //! Worlds in which the server is a plain QUIC library that knows nothing of Punctual: each block is a stream (`docs/protocol.md`). It reads what comes, at once
 //! or later, stops some of it, and has streams of its own, of which it resets some. There is one path, as it has no other.
 
+mod one_stream;
+
 use std::{
     collections::{BTreeMap, VecDeque},
     num::NonZeroUsize,
@@ -13,10 +15,7 @@ use noq_proto::{
     Connection, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig, Event, FourTuple, Incoming, ReadError,
     ServerConfig, StreamEvent, StreamId, TransportConfig, VarInt, crypto::rustls::QuicServerConfig,
 };
-use punctual_proto::{
-    Block, BlockId, BlockUpdate, Channel, ClientConfig, DropReason, EcnCodepoint, Event as PunctualEvent, NetworkPath,
-    Outcome, SessionId, Transmit,
-};
+use punctual_proto::{BlockId, ClientConfig, DropReason, EcnCodepoint, NetworkPath, Outcome, SessionId, Transmit};
 use punctual_sim::{HostClock, HostConfig, HostId, LinkSpec, LogMode, Moment, Node, World, tls};
 use rand::{Rng, RngExt, seq::IteratorRandom};
 use rand_pcg::Pcg64;
@@ -563,63 +562,4 @@ fn judge_received(client: &Restless, server: &Plain, terms: &Terms) -> Result<()
         }
     }
     Ok(())
-}
-
-/// One that waits for a stream is dropped, and one behind it in its channel, which had stood aside for it, must still go.
-#[test]
-fn a_block_goes_when_the_one_before_it_is_dropped_that_waited_for_a_stream() {
-    let mut world = World::new(1);
-    let mut transport = TransportConfig::default();
-    transport.max_concurrent_uni_streams(VarInt::from_u32(1));
-    let mut plain = Plain::new(Pcg64::new(1, 79), transport, 0);
-    (plain.lazy, plain.picky) = (false, false);
-    let hosts = [world.add_host(HostConfig::new()), world.add_node(plain)];
-    let path = world.add_path(hosts[0], hosts[1], LinkSpec::new(8.0, ms(20)), LinkSpec::new(8.0, ms(20)));
-    let connection = world.connect(hosts[0], &client_config(), &[path]).unwrap();
-    world.run_until(START);
-    let (_, session) = world.client(connection);
-    let mut send = |number, channel| {
-        let block = Block::new(content(number, 100));
-        let block = if channel { block.channel(Channel(1)) } else { block };
-        world.enter(hosts[0], |cx| cx.send(session, block)).unwrap()
-    };
-    let [_, before, behind] = [send(0, false), send(1, true), send(2, true)];
-    world.enter(hosts[0], |cx| cx.cancel(session, before)).unwrap();
-    world.run_for(ms(1_000));
-    let ended = |(_, _, event)| match event {
-        PunctualEvent::Outcome { id, outcome } if id == behind => Some(outcome),
-        _ => None,
-    };
-    let outcome = world.take_events(hosts[0]).into_iter().find_map(ended);
-    assert!(matches!(outcome, Some(Outcome::Delivered(_))), "{outcome:?}");
-}
-
-/// One that holds the only stream is made to depend on one that waits for it, and must not wait for that in turn.
-#[test]
-fn a_block_goes_on_that_holds_the_stream_which_what_it_depends_on_waits_for() {
-    let mut world = World::new(1);
-    let mut transport = TransportConfig::default();
-    transport.max_concurrent_uni_streams(VarInt::from_u32(1));
-    let mut plain = Plain::new(Pcg64::new(1, 79), transport, 0);
-    (plain.lazy, plain.picky) = (false, false);
-    let hosts = [world.add_host(HostConfig::new()), world.add_node(plain)];
-    let path = world.add_path(hosts[0], hosts[1], LinkSpec::new(8.0, ms(20)), LinkSpec::new(8.0, ms(20)));
-    let connection = world.connect(hosts[0], &client_config(), &[path]).unwrap();
-    world.run_until(START);
-    let (_, session) = world.client(connection);
-    let ids = [100_000, 100].map(|size| {
-        let block = Block::new(content(size, size as usize));
-        world.enter(hosts[0], |cx| cx.send(session, block)).unwrap()
-    });
-    // It has its stream.
-    world.run_for(ms(20));
-    let update = BlockUpdate { dependencies: Some(vec![ids[1]]), ..BlockUpdate::default() };
-    world.enter(hosts[0], |cx| cx.update(session, ids[0], update)).unwrap();
-    world.run_for(ms(1_000));
-    let delivered = |(_, _, event)| match event {
-        PunctualEvent::Outcome { id, outcome: Outcome::Delivered(_) } => Some(id),
-        _ => None,
-    };
-    let delivered: Vec<_> = world.take_events(hosts[0]).into_iter().filter_map(delivered).collect();
-    assert_eq!(delivered, ids);
 }
