@@ -333,7 +333,7 @@ impl Admission {
     fn judge(&mut self, id: BlockId) -> bool {
         let Some(block) = self.blocks.get_mut(&id) else { return false };
         if block.hope.is_some() {
-            block.lag = block.due.map_or(0.0, |due| self.pipes.lag(due - self.time));
+            block.lag = block.due.map_or(0.0, |due| self.pipes.lag(due - self.time, block.view.unsent));
         }
         let (Some(job), Some(hope)) = (block.job(), block.hope) else { return false };
         let now = self.hope(&job);
@@ -347,7 +347,7 @@ impl Admission {
     fn relieve(&mut self, id: BlockId) -> bool {
         let Some(block) = self.blocks.get_mut(&id).filter(|block| block.hope.is_none()) else { return false };
         let (Some(due), Some(job)) = (block.due, block.job()) else { return false };
-        let lag = self.pipes.lag(due - self.time);
+        let lag = self.pipes.lag(due - self.time, block.view.unsent);
         if lag + EASE > block.lag {
             return false;
         }
@@ -564,7 +564,7 @@ impl BlockScheduler for Admission {
         let due = view.due().map(|due| self.seconds(due));
         let hope = if due.is_some() { Hope::Candidate } else { Hope::NoDeadline };
         let absent = self.absent.remove(&view.id);
-        let lag = due.filter(|_| absent.is_some()).map_or(0.0, |due| self.pipes.lag(due - self.time));
+        let lag = due.filter(|_| absent.is_some()).map_or(0.0, |due| self.pipes.lag(due - self.time, view.unsent));
         let block = Block { view: *view, due, lag, reserve: absent.unwrap_or_default(), hope: Some(hope) };
         self.others.insert(block.place(hope));
         self.blocks.insert(view.id, block);

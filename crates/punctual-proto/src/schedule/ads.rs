@@ -205,7 +205,7 @@ impl Ads {
         let Some(deadline) = view.deadline.filter(|_| urgency > 0.0) else { return forever(base + urgency) };
         let deadline = deadline.max(Duration::from_nanos(1)).as_secs_f64();
         let due = self.seconds(view.begin) + deadline;
-        let turn = due - self.pipes.lag(due - self.time) - view.unsent as f64 / self.rate;
+        let turn = due - self.pipes.lag(due - self.time, view.unsent) - view.unsent as f64 / self.rate;
         let slope = urgency * ratio / deadline;
         if self.time < turn {
             Phase { line: Line { base: base * ratio, slope: -slope, turn }, since: None, until: Some(turn) }
