@@ -65,7 +65,7 @@ use std::{
 
 use super::{
     BlockScheduler, BlockView, SendContext,
-    pipes::Pipes,
+    pipes::{PACKET, Pipes},
     slack::{Job, Pace, Queue, Turn},
 };
 use crate::{base::PathHealth, block::BlockId};
@@ -104,9 +104,6 @@ const AHEAD_MARGIN: f64 = 0.2;
 
 /// And of the time: round trips. Part of it is lost on the way to learning of a change.
 const AHEAD_ROUND_TRIPS: f64 = 0.25;
-
-/// Bytes of a packet, which is the least by which a block is delayed.
-const PACKET: f64 = 1200.0;
 
 /// Candidates tried in each decision.
 const LOOKS: usize = 2;

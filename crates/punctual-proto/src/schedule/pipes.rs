@@ -6,7 +6,7 @@ use crate::base::PathView;
 /// How much of its spread a path is held to take longer than its delay for one packet: three in ten are later.
 const SPREAD: f64 = 0.22;
 /// Bytes of a packet.
-const PACKET: f64 = 1200.0;
+pub(super) const PACKET: f64 = 1200.0;
 
 /// The usable paths as pipes: what each carries, and how much longer it takes than the shortest.
 ///
