@@ -171,7 +171,7 @@ fn jitter_and_drift_are_not_heard() {
 #[ignore = "falls short: one seed in six, and up to 196 of 15,000 blocks are not played"]
 fn jitter_and_drift_are_not_heard_over_many_seeds() {
     let short = |seed: &u64| {
-        let (played, all, settled) = under_jitter(*seed, DRIFTING[*seed as usize % 2 ^ 1]);
+        let (played, all, settled) = under_jitter(*seed, DRIFTING[usize::from(seed.is_multiple_of(2))]);
         played < 14_850 || settled.exact < 0.99 || all.exact < 0.93
     };
     let short: Vec<_> = (1..=48).filter(short).collect();
