@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::time::Duration;
+use std::{ops::RangeInclusive, time::Duration};
 
 use common::*;
 use punctual_proto::{Block, BlockId, Channel, DropReason, Event, Outcome, Redundancy, SessionId};
@@ -143,39 +143,33 @@ const DRIFTING: [[HostClock; 2]; 2] = [
     ],
 ];
 
-/// Of how many blocks of 15,000 in five minutes were played, and how well, from the start and from 20 s on: the clocks differ by hours and drift by 100 and by 200 ppm, each packet is up to 30 ms
-/// late both ways.
-fn under_jitter(seed: u64, clocks: [HostClock; 2]) -> (usize, Figures, Figures) {
+/// Of these seeds, those with which jitter or drift is heard: the clocks differ by hours and drift by 100 and by 200 ppm in turn, each packet is up to 30 ms late both ways, for five minutes.
+fn heard(seeds: RangeInclusive<u64>) -> Vec<u64> {
     let jittery = LinkSpec::new(15.0, ms(40)).jitter(Jitter::Uniform(ms(30)));
-    let mut stage = Stage::new(seed, &both_ways(jittery), clocks, source(300));
-    stage.world.run_for(Duration::from_secs(301));
-    let errors = stage.errors();
-    let (played, all, settled) = (errors.len(), figures(&errors), figures(&from(&errors, 20)));
-    println!("jitter of 30 ms, seed {seed}: {played} are played, from the start {all:?}, from 20 s on {settled:?}");
-    (played, all, settled)
+    let is_heard = |seed: &u64| {
+        let clocks = DRIFTING[usize::from(seed.is_multiple_of(2))];
+        let mut stage = Stage::new(*seed, &both_ways(jittery.clone()), clocks, source(300));
+        stage.world.run_for(Duration::from_secs(301));
+        let errors = stage.errors();
+        let (all, settled) = (figures(&errors), figures(&from(&errors, 20)));
+        println!("seed {seed}: {} played, from the start {all:?}, from 20 s on {settled:?}", errors.len());
+        // What the first twenty seconds are off by is told in docs/clock.md: in so much noise it takes that long to find the floor.
+        let is_exact = settled.exact >= 0.99 && all.exact >= 0.93;
+        !(errors.len() >= 14_850 && is_exact && settled.jitter < 1.0 && all.jitter < 1.0)
+    };
+    seeds.filter(is_heard).collect()
 }
 
 #[test]
 fn jitter_and_drift_are_not_heard() {
-    for (seed, clocks) in [(1, DRIFTING[0]), (2, DRIFTING[1]), (3, DRIFTING[0])] {
-        let (played, all, settled) = under_jitter(seed, clocks);
-        assert!(played >= 14_850, "nearly all are played: {played}");
-        // What the first twenty seconds are off by is told in docs/clock.md: in so much noise it takes that long to find the floor.
-        assert!(settled.exact >= 0.99 && all.exact >= 0.93, "{all:?}, {settled:?}");
-        assert!(settled.jitter < 1.0 && all.jitter < 1.0, "{all:?}");
-    }
+    assert_eq!(heard(1..=3), Vec::<u64>::new());
 }
 
-/// The same of each of 48 seeds, for three say little. `docs/results.md` has the figures, and why.
+/// The same of more seeds, for three say little. `docs/results.md` has the figures, and why.
 #[test]
 #[ignore = "falls short: one seed in six, and up to 196 of 15,000 blocks are not played"]
 fn jitter_and_drift_are_not_heard_over_many_seeds() {
-    let short = |seed: &u64| {
-        let (played, all, settled) = under_jitter(*seed, DRIFTING[usize::from(seed.is_multiple_of(2))]);
-        played < 14_850 || settled.exact < 0.99 || all.exact < 0.93
-    };
-    let short: Vec<_> = (1..=48).filter(short).collect();
-    assert!(short.is_empty(), "seeds {short:?}");
+    assert_eq!(heard(1..=48), Vec::<u64>::new());
 }
 
 /// What is played is spaced as it was handed over, but for the rate at which play-out may follow the clocks.

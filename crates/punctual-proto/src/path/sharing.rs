@@ -26,8 +26,8 @@ const INTERVAL: Duration = Duration::from_millis(350);
 const INTERVALS: usize = 60;
 /// The fewest. Ours: with less, how two paths begin, both at once, was taken for a queue.
 const LEAST: usize = 10;
-/// Standard deviations of chance. Ours: of a million pairs of queues that chance fills (`tests`), 91 were taken to share one at one of two looks with 4, and
-/// 6 with this.
+/// Standard deviations of chance. Ours: at two looks each at a million pairs of queues that chance fills, as in `tests`, 91 times one was taken to be shared
+/// with 4, and 6 times with this.
 const SURE: f64 = 4.75;
 /// The same of the errors. They are not there to tell one queue from two, but what we fill ourselves from what others do; and a forecast that was wrong on
 /// one path at a time is not wrong on both. Ours: 86 of 100 pairs are found with this, 71 with [`SURE`] for both, and 3 of 100 that share nothing with either.
