@@ -1,14 +1,8 @@
 //! `punctual recv`.
 
-use std::{
-    collections::VecDeque,
-    net::{Ipv4Addr, SocketAddr},
-    path::Path,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::VecDeque, net::Ipv4Addr, path::Path, sync::Arc, time::Duration};
 
-use punctual::{Endpoint, Session};
+use punctual::{Endpoint, Incoming, Session};
 use tokio::task::JoinSet;
 
 use crate::{
@@ -86,7 +80,7 @@ struct Reception {
     latest: Option<Session>,
     /// Sessions that came when the only output was about to be free: the sender before has ended, and the last of what it sent is
     /// being written.
-    next: VecDeque<Session>,
+    next: VecDeque<Incoming>,
     serving: JoinSet<Result<(), Failure>>,
     /// With `--strict`, the first of the senders whose blocks were not all on time.
     missed: Option<Failure>,
@@ -112,12 +106,12 @@ impl Reception {
         }
     }
 
-    /// Serves until there is nobody left to serve. No session ever waits at the door: it is served or refused as it comes.
+    /// Serves until there is nobody left to serve. Nobody waits at the door who cannot be next: the others are refused as they come.
     async fn run(&mut self, endpoint: &Endpoint) -> Result<(), Failure> {
         loop {
             tokio::select! {
-                session = endpoint.accept() => match session {
-                    Some(session) => self.admit(session)?,
+                incoming = endpoint.incoming() => match incoming {
+                    Some(incoming) => self.admit(incoming)?,
                     None => return Err(Failure::Other("the endpoint has ended".into())),
                 },
                 Some(ended) = self.serving.join_next() => {
@@ -126,23 +120,26 @@ impl Reception {
                         return ended;
                     }
                     self.account_for(ended)?;
-                    while let Some(session) = self.next.pop_front() {
-                        self.admit(session)?;
+                    // Whoever has to wait once more does so for the next to end.
+                    for incoming in std::mem::take(&mut self.next) {
+                        self.admit(incoming)?;
                     }
                 }
             }
         }
     }
 
-    /// Serves a session if there is an output for it; else it is closed at once, so that its sender knows that nothing was kept.
-    fn admit(&mut self, session: Session) -> Result<(), Failure> {
+    /// Lets a session in if there is an output for it; else it is refused, and its sender knows that nothing was taken. Only who is let in can deliver
+    /// blocks: else those that came before the refusal would be lost, and their sender believe them to be there.
+    fn admit(&mut self, incoming: Incoming) -> Result<(), Failure> {
         if self.once && self.served_one {
-            session.close(close::REFUSED, "busy: the receiver serves one sender and then ends");
+            incoming.refuse(close::REFUSED, "busy: the receiver serves one sender and then ends");
             return Ok(());
         }
-        let peer = peer(&session);
+        let peer = incoming.remote_address().unwrap_or_else(|| (Ipv4Addr::UNSPECIFIED, 0).into());
         match self.outputs.take(peer) {
             Ok(sink) => {
+                let session = incoming.accept();
                 self.served_one = true;
                 self.latest = Some(session.clone());
                 self.screen.say(&format!("receiving from {peer} to {}", sink.name().display()));
@@ -160,13 +157,13 @@ impl Reception {
             }
             // Who sends one thing after the other is not told that it is in its own way.
             Err(NoOutput::Busy) if self.latest.as_ref().is_some_and(|latest| latest.close_reason().is_some()) => {
-                self.next.push_back(session);
+                self.next.push_back(incoming);
             }
             Err(NoOutput::Busy) => {
-                session.close(close::REFUSED, "busy: the receiver serves one sender at a time; try again later");
+                incoming.refuse(close::REFUSED, "busy: the receiver serves one sender at a time; try again later");
             }
             Err(NoOutput::Failed(failure)) => {
-                session.close(close::FAILED, CANNOT_GO_ON);
+                incoming.refuse(close::FAILED, CANNOT_GO_ON);
                 return if self.once { Err(failure) } else { self.account_for(Err(failure)) };
             }
         }
@@ -201,12 +198,6 @@ impl Reception {
             Some(missed) => Err(missed),
         }
     }
-}
-
-/// Where a session comes from. It may have ended before it was let in, with all its blocks.
-fn peer(session: &Session) -> SocketAddr {
-    let first_path = || session.path_stats().first().map(|path| path.network.remote);
-    session.remote_address().or_else(first_path).unwrap_or_else(|| (Ipv4Addr::UNSPECIFIED, 0).into())
 }
 
 fn flatten(ended: Result<Result<(), Failure>, tokio::task::JoinError>) -> Result<(), Failure> {

@@ -15,6 +15,7 @@ use crate::{
     connect::Connect,
     driver,
     error::BuildError,
+    incoming::Incoming,
     link::Settings,
     local::{Bind, Local},
     qlog::{Logs, Role},
@@ -98,27 +99,32 @@ impl Endpoint {
         Connect::new(self.clone(), canonical(remote), server_name)
     }
 
-    /// The next session that a client has started; `None` once the endpoint is closed.
+    /// The next session that a client has started, let in; `None` once the endpoint is closed. Who wants to look first, and perhaps refuse it, waits for
+    /// [`incoming`](Self::incoming) ones.
     ///
     /// At most [`Limits::sessions`](crate::Limits::sessions) wait to be accepted; those that come on top are closed.
     pub async fn accept(&self) -> Option<Session> {
+        self.incoming().await.map(Incoming::accept)
+    }
+
+    /// The next session that a client has started, to be let in or turned away; `None` once the endpoint is closed.
+    ///
+    /// As many may wait as with [`accept`](Self::accept).
+    pub async fn incoming(&self) -> Option<Incoming> {
         let shared = &self.0.shared;
         loop {
-            let accepted = shared.accepted.notified();
-            let (next, over) = shared.drive(|state, now| {
+            let came = shared.accepted.notified();
+            let (next, over) = shared.with(|state, _| {
                 let next =
                     state.incoming.pop_front().and_then(|id| Some((id, state.sessions.get(&id)?.signals.clone())));
-                if let Some((id, _)) = next
-                    && let Ok((session, _)) = state.session(id)
-                {
-                    session.accept(now);
-                }
                 (next, state.dead || state.closing.is_some())
             });
             match next {
-                Some((id, signals)) => return Some(Session::new(shared.clone(), id, signals, self.0.settings)),
+                Some((id, signals)) => {
+                    return Some(Incoming::new(Session::new(shared.clone(), id, signals, self.0.settings)));
+                }
                 None if over => return None,
-                None => accepted.await,
+                None => came.await,
             }
         }
     }

@@ -5,7 +5,7 @@ mod common;
 use std::{future::IntoFuture, time::Duration};
 
 use common::{client, pair, server, within};
-use punctual::{Block, CloseReason};
+use punctual::{Block, CloseReason, DropReason, Incoming, Outcome};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -19,6 +19,40 @@ async fn a_session_that_nobody_accepts_gets_nothing() {
     assert_eq!(undelivered.blocks.len(), 1, "{undelivered:?}");
     assert!(!undelivered.taken);
     assert_eq!(sent.id(), undelivered.blocks[0].0);
+}
+
+#[tokio::test]
+async fn a_session_that_is_refused_has_delivered_nothing() {
+    let server = server();
+    let client = client(&server);
+    for refuse in [|incoming: Incoming| incoming.refuse(7, "full"), drop] {
+        let connect = client.connect(server.address, "localhost").into_future();
+        let (session, incoming) = within(async { tokio::join!(connect, server.endpoint.incoming()) }).await;
+        let (session, incoming) = (session.expect("it answers"), incoming.expect("open"));
+        assert!(incoming.remote_address().is_some_and(|address| address.ip().is_loopback()));
+        let mut sent = within(session.send(Block::new("too early"))).await.expect("accepted");
+        // Whoever decides may take its time.
+        assert!(tokio::time::timeout(Duration::from_millis(200), &mut sent).await.is_err(), "it is not delivered");
+        refuse(incoming);
+        let outcome = within(sent).await;
+        assert!(matches!(outcome, Outcome::Dropped { reason: DropReason::SessionClosed, .. }), "{outcome:?}");
+        assert!(matches!(within(session.closed()).await, CloseReason::Peer { .. }));
+    }
+    let (ours, theirs) = within(pair(&server, &client)).await;
+    let sent = within(ours.send(Block::new("in time"))).await.expect("accepted");
+    assert_eq!(within(theirs.recv()).await.expect("it is let in").data, "in time");
+    assert!(matches!(within(sent).await, Outcome::Delivered(_)));
+    // Who ends while waiting is let in and has ended; where it came from is known.
+    let connect = client.connect(server.address, "localhost").into_future();
+    let (session, incoming) = within(async { tokio::join!(connect, server.endpoint.incoming()) }).await;
+    session.expect("it answers").close(0, "");
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let incoming = incoming.expect("open");
+    assert!(incoming.remote_address().is_some_and(|address| address.ip().is_loopback()));
+    assert_eq!(
+        within(incoming.accept().recv()).await.map(|block| block.data),
+        Err(CloseReason::Peer { code: 0, reason: String::new() })
+    );
 }
 
 #[tokio::test]

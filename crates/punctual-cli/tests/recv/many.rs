@@ -1,6 +1,12 @@
 //! More than one sender.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{BufRead as _, BufReader},
+    path::Path,
+    process::Command,
+};
 
 use serde_json::Value;
 
@@ -105,6 +111,39 @@ fn one_output_takes_one_sender_after_the_other() {
     receiver.process.signal("TERM");
     assert_eq!(receiver.end(), Some(0), "{}", receiver.said());
     assert_eq!(fs::read_to_string(&out).unwrap(), "0\n1\n2\n3\n4\n");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn who_waits_for_the_output_has_delivered_nothing_yet() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    assert!(Command::new("mkfifo").arg(&out).status().unwrap().success());
+    // Open for both, so that neither end waits for the other; nobody reads for now.
+    let pipe = fs::OpenOptions::new().read(true).write(true).open(&out).unwrap();
+    let mut receiver = Receiver::start(&["--keep-going", "--out", out.to_str().unwrap()]);
+    let impatient = ["--finish-timeout", "300ms", "--json"];
+    let first = "more than a pipe holds".repeat(50_000);
+    let mut sender = receiver.sender(&impatient);
+    sender.say(&first);
+    receiver.serves(1);
+    assert_eq!(sender.end(), Some(7), "{}", sender.said());
+
+    // Its line is still being written, so that these are to wait. One does not wait for long,
+    let mut second = receiver.sender(&impatient);
+    second.say("second");
+    assert_eq!(second.end(), Some(7), "{}", second.said());
+    let summary: Value = serde_json::from_str(&second.0.stdout.text()).expect("one JSON object");
+    assert_eq!((&summary["on_time"], &summary["late"], &summary["dropped"]), (&0.into(), &0.into(), &1.into()));
+    // and one does.
+    let mut third = receiver.sender(&[]);
+    third.say("third");
+    let mut lines = BufReader::new(pipe).lines().map(|line| line.expect("text"));
+    assert!(lines.next() == Some(first));
+    assert_eq!(lines.next().as_deref(), Some("third"));
+    assert_eq!(third.end(), Some(0), "{}", third.said());
+    receiver.process.signal("TERM");
+    assert_eq!(receiver.end(), Some(0), "{}", receiver.said());
 }
 
 #[test]
