@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::{session::Session, tls::Fingerprint};
+use crate::{session::Session, shared::Gone, tls::Fingerprint};
 
 /// A session that a client has started and that waits to be let in; from [`Endpoint::incoming`](crate::Endpoint::incoming).
 ///
@@ -33,7 +33,8 @@ impl Incoming {
 
     /// Lets it in: from here on its client may send blocks. It may have ended while it waited; the session then says so.
     pub fn accept(self) -> Session {
-        self.0.accept();
+        // One that has ended while it waited has what it brought all the same.
+        let _: Result<(), Gone> = self.0.link().drive(|session, _, now| session.accept(now));
         self.0
     }
 

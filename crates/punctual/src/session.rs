@@ -464,12 +464,6 @@ impl Session {
         }
     }
 
-    /// The peer may send blocks from here on.
-    pub(crate) fn accept(&self) {
-        // One that has ended while it waited has what it brought all the same.
-        let _: Result<(), Gone> = self.link().drive(|session, _, now| session.accept(now));
-    }
-
     /// Ends the session at once: what is live is dropped ([`DropReason::SessionClosed`](crate::DropReason)). Code 0 is a normal end; codes up to
     /// [`ProtocolError::BASE`](crate::ProtocolError::BASE) are the application's to use.
     ///

@@ -46,7 +46,8 @@ async fn a_session_that_is_refused_has_delivered_nothing() {
     let connect = client.connect(server.address, "localhost").into_future();
     let (session, incoming) = within(async { tokio::join!(connect, server.endpoint.incoming()) }).await;
     session.expect("it answers").close(0, "");
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    ours.close(0, "");
+    within(client.wait_idle()).await;
     let incoming = incoming.expect("open");
     assert!(incoming.remote_address().is_some_and(|address| address.ip().is_loopback()));
     assert_eq!(
