@@ -17,7 +17,7 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 INSIDE = "PUNCTUAL_CHAOS_INSIDE"
-PARTS = ["unplug", "ten", "thousand", "killed"]
+PARTS = ["unplug", "gone", "ten", "thousand", "killed"]
 
 
 def arguments():
@@ -82,6 +82,7 @@ def outside():
 
 def inside(args):
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    import gone
     import killed
     import many
     import network
@@ -93,6 +94,7 @@ def inside(args):
     report, punctual, parts = Report(args.quiet), Punctual(os.path.abspath(args.program)), args.only or PARTS
     todo = [
         ("unplug", lambda: unplugging.run(report, punctual, links, args.seconds)),
+        ("gone", lambda: gone.run(report, punctual, links)),
         ("ten", lambda: many.ten(report, punctual)),
         ("thousand", lambda: many.thousand(report, punctual)),
         ("killed", lambda: killed.run(report, punctual)),

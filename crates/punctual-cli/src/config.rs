@@ -39,7 +39,7 @@ pub(crate) struct Settings {
     #[command(flatten)]
     #[serde(skip)]
     pub(crate) session: SessionSettings,
-    /// If a session is lost because nothing is heard from the receiver any more (no path answers, say), connect again as soon as there is a way, and go on with what has
+    /// If a session is lost because nothing is heard from the receiver any more (no path answers, say), or it was killed and started again with the same --identity, connect again as soon as there is a way, and go on with what has
     /// not been delivered and is not too late; give up after so long [default: 30s; 0s does not try]. A receiver that is to let the sender in again needs
     /// --keep-going or an output with a placeholder. What was delivered last may be sent twice.
     #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]

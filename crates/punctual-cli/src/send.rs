@@ -212,7 +212,8 @@ impl Sender {
         let mut until = None;
         let ended = loop {
             let ended = self.run_session(settings, &mut input, caller.display, &mut watch).await;
-            let silent = matches!(self.session().closed().await, CloseReason::TimedOut);
+            // Nobody has said that we should go: the paths are gone, or the receiver was killed.
+            let silent = matches!(self.session().closed().await, CloseReason::TimedOut | CloseReason::Reset);
             // For what is too late there is no point in connecting again.
             self.feeder.blocks.drop_stale(&self.feeder.tally);
             let more = !input.ended || !self.feeder.blocks.is_empty();

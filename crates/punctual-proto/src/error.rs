@@ -122,6 +122,9 @@ pub enum CloseReason {
     /// Nothing was heard for [`SessionConfig::idle_timeout`](crate::SessionConfig::idle_timeout).
     #[error("the peer fell silent")]
     TimedOut,
+    /// The peer does not know the session any more: a server that was started again says so (RFC 9000, section 10.3). It can be called again at once.
+    #[error("the peer does not know the session any more, as if it had been started again")]
+    Reset,
     /// The peer broke the Punctual protocol.
     #[error("the peer broke the protocol: {0}")]
     Protocol(#[from] ProtocolError),
@@ -145,7 +148,6 @@ impl TransportError {
         let (code, by_peer, tls) = match error {
             ConnectionError::TransportError(error) => (Some(u64::from(error.code)), false, error.crypto.clone()),
             ConnectionError::ConnectionClosed(close) => (Some(u64::from(close.error_code)), true, None),
-            ConnectionError::Reset => (None, true, None),
             _ => (None, false, None),
         };
         Self { words: error.to_string(), code, by_peer, tls }

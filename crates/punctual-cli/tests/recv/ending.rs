@@ -96,6 +96,33 @@ fn a_receiver_that_is_told_to_stop_ends_in_order() {
     }
 }
 
+/// One that is there again at once says that it does not know the session, long before the idle timeout; and one that is there later is called until it is.
+#[test]
+fn a_receiver_that_was_killed_and_is_there_again_is_called_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (identity, out) = (dir.path().join("identity.pem"), dir.path().join("{number}"));
+    let start = |listen: &str| {
+        let args = ["--identity", identity.to_str().unwrap(), "--keep-going", "--out", out.to_str().unwrap()];
+        Receiver::of(punctual().args(["recv", "--listen", listen]).args(args).stdin(Stdio::null()))
+    };
+    let mut receiver = start("127.0.0.1:0");
+    let address = receiver.address.clone();
+    let mut sender = receiver.sender(&["--idle-timeout", "1m", "--reconnect", "1m"]);
+    for n in 1..=3 {
+        sender.say(&format!("line {n}"));
+        let file = dir.path().join(format!("{n:04}"));
+        let line = format!("line {n}\n");
+        wait_for(&line, || fs::read_to_string(&file).is_ok_and(|text| text == line).then_some(()));
+        if n < 3 {
+            receiver.process.signal("KILL");
+            receiver.process.end_by_itself();
+            receiver = start(&address);
+        }
+    }
+    assert_eq!(sender.end(), Some(0), "{}", sender.said());
+    assert_eq!(sender.said().matches("connected again").count(), 2, "{}", sender.said());
+}
+
 #[test]
 fn a_receiver_without_senders_can_be_told_to_stop() {
     for (args, code) in [(&["--out", "/dev/null"][..], 143), (&["--out", "/dev/null", "--keep-going"], 0)] {

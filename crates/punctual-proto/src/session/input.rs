@@ -574,6 +574,7 @@ fn close_reason(error: ConnectionError) -> CloseReason {
             reason: String::from_utf8_lossy(&close.reason).into_owned(),
         },
         ConnectionError::TimedOut => CloseReason::TimedOut,
+        ConnectionError::Reset => CloseReason::Reset,
         ConnectionError::LocallyClosed => CloseReason::Local,
         other => CloseReason::Transport(TransportError::of(&other)),
     }
