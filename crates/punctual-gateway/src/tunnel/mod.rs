@@ -23,6 +23,7 @@ mod dscp;
 mod flows;
 mod name;
 mod peer;
+mod say;
 mod tcp;
 mod udp;
 pub mod wire;
@@ -56,6 +57,7 @@ use crate::{
 };
 use flows::{Task, UdpFlow};
 use peer::{Peer, Side};
+use say::Stops;
 use wire::{Hello, Instance, Word};
 
 /// The codes with which a gateway closes a session; 0 is an end in peace.
@@ -328,7 +330,7 @@ impl Shared {
     async fn serve(self: &Arc<Self>, session: &Session, side: Side) -> Result<Infallible, Ended> {
         let closed = |_| Ended::Closed(session.close_reason().unwrap_or(CloseReason::Local));
         if side == Side::Client {
-            peer::greet(session, self.hello()).await.map_err(closed)?;
+            say::greet(session, self.hello()).await.map_err(closed)?;
         }
         let hello = tokio::time::timeout(GREET_WITHIN, first_word(session)).await.map_err(|_| Ended::NoGreeting)??;
         let peer = self.welcome(side, &hello)?;
@@ -340,12 +342,14 @@ impl Shared {
         // Nothing else is to come to the far side before our greeting. A client has sent that long ago, and has been answered.
         let greeted = async {
             if side == Side::Server
-                && let Ok(sent) = peer::greet(session, self.hello()).await
+                && let Ok(sent) = say::greet(session, self.hello()).await
             {
                 sent.await;
             }
         };
         let mut greeted = std::pin::pin!(greeted);
+        let stops = Stops::default();
+        let mut stopping = std::pin::pin!(stops.say_all(session));
         let mut waiting = true;
         loop {
             tokio::select! {
@@ -355,8 +359,9 @@ impl Shared {
                 }
                 block = session.recv() => {
                     let block = block.map_err(Ended::Closed)?;
-                    peer.hear(self, session, attached.generation, block.data)?;
+                    peer.hear(self, session, attached.generation, &stops, block.data)?;
                 }
+                never = &mut stopping => match never {},
             }
         }
     }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use punctual::{Block, Channel, SendError, Session};
+use punctual::{Channel, SendError, Session};
 use thiserror::Error;
 use tracing::{debug, info};
 
@@ -17,6 +17,7 @@ use super::{
     flows::{Budget, Flow, Flows, Held, Queued, TcpWord, UdpFlow},
     lock,
     name::{Name, Protocol},
+    say::{Stops, greeting, stop},
     tcp, udp,
     wire::{FlowId, Hello, Instance, StopReason, WireError, Word},
 };
@@ -26,10 +27,6 @@ use crate::{class::Origin, metrics::Snapshot, rate::Bucket};
 const QUEUED_DATAGRAMS: u64 = 16 << 20;
 /// Bytes that one far gateway may have waiting for programs that read slowly, beyond what each connection has anyway.
 const TCP_WINDOWS: u64 = 64 << 20;
-/// The channel of greetings: a later one replaces the one before.
-const GREETINGS: Channel = Channel(0);
-/// What the gateways themselves say is small, and nothing goes without it.
-const OWN_PRIORITY: u8 = 0;
 
 /// Which of the two gateways this one is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -210,7 +207,7 @@ impl Peer {
         drop(gone);
         if let Some(session) = session {
             // If there is no room for it, it is told with the next session.
-            let _ = session.try_send(own(Word::Hello(hello.clone())).channel(GREETINGS));
+            let _ = session.try_send(greeting(hello.clone()));
         }
     }
 
@@ -244,6 +241,7 @@ impl Peer {
         shared: &Arc<Shared>,
         session: &Session,
         generation: u64,
+        stops: &Stops,
         block: Bytes,
     ) -> Result<(), Violation> {
         let Some(word) = Word::decode(block)? else { return Ok(()) };
@@ -281,11 +279,19 @@ impl Peer {
                 }
                 if let Err(reason) = tcp::begin_inward(self, shared, session, generation, flow, &name) {
                     debug!(%name, flow = flow.0, reason = reason.words(), "connection refused");
-                    stop(session, flow, reason);
+                    stops.add(flow, reason);
                 }
             }
-            Word::Data { flow, offset, data } => self.bytes(flow, offset, Some(data))?,
-            Word::Fin { flow, size } => self.bytes(flow, size, None)?,
+            Word::Data { flow, offset, data } => {
+                if !self.bytes(flow, offset, Some(data))? {
+                    stops.add(flow, StopReason::Unknown);
+                }
+            }
+            Word::Fin { flow, size } => {
+                if !self.bytes(flow, size, None)? {
+                    stops.add(flow, StopReason::Unknown);
+                }
+            }
             Word::Credit { flow, limit } => {
                 if let Some(Flow::Tcp(tcp)) = lock(&self.state).flows.all.get(&flow) {
                     tcp.credit.send_if_modified(|credit| {
@@ -333,14 +339,14 @@ impl Peer {
         Ok(true)
     }
 
-    /// Bytes have come for a connection, or it is said that these were all.
-    fn bytes(&self, id: FlowId, offset: u64, data: Option<Bytes>) -> Result<(), Violation> {
+    /// Bytes have come for a connection, or it is said that these were all. `false` if there is no such connection: it was stopped here, which the far side has
+    /// yet to hear, or has not understood.
+    fn bytes(&self, id: FlowId, offset: u64, data: Option<Bytes>) -> Result<bool, Violation> {
         let mut state = lock(&self.state);
         let tcp = match state.flows.all.get_mut(&id) {
             Some(Flow::Tcp(tcp)) => tcp,
             Some(_) => return Err(Violation::OtherProtocol(id)),
-            // It was stopped here, which the far side has yet to hear.
-            None => return Ok(()),
+            None => return Ok(false),
         };
         if offset != tcp.received || tcp.finished {
             return Err(Violation::Offset(id));
@@ -360,7 +366,7 @@ impl Peer {
         };
         // If its task has just ended, it will be heard of.
         let _ = tcp.words.send(word);
-        Ok(())
+        Ok(true)
     }
 
     /// The far side does not carry a flow, or no longer.
@@ -508,24 +514,6 @@ impl Peer {
     pub(super) fn window(&self, bytes: u64) -> Option<Held> {
         self.windows.take(bytes)
     }
-}
-
-/// Greets.
-pub(super) async fn greet(session: &Session, hello: Hello) -> Result<punctual::SentBlock, SendError> {
-    let block = Block::new(Word::Hello(hello).encode()).priority(OWN_PRIORITY).channel(GREETINGS);
-    session.send(block).await
-}
-
-/// Says that a flow is not carried.
-fn stop(session: &Session, flow: FlowId, reason: StopReason) {
-    let word = Word::Stop { flow, reason };
-    // It is said again with the next datagram.
-    let _ = session.try_send(own(word).deadline(crate::class::DEFAULT_DEADLINE));
-}
-
-/// A block of the gateway's own.
-pub(super) fn own(word: Word) -> Block {
-    Block::new(word.encode()).priority(OWN_PRIORITY)
 }
 
 impl fmt::Display for Peer {

@@ -25,7 +25,8 @@ use super::{
     Listening, Shared,
     flows::{Flow, Task, TcpFlow, TcpWord},
     name::{Name, Protocol},
-    peer::{Peer, own},
+    peer::Peer,
+    say::own,
     wire::{FlowId, INITIAL_CREDIT, StopReason, Word},
 };
 use crate::class::Class;
@@ -119,7 +120,7 @@ pub(super) fn begin_inward(
             }
             Err(error) => {
                 info!(name = %connection.name, to, %error, "cannot forward");
-                connection.stop(StopReason::Unreachable);
+                connection.stop(StopReason::Unreachable).await;
                 Ok(())
             }
         }
@@ -265,8 +266,8 @@ impl Connection {
     }
 
     /// Says that it is not carried.
-    fn stop(&self, reason: StopReason) {
+    async fn stop(&self, reason: StopReason) {
         let word = Word::Stop { flow: self.id, reason };
-        let _ = self.session.try_send(own(word).channel(self.channel));
+        let _ = self.session.send(own(word).channel(self.channel)).await;
     }
 }

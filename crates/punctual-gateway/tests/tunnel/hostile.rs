@@ -3,18 +3,20 @@
 use std::{net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
-use punctual::{Block, Channel, CloseReason, Session};
+use punctual::{Block, Channel, CloseReason, Endpoint, Session};
 use punctual_gateway::tunnel::{
     Config, Limits, close,
     wire::{FlowId, Hello, Instance, StopReason, Word},
 };
 
-use super::pair::{PATIENCE, Server, ask, config, echo, program};
+use tokio::{net::UdpSocket, task::AbortHandle};
+
+use super::pair::{PATIENCE, Server, ask, config, echo, endpoint_config, program};
 
 /// A gateway of which each word is ours to say.
 struct Stranger {
     session: Session,
-    _endpoint: punctual::Endpoint,
+    _endpoint: Endpoint,
 }
 
 fn hello(instance: u8) -> Word {
@@ -33,10 +35,21 @@ impl Stranger {
 
     /// One that has been greeted.
     async fn greeted(server: &Server, instance: u8) -> Self {
-        let stranger = Self::new(server).await;
-        stranger.say(hello(instance)).await;
-        assert!(matches!(stranger.hear().await, Word::Hello(_)));
-        stranger
+        Self::new(server).await.greeting(instance).await
+    }
+
+    /// One that has been greeted, and takes few blocks before those that came are heard.
+    async fn slow(server: &Server) -> Self {
+        let mut config = endpoint_config();
+        config.session.limits = config.session.limits.receive_blocks(16);
+        let endpoint = Endpoint::client().trust(server.fingerprint).config(config).build().expect("a client");
+        Self { session: server.session(&endpoint).await, _endpoint: endpoint }.greeting(1).await
+    }
+
+    async fn greeting(self, instance: u8) -> Self {
+        self.say(hello(instance)).await;
+        assert!(matches!(self.hear().await, Word::Hello(_)));
+        self
     }
 
     async fn say(&self, word: Word) {
@@ -127,6 +140,49 @@ async fn nothing_can_be_reached_but_what_is_forwarded() {
     assert_eq!(stranger.hear().await, stopped(2, StopReason::NoSuchPort), "it is forwarded for UDP only");
     stranger.say(Word::Datagram { flow: FlowId(4), data: Bytes::new() }).await;
     assert_eq!(stranger.hear().await, stopped(4, StopReason::Unknown));
+    // Whoever goes on with a connection that is not carried has not heard so.
+    stranger.say(Word::Data { flow: FlowId(2), offset: 0, data: Bytes::from_static(b"!") }).await;
+    assert_eq!(stranger.hear().await, stopped(2, StopReason::Unknown));
+    stranger.say(Word::Fin { flow: FlowId(2), size: 1 }).await;
+    assert_eq!(stranger.hear().await, stopped(2, StopReason::Unknown));
+}
+
+/// A program that says more than anybody wants, to whoever says something to it.
+async fn flood() -> (SocketAddr, AbortHandle) {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
+    let address = socket.local_addr().expect("it is bound");
+    let flooding = tokio::spawn(async move {
+        let (_, to) = socket.recv_from(&mut [0; 100]).await.expect("a datagram");
+        loop {
+            let _ = socket.send_to(b"more", to).await;
+            tokio::task::yield_now().await;
+        }
+    });
+    (address, flooding.abort_handle())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_is_refused_is_told_of_even_if_the_session_is_full() {
+    let sink = UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
+    let (source, flooding) = flood().await;
+    let to = sink.local_addr().expect("it is bound");
+    let forwards = [format!("flood=udp:{source},deadline=none"), format!("sink=udp:{to}")];
+    let server = Server::start(config(&[], &[&forwards[0], &forwards[1]])).await;
+    let stranger = Stranger::slow(&server).await;
+    stranger.say(first(0, "flood", b"!")).await;
+    let full = async {
+        while !server.tunnel.metrics().contains("refused_datagrams_total{reason=\"full\"}") {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, full).await.expect("a session that is full");
+    flooding.abort();
+    stranger.say(Word::Open { flow: FlowId(2), name: "never".parse().expect("a name") }).await;
+    stranger.say(first(4, "sink", b"heard")).await;
+    // What is behind it has been heard, and so has it.
+    tokio::time::timeout(PATIENCE, sink.recv(&mut [0; 100])).await.expect("in time").expect("a datagram");
+    let refused = Word::Stop { flow: FlowId(2), reason: StopReason::NoSuchPort };
+    while stranger.hear().await != refused {}
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -167,7 +223,7 @@ async fn as_many_far_gateways_as_are_allowed_and_one_that_comes_again_is_none_mo
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rate_is_kept() {
     let limits = Limits { rate: 10_000, ..Limits::default() };
-    let sink = tokio::net::UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
+    let sink = UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
     let to: SocketAddr = sink.local_addr().expect("it is bound");
     let server = Server::start(Config { limits, ..config(&[], &[&format!("x=udp:{to}")]) }).await;
     let stranger = Stranger::greeted(&server, 1).await;

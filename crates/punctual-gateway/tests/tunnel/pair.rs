@@ -37,7 +37,7 @@ pub(crate) fn config(listen: &[&str], forward: &[&str]) -> Config {
     }
 }
 
-fn endpoint_config() -> EndpointConfig {
+pub(crate) fn endpoint_config() -> EndpointConfig {
     let mut config = EndpointConfig::default();
     config.session.limits = session_limits(config.session.limits);
     config
