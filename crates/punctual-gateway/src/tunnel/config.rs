@@ -69,7 +69,7 @@ pub struct Carry {
 pub struct Limits {
     /// Flows that one far gateway has at once, whoever began them. Default 256.
     pub flows: usize,
-    /// Bytes per second that are forwarded for one far gateway, and as many that are sent to it; 0 for any number, the default. UDP beyond it is dropped, TCP waits.
+    /// Bytes per second that are forwarded for one far gateway, and as many that are sent to it; 0 for any number, the default. UDP beyond it is dropped, TCP waits: UDP goes first, and leaves TCP a quarter.
     pub rate: u64,
     /// A UDP flow without a datagram for so long ends. Default 60 s.
     #[serde(deserialize_with = "time")]

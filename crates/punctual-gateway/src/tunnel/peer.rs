@@ -488,25 +488,24 @@ impl Peer {
 
     /// Waits until so many bytes of a connection may be carried to the far side.
     pub(super) async fn may_send(&self, bytes: usize) {
-        loop {
-            let wait =
-                lock(&self.state).to.as_mut().map_or(Duration::ZERO, |to| to.take_or_wait(bytes, Instant::now()));
-            if wait.is_zero() {
-                return;
-            }
-            tokio::time::sleep(wait).await;
-        }
+        self.may(bytes, |state| &mut state.to).await;
     }
 
     /// Waits until so many bytes of a connection that came from the far side may be sent on.
     pub(super) async fn may_forward(&self, bytes: usize) {
-        loop {
-            let wait =
-                lock(&self.state).from.as_mut().map_or(Duration::ZERO, |from| from.take_or_wait(bytes, Instant::now()));
-            if wait.is_zero() {
-                return;
+        self.may(bytes, |state| &mut state.from).await;
+    }
+
+    async fn may(&self, mut bytes: usize, which: fn(&mut State) -> &mut Option<Bucket>) {
+        while bytes > 0 {
+            let taken = match which(&mut lock(&self.state)) {
+                Some(bucket) => bucket.take_or_wait(bytes, Instant::now()),
+                None => return,
+            };
+            match taken {
+                Ok(taken) => bytes -= taken,
+                Err(wait) => tokio::time::sleep(wait).await,
             }
-            tokio::time::sleep(wait).await;
         }
     }
 

@@ -2,9 +2,9 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use punctual_gateway::tunnel::Protocol;
+use punctual_gateway::tunnel::{Config, Limits, Protocol};
 
-use super::pair::{PATIENCE, Server, config};
+use super::pair::{PATIENCE, Server, ask, config, echo as datagram_echo, program};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
@@ -126,4 +126,26 @@ async fn a_session_that_is_lost_resets_its_connections_and_the_next_carries_new_
     stream.write_all(b"again").await.expect("written");
     stream.shutdown().await.expect("half of it ends");
     assert_eq!(rest(&mut stream).await.expect("an orderly end"), b"again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn datagrams_pass_beside_a_connection_that_takes_all_the_rate() {
+    let forwards = [format!("echo=tcp:{}", echo().await), format!("game=udp:{},deadline=none", datagram_echo().await)];
+    let server = Server::start(config(&[], &[&forwards[0], &forwards[1]])).await;
+    let here = config(&["tcp:127.0.0.1:0=echo", "udp:127.0.0.1:0=game,deadline=none"], &[]);
+    let limits = Limits { rate: 200_000, ..Limits::default() };
+    let client = server.client(Config { limits, ..here }).await;
+    let (_session, _called) = client.call(&server).await;
+    let (mut reader, mut writer) = client.connected("echo").await.into_split();
+    let writing = tokio::spawn(async move { while writer.write_all(&[7; 65_536]).await.is_ok() {} });
+    // More than was saved up: from here on the rate is what there is.
+    let mut saved_up = vec![0; 250_000];
+    tokio::time::timeout(PATIENCE, reader.read_exact(&mut saved_up)).await.expect("in time").expect("an echo");
+    let program = program(client.port("game").await).await;
+    for number in 0..100_u8 {
+        assert!(!ask(&program, &[number]).await.is_empty());
+    }
+    assert!(!writing.is_finished(), "the connection has always more to say");
+    let metrics = client.tunnel.metrics();
+    assert!(!metrics.contains("refused_datagrams_total{reason=\"rate\"}"), "{metrics}");
 }
