@@ -6,7 +6,7 @@ use punctual::duration;
 use serde::{Deserialize, Deserializer};
 use thiserror::Error;
 
-use super::name::{Name, Protocol};
+use super::name::{Name, NameError, Protocol};
 use crate::class::{Carried, ClassSettings, Format, Rule};
 
 /// What a tunnel is to do.
@@ -16,7 +16,7 @@ pub struct Config {
     pub listen: Vec<Listen>,
     /// Ports that programs of the far side may reach.
     pub forward: Vec<Forward>,
-    /// Classes by name, for ports and rules to refer to.
+    /// Classes by name, for ports and rules to refer to; each is called by a [`Name`], for metrics.
     pub classes: BTreeMap<String, ClassSettings>,
     /// Which datagrams are of which class, the first that holds; of others, their port says it.
     pub rules: Vec<Rule>,
@@ -102,6 +102,9 @@ pub enum ConfigError {
     /// Two ports of one protocol are forwarded by one name.
     #[error("two {0} ports are forwarded as `{1}`")]
     SameName(Protocol, Name),
+    /// A class is called what metrics have no word for.
+    #[error("class {0:?}: {error}", error = NameError)]
+    ClassName(String),
     /// A port or a rule refers to a class that does not exist.
     #[error("{0}: there is no class `{1}`")]
     NoClass(String, String),
@@ -136,6 +139,9 @@ impl Config {
             if self.forward[..index].iter().any(same) {
                 return Err(ConfigError::SameName(forward.protocol, forward.name.clone()));
             }
+        }
+        if let Some(class) = self.classes.keys().find(|class| class.parse::<Name>().is_err()) {
+            return Err(ConfigError::ClassName(class.clone()));
         }
         let ports = self.listen.iter().map(|listen| (&listen.name, &listen.carry));
         for (name, carry) in ports.chain(self.forward.iter().map(|forward| (&forward.name, &forward.carry))) {
@@ -384,5 +390,10 @@ mod tests {
         let listen = vec!["udp:127.0.0.1:1=a".parse().unwrap()];
         let config = Config { listen, rules, ..Config::default() };
         assert!(config.check().unwrap_err().to_string().contains("rule 1"));
+        for name in ["a\"b", "two\nlines", "back\\slash", "", "Büro"] {
+            let classes = [(name.to_owned(), ClassSettings::default())].into();
+            let error = Config { classes, ..config.clone() }.check().unwrap_err().to_string();
+            assert!(error.contains(&format!("class {name:?}: a name is 1 to 64 letters")), "{error}");
+        }
     }
 }
