@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::{
         Arc, Mutex, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -59,6 +59,13 @@ impl Drop for Task {
     }
 }
 
+/// Where a program was heard: the port, and the host's address that it sent to, if the port is at all of them.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) port: Weak<Listening>,
+    pub(super) at: Option<IpAddr>,
+}
+
 /// A flow of datagrams.
 #[derive(Debug)]
 pub(super) struct UdpFlow {
@@ -67,7 +74,7 @@ pub(super) struct UdpFlow {
     /// The program at this side: who asked, or who is asked.
     pub(super) program: SocketAddr,
     /// Where the program was heard, if it began.
-    pub(super) origin: Option<Weak<Listening>>,
+    pub(super) origin: Option<Asked>,
     pub(super) classifier: Mutex<Classifier>,
     /// Where its order is kept.
     pub(super) channel: Option<Channel>,
@@ -92,7 +99,7 @@ impl UdpFlow {
         id: FlowId,
         name: Name,
         program: SocketAddr,
-        origin: Option<Weak<Listening>>,
+        origin: Option<Asked>,
         classifier: Classifier,
         channel: Option<Channel>,
         known: bool,
@@ -129,6 +136,24 @@ impl UdpFlow {
         if self.told.swap(generation + 1, Ordering::Relaxed) != generation + 1 {
             // If the session is gone, the next is told.
             let _ = session.wish_latency(Some(channel), self.latency);
+        }
+    }
+
+    /// Gives an answer to the program that began it.
+    pub(super) fn answer(&self, datagram: &[u8]) {
+        if let Some(Asked { port, at }) = &self.origin
+            && let Some(port) = port.upgrade()
+        {
+            port.answer(datagram, self.program, *at);
+        }
+    }
+
+    /// Its port forgets it.
+    pub(super) fn forget(self: &Arc<Self>) {
+        if let Some(Asked { port, at }) = &self.origin
+            && let Some(port) = port.upgrade()
+        {
+            port.forget(self, *at);
         }
     }
 

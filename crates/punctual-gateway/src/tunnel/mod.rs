@@ -18,8 +18,8 @@
 //!
 //! The grammar is in [`wire`], and in `docs/gateway.md` for a second implementation.
 
+mod ancillary;
 mod config;
-mod dscp;
 mod flows;
 mod name;
 mod peer;
@@ -32,7 +32,7 @@ use std::{
     collections::HashMap,
     convert::Infallible,
     io,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -145,8 +145,8 @@ struct Listening {
     carried: Mutex<Arc<Carried>>,
     /// Of UDP: the socket,
     socket: Option<Arc<UdpSocket>>,
-    /// and who has been heard.
-    flows: Mutex<HashMap<SocketAddr, Begun>>,
+    /// and who has been heard, and at which of the host's addresses: a program that asks two of them takes the answers of each from there.
+    flows: Mutex<HashMap<(SocketAddr, Option<IpAddr>), Begun>>,
     complained: Mutex<Option<Instant>>,
 }
 
@@ -446,9 +446,7 @@ async fn sweep(shared: Weak<Shared>) {
         for peer in &peers {
             for flow in peer.sweep(now, idle) {
                 debug!(name = %flow.name, program = %flow.program, flow = flow.id.0, "flow ends by silence");
-                if let Some(listening) = flow.origin.as_ref().and_then(Weak::upgrade) {
-                    listening.forget(&flow);
-                }
+                flow.forget();
             }
         }
         shared.forget();
@@ -529,19 +527,19 @@ impl Listening {
         *lock(&self.carried) = carried;
     }
 
-    /// Gives a program an answer.
-    fn answer(&self, datagram: &[u8], program: SocketAddr) {
+    /// Gives a program an answer, from the address that it asked.
+    fn answer(&self, datagram: &[u8], program: SocketAddr, at: Option<IpAddr>) {
         let Some(socket) = &self.socket else { return };
-        if let Err(error) = socket.try_send_to(datagram, program) {
+        if let Err(error) = ancillary::send_from(socket, datagram, program, at) {
             debug!(name = %self.port.name, %program, %error, "answer dropped");
         }
     }
 
     /// Forgets who has been silent for too long, unless they have begun another flow.
-    fn forget(&self, flow: &Arc<UdpFlow>) {
+    fn forget(&self, flow: &Arc<UdpFlow>, at: Option<IpAddr>) {
         let mut flows = lock(&self.flows);
-        if flows.get(&flow.program).is_some_and(|(_, known)| Arc::ptr_eq(known, flow)) {
-            flows.remove(&flow.program);
+        if flows.get(&(flow.program, at)).is_some_and(|(_, known)| Arc::ptr_eq(known, flow)) {
+            flows.remove(&(flow.program, at));
         }
     }
 

@@ -323,9 +323,7 @@ impl Peer {
                 let flow = flow.clone();
                 drop(state);
                 flow.touch(now);
-                if let Some(listening) = flow.origin.as_ref().and_then(std::sync::Weak::upgrade) {
-                    listening.answer(&data, flow.program);
-                }
+                flow.answer(&data);
             }
             Flow::Inward { flow, datagrams, .. } => {
                 flow.touch(now);

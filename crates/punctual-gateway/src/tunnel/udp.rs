@@ -3,7 +3,7 @@
 use std::{
     cell::RefCell,
     io,
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -12,8 +12,9 @@ use tokio::{net::UdpSocket, sync::mpsc};
 use tracing::{debug, info, warn};
 
 use super::{
-    Listening, Shared, dscp,
-    flows::{Flow, Queued, Task, UdpFlow},
+    Listening, Shared,
+    ancillary::{self, Arrival},
+    flows::{Asked, Flow, Queued, Task, UdpFlow},
     lock,
     name::{Name, Protocol},
     peer::Peer,
@@ -48,7 +49,7 @@ fn open(address: SocketAddr) -> io::Result<UdpSocket> {
     let _ = socket.set_recv_buffer_size(SOCKET_BUFFER);
     let _ = socket.set_send_buffer_size(SOCKET_BUFFER);
     socket.set_nonblocking(true)?;
-    dscp::ask(&socket, address);
+    ancillary::ask(&socket, address);
     socket.bind(&address.into())?;
     UdpSocket::from_std(socket.into())
 }
@@ -65,8 +66,8 @@ pub(super) async fn hear(listening: Arc<Listening>, socket: Arc<UdpSocket>, shar
         for _ in 0..BATCH {
             heard = heard.and_then(|()| {
                 SPACE.with_borrow_mut(|space| {
-                    let (size, from, dscp) = dscp::receive(&socket, space)?;
-                    came(&listening, &shared, &space[..size], from, dscp);
+                    let arrival = ancillary::receive(&socket, space)?;
+                    came(&listening, &shared, &space[..arrival.size], arrival);
                     Ok(())
                 })
             });
@@ -93,8 +94,9 @@ fn is_passing(error: &io::Error) -> bool {
 }
 
 /// A datagram has come from a program.
-fn came(listening: &Arc<Listening>, shared: &Arc<Shared>, datagram: &[u8], from: SocketAddr, dscp: Option<u8>) {
-    let known = lock(&listening.flows).get(&from).cloned();
+fn came(listening: &Arc<Listening>, shared: &Arc<Shared>, datagram: &[u8], arrival: Arrival) {
+    let Arrival { from, at, dscp, .. } = arrival;
+    let known = lock(&listening.flows).get(&(from, at)).cloned();
     if let Some((peer, flow)) = &known {
         if peer.send(flow, datagram, dscp, shared) {
             return;
@@ -113,7 +115,7 @@ fn came(listening: &Arc<Listening>, shared: &Arc<Shared>, datagram: &[u8], from:
         listening.complain("no far gateway forwards this port");
         return;
     };
-    match begin_outward(&peer, listening, shared, from) {
+    match begin_outward(&peer, listening, shared, from, at) {
         Ok(flow) => _ = peer.send(&flow, datagram, dscp, shared),
         Err(reason) => {
             shared.metrics.refused("too_many_flows");
@@ -128,9 +130,10 @@ fn begin_outward(
     listening: &Arc<Listening>,
     shared: &Shared,
     from: SocketAddr,
+    at: Option<IpAddr>,
 ) -> Result<Arc<UdpFlow>, StopReason> {
     let carried = lock(&listening.carried).clone();
-    let (name, origin) = (listening.port.name.clone(), Some(Arc::downgrade(listening)));
+    let (name, origin) = (listening.port.name.clone(), Some(Asked { port: Arc::downgrade(listening), at }));
     let mut begun = None;
     let latency = carried.latency();
     peer.insert(shared.plan().limits.flows, None, carried.orders(), |id, channel| {
@@ -141,7 +144,7 @@ fn begin_outward(
         Flow::Outward(flow)
     })?;
     let flow = begun.ok_or(StopReason::TooMany)?;
-    lock(&listening.flows).insert(from, (peer.clone(), flow.clone()));
+    lock(&listening.flows).insert((from, at), (peer.clone(), flow.clone()));
     debug!(name = %flow.name, program = %from, flow = flow.id.0, gateway = %peer, "flow begins");
     Ok(flow)
 }

@@ -1,11 +1,16 @@
 //! Datagrams through two gateways.
 
-use std::time::{Duration, Instant};
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 use punctual_gateway::{
     class::{Dscp, Rule},
     tunnel::Config,
 };
+
+use tokio::net::UdpSocket;
 
 use super::pair::{Server, ask, config, echo, program};
 
@@ -45,6 +50,31 @@ async fn the_server_listens_too() {
     let (_session, _called) = client.call(&server).await;
     let program = program(super::pair::port(&server.tunnel, "sensor").await).await;
     assert_eq!(ask(&program, b"how warm?").await, b"how warm?");
+}
+
+/// Programs that connect their sockets take no answer from elsewhere.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_come_from_the_address_that_was_asked() {
+    let server = Server::start(config(&[], &[&format!("any=udp:{}", echo().await)])).await;
+    let client = server.client(config(&["udp:0.0.0.0:0=any", "udp:[::]:0=any"], &[])).await;
+    let (_session, _called) = client.call(&server).await;
+    for (_, at, _) in client.tunnel.ports().await {
+        let of = |local: &str| SocketAddr::new(local.parse().expect("an address"), at.port());
+        let asked = if at.is_ipv4() { vec![of("127.0.0.2"), of("127.0.0.3")] } else { vec![of("::1")] };
+        let here = if at.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" };
+        // By one socket, too.
+        let both = UdpSocket::bind(here).await.expect("a socket");
+        for asked in asked {
+            let program = UdpSocket::bind(here).await.expect("a socket");
+            program.connect(asked).await.expect("an address");
+            assert_eq!(ask(&program, b"who?").await, b"who?", "{asked}");
+            both.connect(asked).await.expect("an address");
+            let words = asked.to_string();
+            // What was asked twice before is answered twice.
+            while ask(&both, words.as_bytes()).await != words.as_bytes() {}
+        }
+    }
 }
 
 #[cfg(target_os = "linux")]
