@@ -3,6 +3,7 @@
 
 use std::{
     io,
+    net::Shutdown,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -10,13 +11,13 @@ use std::{
     time::Duration,
 };
 
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut as _, Bytes, BytesMut};
 use punctual::{Block, Channel, SendError, Session};
-use socket2::SockRef;
+use socket2::{SockRef, TcpKeepalive};
 use thiserror::Error;
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream, tcp},
+    io::Interest,
+    net::{TcpListener, TcpStream},
     sync::{mpsc, watch},
 };
 use tracing::{debug, info, warn};
@@ -37,6 +38,10 @@ const LARGEST: usize = 65_536;
 const WINDOW: u64 = 4 << 20;
 /// How long to wait after an error in accepting: there may be no descriptors left.
 const PAUSE: Duration = Duration::from_millis(100);
+/// After how long a silence it is asked whether a program's host is still there,
+const ASK_AFTER: Duration = Duration::from_secs(60);
+/// and how often from then on. How often in vain is for the system to say: Linux has nine.
+const ASK_EVERY: Duration = Duration::from_secs(15);
 /// How long it may take to reach where a port is forwarded to.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
@@ -185,64 +190,92 @@ fn begin<F: Future<Output = Result<(), Broken>> + Send + 'static>(
     })
 }
 
-/// Whoever goes away without a word of farewell has not sent all: a program must be able to tell a connection that broke from one that ended.
+/// Whoever goes away without a word of farewell has not sent all: a program must be able to tell a connection that broke from one that ended. And a program whose host
+/// has gone away is to be missed.
 fn resets_when_dropped(stream: &TcpStream) {
-    let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
+    let socket = SockRef::from(stream);
+    let _ = socket.set_linger(Some(Duration::ZERO));
+    let _ = socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(ASK_AFTER).with_interval(ASK_EVERY));
     // Blocks are made of what is there; to wait for more is not TCP's business here.
     let _ = stream.set_nodelay(true);
 }
 
+/// Waits until the connection is broken, though nothing may be read or written now.
+async fn broken(stream: &TcpStream) -> io::Error {
+    match stream.ready(Interest::ERROR).await {
+        Ok(_) => stream.take_error().ok().flatten().unwrap_or_else(|| io::ErrorKind::ConnectionReset.into()),
+        Err(error) => error,
+    }
+}
+
+/// Writes all of it, as fast as the program reads.
+async fn write_all(stream: &TcpStream, mut data: &[u8]) -> io::Result<()> {
+    while !data.is_empty() {
+        stream.writable().await?;
+        match stream.try_write(data) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => data = &data[written..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 impl Connection {
     /// Carries both directions to their ends.
-    async fn carry(mut self, mut stream: TcpStream) -> Result<(), Broken> {
-        let (reader, writer) = stream.split();
+    async fn carry(mut self, stream: TcpStream) -> Result<(), Broken> {
         let words = std::mem::replace(&mut self.words, mpsc::unbounded_channel().1);
-        tokio::try_join!(self.upward(reader), self.downward(writer, words))?;
+        tokio::select! {
+            // What has ended as it should has not broken.
+            biased;
+            ended = async { tokio::try_join!(self.upward(&stream), self.downward(&stream, words)) } => drop(ended?),
+            error = broken(&stream) => return Err(error.into()),
+        }
         // Both have ended as they should.
         let _ = SockRef::from(&stream).set_linger(None);
         Ok(())
     }
 
     /// From the program to the far side.
-    async fn upward(&self, mut reader: tcp::ReadHalf<'_>) -> Result<(), Broken> {
+    async fn upward(&self, stream: &TcpStream) -> Result<(), Broken> {
         let mut credit = self.credit.clone();
         let mut sent = 0;
         loop {
             let limit = *credit.wait_for(|limit| *limit > sent).await.map_err(|_| Broken::Stopped)?;
             let room = usize::try_from(limit - sent).unwrap_or(usize::MAX).min(LARGEST);
             // Not filled with room before there is something to read: many connections are idle.
-            reader.readable().await?;
-            let mut data = BytesMut::with_capacity(room);
-            let read = (&mut reader).take(room as u64).read_buf(&mut data).await?;
+            stream.readable().await?;
+            let mut data = BytesMut::with_capacity(room).limit(room);
+            let read = match stream.try_read_buf(&mut data) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                read => read?,
+            };
             if read == 0 {
                 self.say(Word::Fin { flow: self.id, size: sent }).await?;
                 return Ok(());
             }
             self.peer.may_send(read).await;
-            let word = Word::Data { flow: self.id, offset: sent, data: data.freeze() };
+            let word = Word::Data { flow: self.id, offset: sent, data: data.into_inner().freeze() };
             self.say(word).await?;
             sent += read as u64;
         }
     }
 
     /// From the far side to the program.
-    async fn downward(
-        &self,
-        mut writer: tcp::WriteHalf<'_>,
-        mut words: mpsc::UnboundedReceiver<TcpWord>,
-    ) -> Result<(), Broken> {
+    async fn downward(&self, stream: &TcpStream, mut words: mpsc::UnboundedReceiver<TcpWord>) -> Result<(), Broken> {
         let (mut written, mut window, mut larger) = (0, INITIAL_CREDIT, None);
         loop {
             let data: Bytes = match words.recv().await {
                 Some(TcpWord::Data(data)) => data,
                 Some(TcpWord::Fin) => {
-                    writer.shutdown().await?;
+                    SockRef::from(stream).shutdown(Shutdown::Write)?;
                     return Ok(());
                 }
                 None => return Err(Broken::Stopped),
             };
             self.peer.may_forward(data.len()).await;
-            writer.write_all(&data).await?;
+            write_all(stream, &data).await?;
             written += data.len() as u64;
             if larger.is_none() && written >= INITIAL_CREDIT / 2 {
                 // It is more than a few words: give it the larger window, if there is room for that.

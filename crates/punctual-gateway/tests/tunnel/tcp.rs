@@ -2,11 +2,11 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use punctual_gateway::tunnel::{Config, Limits, Protocol};
+use punctual_gateway::tunnel::{Config, Limits, Protocol, Tunnel};
 
 use super::pair::{PATIENCE, Server, ask, config, echo as datagram_echo, program};
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    io::{AsyncReadExt as _, AsyncWriteExt as _, Interest},
     net::{TcpListener, TcpStream},
 };
 
@@ -148,4 +148,85 @@ async fn datagrams_pass_beside_a_connection_that_takes_all_the_rate() {
     assert!(!writing.is_finished(), "the connection has always more to say");
     let metrics = client.tunnel.metrics();
     assert!(!metrics.contains("refused_datagrams_total{reason=\"rate\"}"), "{metrics}");
+}
+
+/// A gateway's flows, as its metrics have them.
+fn flows(tunnel: &Tunnel) -> Option<usize> {
+    let metrics = tunnel.metrics();
+    let line = metrics.lines().find(|line| line.starts_with("punctual_tunnel_flows{"))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+/// Waits until a gateway has so many flows.
+async fn until_flows(tunnel: &Tunnel, number: usize) {
+    let there = async {
+        while flows(tunnel) != Some(number) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, there).await.expect("as many flows");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_breaks_off_is_noticed_while_the_other_does_nothing() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let to = listener.local_addr().expect("it is bound");
+    let server = Server::start(config(&[], &[&format!("deaf=tcp:{to}")])).await;
+    let client = server.client(config(&["tcp:127.0.0.1:0=deaf"], &[])).await;
+    let (_session, _called) = client.call(&server).await;
+    // One has said that it is done, of the other nothing more can be taken: in neither case is the socket read from.
+    for done in [true, false] {
+        let mut stream = client.connected("deaf").await;
+        let (mut kept, _) = listener.accept().await.expect("it is forwarded");
+        if done {
+            stream.shutdown().await.expect("half of it ends");
+            assert_eq!(rest(&mut kept).await.expect("an orderly end"), b"");
+        } else {
+            let block = pattern(1 << 20);
+            while let Ok(taken) = tokio::time::timeout(Duration::from_millis(500), stream.write(&block)).await {
+                taken.expect("it lasts");
+            }
+        }
+        until_flows(&server.tunnel, 1).await;
+        stream.set_zero_linger().expect("it can be reset");
+        drop(stream);
+        for tunnel in [&client.tunnel, &server.tunnel] {
+            until_flows(tunnel, 0).await;
+        }
+        // What was on its way before may still be read, and so may the end, if it was said.
+        tokio::time::timeout(PATIENCE, kept.ready(Interest::ERROR)).await.expect("in time").expect("a reset");
+    }
+}
+
+/// Whether the host asks now and then if the other end of a connection is there: the kind of timer in `/proc/net/tcp` is 2 then.
+#[cfg(target_os = "linux")]
+fn is_asked(from: SocketAddr, to: SocketAddr) -> bool {
+    let hex = |address: SocketAddr| match address.ip() {
+        std::net::IpAddr::V4(ip) => format!("{:08X}:{:04X}", u32::from_ne_bytes(ip.octets()), address.port()),
+        std::net::IpAddr::V6(_) => unreachable!("the test has none"),
+    };
+    let all = std::fs::read_to_string("/proc/net/tcp").expect("a list");
+    all.lines().any(|line| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        matches!(&fields[..], [_, local, remote, _, _, timer, ..] if *local == hex(from) && *remote == hex(to) && timer.starts_with("02:"))
+    })
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn programs_of_both_sides_are_asked_whether_they_are_there() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let to = listener.local_addr().expect("it is bound");
+    let server = Server::start(config(&[], &[&format!("quiet=tcp:{to}")])).await;
+    let client = server.client(config(&["tcp:127.0.0.1:0=quiet"], &[])).await;
+    let (_session, _called) = client.call(&server).await;
+    let stream = client.connected("quiet").await;
+    let (_kept, gateway) = listener.accept().await.expect("it is forwarded");
+    let (program, listening) = (stream.local_addr().expect("an address"), stream.peer_addr().expect("an address"));
+    let asked = async {
+        while !is_asked(listening, program) || !is_asked(gateway, to) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, asked).await.expect("both are asked");
 }
