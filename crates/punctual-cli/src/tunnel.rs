@@ -32,10 +32,10 @@ pub(crate) async fn run(flags: &TunnelArgs) -> Result<(), Failure> {
     announce(&gateway).await;
     let reload = async || {
         let (new, config) = settings::load(flags)?;
+        gateway.carrier.reload(config).await?;
         if !settings::same_but_for_ports(&new, &args) {
             gateway.say("what was changed beside ports, classes, rules and limits takes a restart");
         }
-        gateway.carrier.reload(config).await?;
         announce(&gateway).await;
         Ok(())
     };

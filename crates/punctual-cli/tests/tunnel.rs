@@ -137,6 +137,27 @@ fn settings_are_read_again_and_what_is_carried_is_told() {
 }
 
 #[test]
+fn settings_with_a_port_that_is_taken_change_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_server, address, fingerprint) = waiting(&["--forward", &format!("game=udp:{}", echo())]);
+    let with = |listen: &str, forward: &str| {
+        let session = format!("to = '{address}'\n[session]\nfingerprint = '{fingerprint}'\n");
+        format!("{session}[[listen]]\nname = 'game'\nudp = '{listen}'\n{forward}")
+    };
+    let file = dir.path().join("client.toml");
+    let client_file = write(&file, &with("127.0.0.1:0", ""));
+    let client = start(&["tunnel", "--config", &client_file]);
+    let port = client.stderr.after("game at udp:");
+    ask(&port, b"before");
+    let taken = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let there = taken.local_addr().expect("it is bound").to_string();
+    write(&file, &with(&there, "[[forward]]\nname = 'x'\nudp = '127.0.0.1:9'\n"));
+    client.signal("HUP");
+    client.stderr.after("settings not read again: cannot listen at ");
+    ask(&port, b"after");
+}
+
+#[test]
 fn a_settings_file_is_checked() {
     let dir = tempfile::tempdir().expect("a directory");
     let check = |text: &str| {
@@ -148,6 +169,8 @@ fn a_settings_file_is_checked() {
     assert!(code == Some(0) && said.contains("0 to listen at, 1 to forward"), "{said}");
     let (code, said) = check("[[forward]]\nname = 'x'\nudp = 'localhost'\n");
     assert!(code == Some(2) && said.contains("tunnel.toml:1: `localhost` is not HOST:PORT"), "{said}");
+    let (code, said) = check("[[forward]]\nname = 'x'\nudp = 'h:1'\n[class.'a\"b']\npriority = 1\n");
+    assert!(code == Some(2) && said.contains("class \"a\\\"b\": a name is 1 to 64 letters"), "{said}");
     let (code, said) = check("[session]\nscheduler = 'magic'\n[[forward]]\nname = 'x'\nudp = 'h:1'\n");
     assert!(code == Some(2) && said.contains("magic"), "{said}");
     assert_eq!(start(&["check-config", "/no/such/file"]).end_by_itself(), Some(3));

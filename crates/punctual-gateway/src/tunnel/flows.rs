@@ -17,7 +17,7 @@ use tokio::{
     task::AbortHandle,
 };
 
-use super::{Listening, lock, name::Name, wire::FlowId};
+use super::{listening::Listening, lock, name::Name, wire::FlowId};
 use crate::class::Classifier;
 
 /// Channels that one side may have in use: the greeting's, and one for each flow whose order is kept. The protocol of the tunnel has both sides

@@ -21,6 +21,7 @@
 mod ancillary;
 mod config;
 mod flows;
+mod listening;
 mod name;
 mod peer;
 mod say;
@@ -32,7 +33,7 @@ use std::{
     collections::HashMap,
     convert::Infallible,
     io,
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -40,12 +41,8 @@ use std::{
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use punctual::{CloseReason, Outcome, SentBlock, Session};
 use thiserror::Error;
-use tokio::{
-    net::{TcpListener, UdpSocket},
-    sync::mpsc,
-    task::JoinHandle,
-};
-use tracing::{debug, info, warn};
+use tokio::sync::mpsc;
+use tracing::{debug, info};
 
 pub use config::{Carry, Config, ConfigError, Forward, Limits, Listen};
 pub use name::{Name, NameError, Protocol};
@@ -56,6 +53,7 @@ use crate::{
     metrics::{Gateways, Metrics, Snapshot},
 };
 use flows::{Task, UdpFlow};
+use listening::Port;
 use peer::{Peer, Side};
 use say::Stops;
 use wire::{Hello, Instance, Word};
@@ -106,19 +104,6 @@ struct Shared {
     metrics: Metrics,
 }
 
-/// A port that is listened at, and the task that does.
-#[derive(Debug)]
-struct Port {
-    listening: Arc<Listening>,
-    task: JoinHandle<()>,
-}
-
-impl Drop for Port {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
 /// What is forwarded, and the bounds.
 #[derive(Debug)]
 struct Plan {
@@ -131,23 +116,6 @@ struct Plan {
 struct Forwarding {
     to: String,
     carried: Arc<Carried>,
-}
-
-/// A flow that a program has begun, and the far gateway that it leads to.
-type Begun = (Arc<Peer>, Arc<UdpFlow>);
-
-/// A port that is listened at.
-#[derive(Debug)]
-struct Listening {
-    port: Listen,
-    /// Where it is, its port chosen.
-    address: SocketAddr,
-    carried: Mutex<Arc<Carried>>,
-    /// Of UDP: the socket,
-    socket: Option<Arc<UdpSocket>>,
-    /// and who has been heard, and at which of the host's addresses: a program that asks two of them takes the answers of each from there.
-    flows: Mutex<HashMap<(SocketAddr, Option<IpAddr>), Begun>>,
-    complained: Mutex<Option<Instant>>,
 }
 
 /// A datagram whose end is waited for.
@@ -211,7 +179,7 @@ impl Tunnel {
         });
         let mut listening = Vec::new();
         for port in &config.listen {
-            listening.push(Listening::open(port, &config, &shared).await?);
+            listening.push(Port::open(port, &config, &shared).await?);
         }
         let chores = [
             tokio::spawn(follow_all(follow, Arc::downgrade(&shared))).abort_handle(),
@@ -231,31 +199,10 @@ impl Tunnel {
     /// open stay. Ports that stay are listened at all the time.
     ///
     /// # Errors
-    /// See [`StartError`]. If the settings make no sense, nothing has changed. If a port cannot be listened at, everything else is done.
+    /// See [`StartError`]. Then nothing has changed.
     pub async fn reload(&self, config: Config) -> Result<(), StartError> {
         config.check()?;
-        let mut ports = self.listening.lock().await;
-        let (mut stay, gone): (Vec<_>, Vec<_>) =
-            ports.drain(..).partition(|port| config.listen.iter().any(|listen| port.listening.is(listen)));
-        for mut port in gone {
-            // Its socket is closed with its task, and another may be bound there.
-            port.task.abort();
-            let _ = (&mut port.task).await;
-        }
-        let mut failed = None;
-        for listen in &config.listen {
-            match stay.iter().position(|port| port.listening.is(listen)) {
-                Some(index) => {
-                    let port = stay.swap_remove(index);
-                    port.listening.carry(Arc::new(config.carried(&listen.name, &listen.carry)));
-                    ports.push(port);
-                }
-                None => match Listening::open(listen, &config, &self.shared).await {
-                    Ok(port) => ports.push(port),
-                    Err(error) => failed = failed.or(Some(error)),
-                },
-            }
-        }
+        Port::reopen(&mut *self.listening.lock().await, &config, &self.shared).await?;
         let plan = Arc::new(Plan::of(&config));
         let before =
             std::mem::replace(&mut *self.shared.plan.write().unwrap_or_else(PoisonError::into_inner), plan.clone());
@@ -263,7 +210,7 @@ impl Tunnel {
         for peer in lock(&self.shared.peers).iter() {
             peer.replan(&before, &plan, &hello);
         }
-        failed.map_or(Ok(()), Err)
+        Ok(())
     }
 
     /// What has been carried, and how paths are: the text format of OpenMetrics, which Prometheus reads.
@@ -478,78 +425,5 @@ impl Plan {
 
     fn forward(&self, protocol: Protocol, name: &Name) -> Option<&Forwarding> {
         self.forwards.get(&(protocol, name.clone()))
-    }
-}
-
-impl Listening {
-    /// How often one port's troubles are told.
-    const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
-
-    async fn open(port: &Listen, config: &Config, shared: &Arc<Shared>) -> Result<Port, StartError> {
-        let failed = |source| StartError::Listen { protocol: port.protocol, address: port.address, source };
-        let listening = |address, socket| {
-            Arc::new(Self {
-                port: port.clone(),
-                address,
-                carried: Mutex::new(Arc::new(config.carried(&port.name, &port.carry))),
-                socket,
-                flows: Mutex::default(),
-                complained: Mutex::default(),
-            })
-        };
-        match port.protocol {
-            Protocol::Udp => {
-                let socket = Arc::new(udp::listen(port.address).map_err(failed)?);
-                let listening = listening(socket.local_addr().map_err(failed)?, Some(socket.clone()));
-                let task = tokio::spawn(udp::hear(listening.clone(), socket, shared.clone()));
-                Ok(Port { listening, task })
-            }
-            Protocol::Tcp => {
-                let listener = TcpListener::bind(port.address).await.map_err(failed)?;
-                let listening = listening(listener.local_addr().map_err(failed)?, None);
-                let task = tokio::spawn(tcp::hear(listening.clone(), listener, shared.clone()));
-                Ok(Port { listening, task })
-            }
-        }
-    }
-
-    /// Whether this is the port that settings speak of.
-    fn is(&self, listen: &Listen) -> bool {
-        let Listen { protocol, address, name, .. } = &self.port;
-        (protocol, address, name) == (&listen.protocol, &listen.address, &listen.name)
-    }
-
-    /// Carries what comes otherwise from now on.
-    fn carry(&self, carried: Arc<Carried>) {
-        for (_, flow) in lock(&self.flows).values() {
-            lock(&flow.classifier).replace(carried.clone());
-        }
-        *lock(&self.carried) = carried;
-    }
-
-    /// Gives a program an answer, from the address that it asked.
-    fn answer(&self, datagram: &[u8], program: SocketAddr, at: Option<IpAddr>) {
-        let Some(socket) = &self.socket else { return };
-        if let Err(error) = ancillary::send_from(socket, datagram, program, at) {
-            debug!(name = %self.port.name, %program, %error, "answer dropped");
-        }
-    }
-
-    /// Forgets who has been silent for too long, unless they have begun another flow.
-    fn forget(&self, flow: &Arc<UdpFlow>, at: Option<IpAddr>) {
-        let mut flows = lock(&self.flows);
-        if flows.get(&(flow.program, at)).is_some_and(|(_, known)| Arc::ptr_eq(known, flow)) {
-            flows.remove(&(flow.program, at));
-        }
-    }
-
-    /// Says what is wrong, unless that has just been said.
-    fn complain(&self, why: &str) {
-        let now = Instant::now();
-        let mut complained = lock(&self.complained);
-        if complained.is_none_or(|then| now.saturating_duration_since(then) >= Self::COMPLAIN_EVERY) {
-            *complained = Some(now);
-            warn!(name = %self.port.name, port = %self.address, why, "not carried");
-        }
     }
 }

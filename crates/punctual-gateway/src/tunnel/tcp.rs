@@ -23,8 +23,9 @@ use tokio::{
 use tracing::{debug, info, warn};
 
 use super::{
-    Listening, Shared,
+    Shared,
     flows::{Flow, Task, TcpFlow, TcpWord},
+    listening::Listening,
     name::{Name, Protocol},
     peer::Peer,
     say::own,
@@ -70,7 +71,7 @@ enum Broken {
 }
 
 /// Accepts connections of this side's programs, and never returns.
-pub(super) async fn hear(listening: Arc<Listening>, listener: TcpListener, shared: Arc<Shared>) {
+pub(super) async fn hear(listening: Arc<Listening>, listener: Arc<TcpListener>, shared: Arc<Shared>) {
     loop {
         let (stream, from) = match listener.accept().await {
             Ok(accepted) => accepted,

@@ -12,9 +12,10 @@ use tokio::{net::UdpSocket, sync::mpsc};
 use tracing::{debug, info, warn};
 
 use super::{
-    Listening, Shared,
+    Shared,
     ancillary::{self, Arrival},
     flows::{Asked, Flow, Queued, Task, UdpFlow},
+    listening::Listening,
     lock,
     name::{Name, Protocol},
     peer::Peer,

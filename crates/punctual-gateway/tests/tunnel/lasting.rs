@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use punctual_gateway::tunnel::{Config, Limits, Protocol};
-use tokio::net::UdpSocket;
+use tokio::net::{TcpListener, UdpSocket};
 
 use super::pair::{PATIENCE, Server, ask, config, echo, program};
 
@@ -98,6 +98,59 @@ async fn settings_are_read_again_while_everything_goes_on() {
     assert!(session.close_reason().is_none());
     assert!(client.tunnel.reload(config(&[], &[])).await.is_err(), "it makes no sense");
     assert_eq!(ask(&program_of_other, b"unharmed").await, b"unharmed");
+}
+
+/// Says something new until that is answered: what was said twice before is answered twice.
+async fn still_carries(program: &UdpSocket, what: &str) {
+    while ask(program, what.as_bytes()).await != what.as_bytes() {}
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_that_cannot_be_listened_at_leaves_everything_as_it_was() {
+    let server = Server::start(config(&[], &[&format!("game=udp:{}", echo().await)])).await;
+    let client = server.client(config(&["udp:127.0.0.1:0=game", "tcp:127.0.0.1:0=web"], &[])).await;
+    let (_session, _called) = client.call(&server).await;
+    let before = client.tunnel.ports().await;
+    let port = client.port("game").await;
+    let program = program(port).await;
+    ask(&program, b"before").await;
+    let taken = UdpSocket::bind("127.0.0.1:0").await.expect("a socket").into_std().expect("a socket");
+    let taken_for_tcp = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    // Where the port has to be closed before another can be opened: at any address, of which one is taken.
+    let _beside = UdpSocket::bind(("127.0.0.2", port.port())).await;
+    let moved = format!("udp:{}=game", taken.local_addr().expect("it is bound"));
+    let moved_for_tcp = format!("tcp:{}=web", taken_for_tcp.local_addr().expect("it is bound"));
+    let widened = format!("udp:0.0.0.0:{}=game", port.port());
+    for listens in [
+        &["udp:127.0.0.1:0=more", &moved, "tcp:127.0.0.1:0=web"][..],
+        &[&moved_for_tcp, "udp:127.0.0.1:0=more"],
+        &[&widened, "udp:127.0.0.1:0=more"],
+    ] {
+        let error = client.tunnel.reload(config(listens, &[])).await.expect_err("a port that is taken");
+        assert!(error.to_string().contains("cannot listen at"), "{error}");
+        assert_eq!(client.tunnel.ports().await, before, "{listens:?}");
+        still_carries(&program, &listens.concat()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_can_have_another_name_or_more_addresses() {
+    let server = Server::start(config(&[], &[&format!("game=udp:{}", echo().await)])).await;
+    let client = server.client(config(&["udp:127.0.0.1:0=none", "tcp:127.0.0.1:0=none"], &[])).await;
+    let (_session, _called) = client.call(&server).await;
+    let [udp, tcp] = client.tunnel.ports().await.try_into().expect("two ports");
+    // The same addresses lead elsewhere.
+    let renamed = [format!("udp:{}=game", udp.1), format!("tcp:{}=web", tcp.1)];
+    client.tunnel.reload(config(&[&renamed[0], &renamed[1]], &[])).await.expect("both are ours");
+    let program_of_it = program(udp.1).await;
+    assert_eq!(ask(&program_of_it, b"renamed").await, b"renamed");
+    assert_eq!(client.port("web").await, tcp.1);
+    for address in ["0.0.0.0", "127.0.0.1"] {
+        let listens = [format!("udp:{address}:{}=game", udp.1.port()), format!("tcp:{address}:{}=web", tcp.1.port())];
+        client.tunnel.reload(config(&[&listens[0], &listens[1]], &[])).await.expect("both are ours");
+        still_carries(&program_of_it, address).await;
+        assert_eq!(client.port("web").await.to_string(), format!("{address}:{}", tcp.1.port()));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
