@@ -91,7 +91,7 @@ impl Metrics {
         registry.register_with_unit("sent", "Bytes of them, by class", Unit::Bytes, bytes.clone());
         let about = "From its coming in here to its being delivered, by class";
         registry.register_with_unit("delay", about, Unit::Seconds, delay.clone());
-        let about = "What was dropped here before it was a block, by cause";
+        let about = "What was dropped here, before it was a block or after it had come, by cause";
         registry.register(format!("refused_{what}"), about, refused.clone());
         registry.register(format!("received_{what}"), "What came from far gateways", received.clone());
         registry.register_collector(Box::new(Scrape(gateways)));
@@ -125,7 +125,7 @@ impl Metrics {
         }
     }
 
-    /// A datagram was dropped before it was a block.
+    /// A datagram was dropped before it was a block, or after it had come.
     pub(crate) fn refused(&self, reason: &'static str) {
         self.refused.get_or_create(&Because { reason }).inc();
     }

@@ -139,13 +139,11 @@ impl UdpFlow {
         }
     }
 
-    /// Gives an answer to the program that began it.
-    pub(super) fn answer(&self, datagram: &[u8]) {
-        if let Some(Asked { port, at }) = &self.origin
-            && let Some(port) = port.upgrade()
-        {
-            port.answer(datagram, self.program, *at);
-        }
+    /// Gives an answer to the program that began it. `false` if it is dropped.
+    pub(super) fn answer(&self, datagram: &[u8]) -> bool {
+        self.origin.as_ref().is_some_and(|Asked { port, at }| {
+            port.upgrade().is_some_and(|port| port.answer(datagram, self.program, *at))
+        })
     }
 
     /// Its port forgets it.

@@ -258,12 +258,14 @@ impl Listening {
         *lock(&self.carried) = carried;
     }
 
-    /// Gives a program an answer, from the address that it asked.
-    pub(super) fn answer(&self, datagram: &[u8], program: SocketAddr, at: Option<IpAddr>) {
-        let Some(socket) = &self.socket else { return };
-        if let Err(error) = ancillary::send_from(socket, datagram, program, at) {
+    /// Gives a program an answer, from the address that it asked. `false` if it is dropped.
+    pub(super) fn answer(&self, datagram: &[u8], program: SocketAddr, at: Option<IpAddr>) -> bool {
+        let Some(socket) = &self.socket else { return false };
+        let sent = ancillary::send_from(socket, datagram, program, at);
+        if let Err(error) = &sent {
             debug!(name = %self.port.name, %program, %error, "answer dropped");
         }
+        sent.is_ok()
     }
 
     /// Forgets who has been silent for too long, unless they have begun another flow.

@@ -21,7 +21,11 @@ use super::{
     tcp, udp,
     wire::{FlowId, Hello, Instance, StopReason, WireError, Word},
 };
-use crate::{class::Origin, metrics::Snapshot, rate::Bucket};
+use crate::{
+    class::Origin,
+    metrics::{Metrics, Snapshot},
+    rate::Bucket,
+};
 
 /// Bytes of datagrams from one far gateway that wait to be sent on.
 const QUEUED_DATAGRAMS: u64 = 16 << 20;
@@ -254,7 +258,7 @@ impl Peer {
             Word::Hello(hello) => self.greeted(hello)?,
             Word::Datagram { flow, data } => {
                 shared.metrics.received();
-                if !self.datagram(flow, data, now)? {
+                if !self.datagram(flow, data, now, &shared.metrics)? {
                     stop(session, flow, StopReason::Unknown);
                 }
             }
@@ -263,9 +267,9 @@ impl Peer {
                     return Err(Violation::NotItsFlow(flow));
                 }
                 shared.metrics.received();
-                if !self.datagram(flow, data.clone(), now)? {
+                if !self.datagram(flow, data.clone(), now, &shared.metrics)? {
                     match udp::begin_inward(self, shared, flow, &name) {
-                        Ok(()) => drop(self.datagram(flow, data, now)),
+                        Ok(()) => drop(self.datagram(flow, data, now, &shared.metrics)),
                         Err(reason) => {
                             debug!(%name, flow = flow.0, reason = reason.words(), "flow refused");
                             stop(session, flow, reason);
@@ -311,11 +315,12 @@ impl Peer {
     }
 
     /// A datagram has come for a flow. `false` if there is no such flow.
-    fn datagram(&self, id: FlowId, data: Bytes, now: Instant) -> Result<bool, Violation> {
+    fn datagram(&self, id: FlowId, data: Bytes, now: Instant, metrics: &Metrics) -> Result<bool, Violation> {
         let mut state = lock(&self.state);
         let State { flows, from, .. } = &mut *state;
         let Some(flow) = flows.all.get(&id) else { return Ok(false) };
         if from.as_mut().is_some_and(|from| !from.take(data.len(), now)) {
+            metrics.refused("rate");
             return Ok(true);
         }
         match flow {
@@ -323,13 +328,16 @@ impl Peer {
                 let flow = flow.clone();
                 drop(state);
                 flow.touch(now);
-                flow.answer(&data);
+                if !flow.answer(&data) {
+                    metrics.refused("not_sent");
+                }
             }
             Flow::Inward { flow, datagrams, .. } => {
                 flow.touch(now);
-                if let Some(_held) = self.datagrams.take(data.len() as u64) {
-                    // If its queue is full, a datagram is dropped, as any network would.
-                    let _ = datagrams.try_send(Queued { data, _held });
+                let held = self.datagrams.take(data.len() as u64);
+                // If its queue is full, a datagram is dropped, as any network would.
+                if held.is_none_or(|_held| datagrams.try_send(Queued { data, _held }).is_err()) {
+                    metrics.refused("full");
                 }
             }
             Flow::Tcp(_) => return Err(Violation::OtherProtocol(id)),

@@ -190,7 +190,13 @@ async fn carry(
     loop {
         let failed = tokio::select! {
             queued = datagrams.recv() => match queued {
-                Some(Queued { data, .. }) => socket.send(&data).await.map(drop),
+                Some(Queued { data, .. }) => {
+                    let sent = socket.send(&data).await.map(drop);
+                    if sent.is_err() {
+                        shared.metrics.refused("not_sent");
+                    }
+                    sent
+                }
                 None => return,
             },
             readable = socket.readable() => readable.and_then(|()| answers(&socket, &peer, &flow, &shared)),

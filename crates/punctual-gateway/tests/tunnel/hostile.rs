@@ -239,4 +239,19 @@ async fn a_rate_is_kept() {
     }
     // A second's worth at once, and what is earned while they come: 200,000 bytes would take twenty seconds.
     assert!((1_000..150_000).contains(&came), "{came} bytes");
+    assert!(server.tunnel.metrics().contains("refused_datagrams_total{reason=\"rate\"}"), "what is dropped is counted");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_given_to_the_program_is_counted() {
+    let server = Server::start(config(&[], &[&format!("x=udp:{}", echo().await)])).await;
+    let stranger = Stranger::greeted(&server, 1).await;
+    // Larger than a datagram can be.
+    stranger.say(first(0, "x", &[7; 70_000])).await;
+    let counted = async {
+        while !server.tunnel.metrics().contains("refused_datagrams_total{reason=\"not_sent\"} 1") {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, counted).await.expect("a datagram that is counted");
 }
