@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     net::{IpAddr, SocketAddr},
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, PoisonError, RwLock},
     time::{Duration, Instant},
 };
 
@@ -53,8 +53,8 @@ pub(super) struct Listening {
     /// Where it is, its port chosen.
     pub(super) address: SocketAddr,
     pub(super) carried: Mutex<Arc<Carried>>,
-    /// Of UDP: the socket,
-    socket: Option<Arc<UdpSocket>>,
+    /// Of UDP: the socket, until it is closed. Whoever answers by it has this locked meanwhile, so that it is closed when it is said to be;
+    socket: RwLock<Option<Arc<UdpSocket>>>,
     /// and who has been heard, and at which of the host's addresses: a program that asks two of them takes the answers of each from there.
     pub(super) flows: Mutex<HashMap<(SocketAddr, Option<IpAddr>), Begun>>,
     complained: Mutex<Option<Instant>>,
@@ -99,10 +99,10 @@ impl Port {
             port: listen.clone(),
             address,
             carried: Mutex::new(carried),
-            socket: match &socket {
+            socket: RwLock::new(match &socket {
                 Socket::Udp(socket) => Some(socket.clone()),
                 Socket::Tcp(_) => None,
-            },
+            }),
             flows: Mutex::default(),
             complained: Mutex::default(),
         });
@@ -113,11 +113,18 @@ impl Port {
         Self { listening, socket, task }
     }
 
-    /// Hears nobody any more, and gives its socket to whoever will; that is closed with the last who has it.
+    /// Hears nobody any more, and gives its socket to whoever will.
     async fn stop(mut self) -> Socket {
         self.task.abort();
         let _ = (&mut self.task).await;
         self.socket.clone()
+    }
+
+    /// Hears nobody any more, and closes its socket.
+    async fn close(self) {
+        let listening = self.listening.clone();
+        drop(self.stop().await);
+        listening.socket.write().unwrap_or_else(PoisonError::into_inner).take();
     }
 
     /// Whether it is at the address of a port that settings speak of.
@@ -162,8 +169,7 @@ impl Port {
             }
         }
         for gone in old.into_iter().flatten() {
-            // Its socket is closed before it is said that it is.
-            drop(gone.stop().await);
+            gone.close().await;
         }
         Ok(())
     }
@@ -217,7 +223,7 @@ async fn open_waiting(
             if let Some(port) = old[*index].take() {
                 let Listening { port: listen, address, carried, .. } = &*port.listening;
                 closed.push((*index, *address, listen.clone(), lock(carried).clone()));
-                drop(port.stop().await);
+                port.close().await;
             }
         }
         match Socket::bind(listen.protocol, listen.address).await {
@@ -260,7 +266,8 @@ impl Listening {
 
     /// Gives a program an answer, from the address that it asked. `false` if it is dropped.
     pub(super) fn answer(&self, datagram: &[u8], program: SocketAddr, at: Option<IpAddr>) -> bool {
-        let Some(socket) = &self.socket else { return false };
+        let socket = self.socket.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(socket) = &*socket else { return false };
         let sent = ancillary::send_from(socket, datagram, program, at);
         if let Err(error) = &sent {
             debug!(name = %self.port.name, %program, %error, "answer dropped");
