@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use punctual_proto::{Block, PathEvent, SessionConfig, schedule};
-use punctual_sim::{LinkSpec, Schedule, tls};
+use punctual_sim::{LinkSpec, Rate, Schedule, tls};
 
 #[test]
 fn two_good_paths_deliver_everything_on_time() {
@@ -172,5 +172,26 @@ fn a_longer_route_is_told_from_a_queue_by_the_pauses_between_frames() {
         let late = pair.late().len();
         println!("longer after {step} ms, frames of {size} bytes: {late} of 240 late");
         assert!(late <= 30, "after {step} ms, {size} bytes: {late} of 240 are late");
+    }
+}
+
+/// A link that is too slow for any block to be in time, and then is not: what is taken for its rate is that at which the little left that did, and nothing says that it could be more. Two
+/// of these lost all blocks for good, the third a third of them.
+#[test]
+fn a_path_that_was_too_slow_is_found_to_be_fast() {
+    let cases = [
+        (Schedule::fixed(99_000).then(ms(7_300), 2_000_000), 7_300, 5, 5_662, 100, 39),
+        (Schedule::fixed(109_000).then(ms(7_100), 2_620_000), 7_100, 6, 4_434, 33, 29),
+        (Schedule::fixed(2_070_000).then(ms(5_700), 59_000).then(ms(7_700), 2_070_000), 7_700, 9, 6_733, 100, 74),
+    ];
+    for (rate, fast, delay, size, every, deadline) in cases {
+        let link = LinkSpec::new(2.0, ms(delay)).rate(Rate::Steps(rate.clone())).queue(66_000);
+        let block = Block::new(vec![7; size]).deadline(ms(deadline));
+        let mut pair = Setup::new(vec![link]).connect(Source::new(block, ms(every), 20_000 / every));
+        pair.world.run_for(ms(20_500));
+        let late = pair.late().iter().filter(|(_, at, _)| *at > ms(fast + 4_000)).count() as u64;
+        let all = (20_000 - fast - 4_000) / every;
+        println!("{rate:?}: of {all} blocks from 4 s after the link became fast {late} were late");
+        assert!(late * 10 < all, "{rate:?}: {late} of {all} are late");
     }
 }

@@ -130,6 +130,9 @@ pub trait Driver: Send + fmt::Debug {
     /// There was nothing more to be sent.
     fn on_dry(&mut self) {}
 
+    /// Something expired that had not all left, and would have been in time here had the path been faster.
+    fn on_starved(&mut self) {}
+
     /// A packet was lost.
     fn on_lost(&mut self, loss: &Loss) {
         let _ = loss;

@@ -47,6 +47,8 @@ const CLIMB: [f64; 4] = [1.1, 1.25, 1.6, 2.0];
 const CLIMB_ROUNDS: usize = 2;
 /// Where the climb begins if the path has carried more than twice as much of late, and was that fast when last seen.
 const CLIMB_BACK: usize = 3 * CLIMB_ROUNDS;
+/// Who is starved goes faster once no queue has been seen for so many rounds.
+const UNCONFIRMED: u32 = 4;
 /// A pace so many times what was known is that of a path which is back from a fade: no flow beside us has left so much free.
 const RETURN: f64 = 4.0;
 /// So long it is known what the path carried at best, or up to twice as long.
@@ -114,6 +116,8 @@ struct Round {
     lost: u64,
     /// There was a moment when nothing more was there to be sent.
     dry: bool,
+    /// There would have been more, but nothing of it could be in time at this rate.
+    starved: bool,
     /// The pace of a queue was seen.
     served: bool,
     /// The most that was under way.
@@ -161,6 +165,8 @@ pub(crate) struct Steady {
     began_at: Rate,
     since_growth: u32,
     climb: Option<usize>,
+    /// Rounds since a queue, or its pace, was seen.
+    unconfirmed: u32,
     standing: Standing,
     /// What the packets of the last rounds differed by, where they came by fits and starts.
     spreads: [Duration; SPREAD_ROUNDS],
@@ -201,6 +207,7 @@ impl Steady {
             began_at: Rate::ZERO,
             since_growth: u32::MAX,
             climb: None,
+            unconfirmed: 0,
             standing: Standing::default(),
             spreads: [Duration::ZERO; SPREAD_ROUNDS],
             contest: None,
@@ -263,6 +270,15 @@ impl Steady {
         Rate::of(ADDED * u64::from(path.packet), path.base.max(Duration::from_millis(1))).min(rate * MOST_ADDED)
     }
 
+    /// The pace at which it climbs from a rate.
+    fn climbing(&self, rate: Rate, path: &Path) -> Rate {
+        match self.climb {
+            None => rate,
+            Some(_) if self.is_wary() => rate + Self::added(rate, path),
+            Some(rounds) => rate * CLIMB[(rounds / CLIMB_ROUNDS).min(CLIMB.len() - 1)],
+        }
+    }
+
     /// The queue is served at this pace, and was at least this long.
     fn follow(&mut self, service: Rate, queue: Duration, path: &Path) {
         // Packets that come late by chance come as from a queue, but none that stands.
@@ -304,7 +320,10 @@ impl Steady {
         let since = self.since.replace(Since::of(report))?;
         // What came in a round that ended unanswered may have come all at once.
         let delivered = Rate::of(round.bytes, since.until(report).max(path.base));
-        self.seen |= !round.dry;
+        // Who is starved is not slow for want of something to send, though it is not there any more; where no queue has said lately that this is the path's pace.
+        let starved = round.starved && self.unconfirmed >= UNCONFIRMED;
+        let dry = round.dry && !starved;
+        self.seen |= !dry;
         let grew = self.delivered.is_none_or(|before| delivered >= before * 1.25);
         self.delivered = Some(delivered);
         self.best.add(Reverse(delivered), report.now);
@@ -321,18 +340,24 @@ impl Steady {
         let empty = self.standing.queue() == Queue::Empty;
         let faster = self.rate.unwrap_or_default() * 2.0;
         let was_faster = self.best.get().is_some_and(|Reverse(best)| best > faster)
-            && report.service.is_some_and(|service| service > faster);
+            && (starved || report.service.is_some_and(|service| service > faster));
         // What is served of a queue that stood before is no sign that the path is full.
         let jitter = self.jitter(path);
-        let fills =
-            rises > SHORT + jitter || round.served && !(stood && was_faster) && (rises > SHORT || jitter <= GRAIN);
+        // To who is starved a packet of its own more or less is no sign of that, either.
+        let more = if starved { self.short(path).max(SHORT + jitter) } else { SHORT + jitter };
+        let fills = rises > more || round.served && !(stood && was_faster) && (rises > SHORT || jitter <= GRAIN);
         let overflows = self.shallow.end_round(round.packets) && self.shallow(path).is_some();
         let no_room = path.no_room.saturating_sub(std::mem::replace(&mut self.no_room, path.no_room));
-        let full = round.dry || !empty || round.marked > 0 || fills || overflows || no_room > 0;
+        let full = dry || !empty || round.marked > 0 || fills || overflows || no_room > 0;
         if self.startup {
             // What one round delivers is what left in the one before, which may have been as slow as that before it.
-            self.flat = if round.dry || grew || !full { 0 } else { self.flat + 1 };
+            self.flat = if dry || grew || !full { 0 } else { self.flat + 1 };
             self.startup = empty && self.flat < FLAT_ROUNDS;
+        }
+        self.unconfirmed = if round.served || !empty { 0 } else { self.unconfirmed.saturating_add(1) };
+        if round.dry && !full && !self.is_held(path) {
+            // What was delivered is less than the pace at which it left, which met no queue.
+            self.rate = self.rate.map(|rate| rate.max(self.climbing(rate, path)));
         }
         self.climb = match self.climb {
             _ if full || self.is_held(path) => None,
@@ -340,7 +365,7 @@ impl Steady {
             None if !self.is_wary() && was_faster => Some(CLIMB_BACK),
             _ => Some(0),
         };
-        self.judge_drops(&round, delivered);
+        self.judge_drops(&Round { dry, ..round }, delivered);
         self.startup &= !path.policed;
         self.losses.end_round(round.packets, round.lost);
         if self.losses.judge() {
@@ -459,6 +484,10 @@ impl Driver for Steady {
         self.round.dry = true;
     }
 
+    fn on_starved(&mut self) {
+        self.round.starved = true;
+    }
+
     fn on_lost(&mut self, loss: &Loss) {
         let &Loss { bytes, queue, overflow } = loss;
         self.round.lost += 1;
@@ -535,8 +564,7 @@ impl Driver for Steady {
             (Queue::Empty, true, _) => rate
                 .max(self.delivered.unwrap_or_default().max(self.part_delivered) * STARTUP_GAIN)
                 .max(self.start(path)),
-            (Queue::Empty, false, Some(_)) if self.is_wary() => rate + Self::added(rate, path),
-            (Queue::Empty, false, Some(rounds)) => rate * CLIMB[(rounds / CLIMB_ROUNDS).min(CLIMB.len() - 1)],
+            (Queue::Empty, false, Some(_)) => self.climbing(rate, path),
             (Queue::Empty, false, None) => match self.drain(path) {
                 drain if drain < 1.0 => rate * drain,
                 _ if self.round.dry && self.shallow(path).is_none() && path.room.is_none() => rate * BURST_GAIN,

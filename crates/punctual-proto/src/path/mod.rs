@@ -244,6 +244,13 @@ impl Path {
         self.in_flight.room().filter(|room| *room < pacing::usual_depth(self.rate, self.packet(mtu)))
     }
 
+    /// Something expired that had not all left, and would have been in time there had it been faster.
+    pub(crate) fn starve(&mut self) {
+        if let Some(driver) = &mut self.driver {
+            driver.on_starved();
+        }
+    }
+
     /// Tells its controller whether the path could have carried more than there was to send, and whether its window stood in the way.
     pub(crate) fn set_limited(&mut self, app_limited: bool, window_limited: bool) {
         self.thinning.on_data(app_limited);

@@ -38,7 +38,8 @@
 //!   the important ones, who will be glad of it when something is lost. It is asked anew for each packet.
 //! - Candidates that could make it alone but are not admitted, by priority, then the least left to send.
 //! - Blocks without a deadline, by priority, then in order of hand-over. They get what is left over, whatever their
-//!   priority: waiting until the admitted are through costs them little, and there is time for both.
+//!   priority: waiting until the admitted are through costs them little, and there is time for both. In lasting overload there is not, and who is no less important than what goes
+//!   first is not to wait for its end: a packet of theirs goes in between each round trip, or each [`FED`] packets where these take longer.
 //! - Late blocks, which could not make it at the forecast rate even alone. They are sent when there is nothing else, since
 //!   the forecast may be wrong: at the start of a session it is far too low, and nothing but sending mends it.
 //! - Those whose time is up. The session drops them soon.
@@ -123,6 +124,9 @@ const RATE_SHARE: usize = 32;
 /// More bytes than a packet's: a block with so much left has not ended by being sent, so its time is free for others.
 const ROOM: u64 = 1500;
 
+/// Of so many packets, one at most is of blocks without a deadline that would wait for ever.
+const FED: f64 = 16.0;
+
 /// Seconds by which what slower paths take must have fallen for a block to be placed anew.
 const EASE: f64 = 0.0005;
 
@@ -174,6 +178,8 @@ pub(super) struct Admission {
     debt: usize,
     /// The longest of the paths in use, seconds.
     round_trip: f64,
+    /// When something without a deadline was sent last.
+    fed: f64,
     pipes: Pipes,
 }
 
@@ -241,6 +247,7 @@ impl Admission {
             since_rate: 0,
             debt: 0,
             round_trip: 0.0,
+            fed: f64::NEG_INFINITY,
             pipes: Pipes::default(),
         }
     }
@@ -487,6 +494,9 @@ impl Admission {
     fn progress(&mut self, view: &BlockView) {
         let Some(block) = self.blocks.get_mut(&view.id) else { return };
         let before = block.view.unsent;
+        if block.due.is_none() && view.unsent < before {
+            self.fed = self.time;
+        }
         let old = block.hope.map(|hope| block.place(hope));
         block.view = *view;
         match (block.hope, block.job()) {
@@ -509,6 +519,15 @@ impl Admission {
     fn first_admitted(&self) -> Option<BlockId> {
         let margin = AHEAD_ROUND_TRIPS * self.round_trip + PACKET / self.rate;
         self.admitted.foremost(self.admitted.first_late(Pace::Ahead, self.time + margin))
+    }
+
+    /// The first without a deadline, if it goes before what is as important as this, or less, for it has waited too long.
+    fn starving(&self, now: Instant, priority: u8) -> Option<BlockId> {
+        let from = (Hope::NoDeadline, 0, 0, BlockId(0));
+        let &(.., id) = self.others.range(from..).next().filter(|place| place.0 == Hope::NoDeadline)?;
+        let view = self.blocks.get(&id).map(|block| block.view).filter(|view| view.priority <= priority)?;
+        let waited = now.saturating_duration_since(view.begin).as_secs_f64().min(self.time - self.fed);
+        (waited >= self.round_trip.max(FED * PACKET / self.rate)).then_some(id)
     }
 
     /// Who gets what is left over.
@@ -551,6 +570,7 @@ impl BlockScheduler for Admission {
             self.origin = Some(view.begin);
             self.fresh.clear();
             self.time = f64::NEG_INFINITY;
+            self.fed = f64::NEG_INFINITY;
         }
         match self.blocks.get(&view.id).map(|block| block.view) {
             Some(old) if old == *view => return,
@@ -574,6 +594,9 @@ impl BlockScheduler for Admission {
 
     fn remove(&mut self, id: BlockId) {
         let Some(block) = self.blocks.remove(&id) else { return };
+        if block.due.is_none() {
+            self.fed = self.time;
+        }
         match (block.hope, block.job()) {
             (Some(hope), _) => {
                 self.others.remove(&block.place(hope));
@@ -600,7 +623,9 @@ impl BlockScheduler for Admission {
         self.shed();
         self.welcome();
         self.look();
-        self.first_admitted().or_else(|| self.first_other())
+        let first = self.first_admitted().or_else(|| self.first_other())?;
+        let dated = self.blocks.get(&first).filter(|block| block.due.is_some());
+        dated.and_then(|block| self.starving(cx.now, block.view.priority)).or(Some(first))
     }
 }
 

@@ -245,6 +245,44 @@ fn the_rest_gets_what_is_left_over() {
     assert_eq!(drain(&mut admission), [5, 4, 1, 0, 2, 3]);
 }
 
+/// Of a second at 1 MB/s, beside twice as much with a deadline: what a block without one gets, bytes.
+fn left_in_overload(priority: u8) -> u64 {
+    let mut admission = new();
+    let mut bulk = BlockView { deadline: None, priority, size: 900_000, unsent: 900_000, ..block(0) };
+    admission.insert(&bulk);
+    let mut dated = BTreeMap::new();
+    for millis in 0..1_000 {
+        let now = context(millis).now;
+        for id in [2 * millis + 1, 2 * millis + 2] {
+            let view = BlockView { begin: now, priority: 5, ..block(id) };
+            admission.insert(&view);
+            dated.insert(id, view);
+        }
+        dated.retain(|_, view| {
+            view.due().is_some_and(|due| due > now) || {
+                admission.remove(view.id);
+                false
+            }
+        });
+        let id = admission.next(&context(millis)).unwrap();
+        if id == bulk.id {
+            bulk.unsent -= 1_000;
+            admission.insert(&bulk);
+        } else {
+            dated.remove(&id.0);
+            admission.remove(id);
+        }
+    }
+    900_000 - bulk.unsent
+}
+
+/// A program's TCP connection stood still, in both directions, for as long as another's datagrams were a twentieth more than the link carries.
+#[test]
+fn what_has_no_deadline_is_not_starved_by_what_is_no_more_important() {
+    let [more, alike, less] = [4, 5, 6].map(left_in_overload);
+    assert!((45_000..65_000).contains(&more) && more == alike && less == 0, "{more} {alike} {less}");
+}
+
 #[test]
 fn a_late_block_is_admitted_when_the_rate_has_risen() {
     let mut admission = new();
@@ -347,15 +385,21 @@ proptest! {
             prop_assert_eq!(admission.admitted.len() + admission.others.len(), blocks.len());
             let Step::Decide { .. } = step else { continue };
             let cx = SendContext { paths: &paths, ..step.context() };
+            let fed = admission.fed;
             let chosen = admission.next(&cx);
             let ids = admitted(&admission);
             prop_assert_eq!(ids.len(), admission.admitted.len());
             let mut kept: Vec<_> = ids.into_iter().map(|id| blocks[&BlockId(id)]).collect();
             kept.sort_by_key(|view| (view.due(), view.priority, view.id));
-            // The chosen one is in the set, not behind its equals, and does not make those before it late.
+            // The chosen one has no deadline and has waited long enough, or is in the set, not behind its equals, and does not make those before it late.
             let mut queue: Vec<_> = kept.iter().map(|view| admission.blocks[&view.id].job().unwrap()).collect();
             queue.sort_by_key(|job| job.turn);
-            if !queue.is_empty() {
+            let patient = chosen.map(|id| blocks[&id]).filter(|view| view.deadline.is_none());
+            if let Some(view) = patient {
+                let waited = admission.time - fed;
+                prop_assert!(queue.is_empty() || waited >= admission.round_trip.max(FED * PACKET / admission.rate));
+                prop_assert!(queue.is_empty() || queue.iter().any(|job| job.turn.priority >= view.priority));
+            } else if !queue.is_empty() {
                 let at = queue.iter().position(|job| Some(job.turn.id) == chosen);
                 prop_assert!(at.is_some());
                 let (before, after) = queue.split_at(at.unwrap());

@@ -112,6 +112,7 @@ impl Store {
         let overdue = block.due().is_some_and(|due| due < now);
         match others {
             None if overdue => {
+                self.unmet = self.unmet.max(block.deadline.filter(|_| !block.all_sent_once()));
                 self.late.remove(&id);
                 self.drop_block(id, DropReason::Expired);
             }

@@ -69,6 +69,8 @@ pub(crate) struct Store {
     pub(super) look_at: Option<Instant>,
     /// One of them can be sent now.
     pub(super) look_soon: bool,
+    /// Blocks have expired of which something had never left; the longest that one of them had.
+    pub(super) unmet: Option<Duration>,
     /// When blocks with a deadline are looked at.
     pub(super) due: BTreeSet<(Instant, BlockId)>,
     /// When what the peer is presumed to have of a block is doubted.
@@ -117,6 +119,7 @@ impl Store {
             aside: Vec::new(),
             look_at: None,
             look_soon: false,
+            unmet: None,
             drops_stale: scheduler.drops_stale(),
             inherits_priority: scheduler.inherits_priority(),
             scheduler,
@@ -168,6 +171,11 @@ impl Store {
                 }
             }
         }
+    }
+
+    /// Whether blocks have expired since this was last asked of which something had never left; the longest that one of them had.
+    pub(crate) fn take_unmet(&mut self) -> Option<Duration> {
+        self.unmet.take()
     }
 
     /// Takes a block out of the competition that has nothing to send, after all.

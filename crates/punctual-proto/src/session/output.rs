@@ -433,6 +433,7 @@ impl Session {
     fn next_fragment(&mut self, now: Instant) -> Next {
         self.output.wake_at = None;
         self.refresh_views(now);
+        self.note_unmet();
         loop {
             let cx = context(now, &self.output.views);
             let Some(id) = recovery::next_worthwhile(&mut self.store, &cx) else {
@@ -536,6 +537,16 @@ impl Session {
         self.paths.views(now, self.clocks.offset_without_drift(), &mut self.output.views);
         if self.store.groups.has_any() {
             self.store.groups.set_one_way_delay(context(now, &self.output.views).one_way_delay);
+        }
+    }
+
+    /// Blocks have expired of which something never left: there was more to send to paths on which they would have been in time, had these been faster.
+    fn note_unmet(&mut self) {
+        let Some(longest) = self.store.take_unmet() else { return };
+        for (path, view) in self.paths.iter_mut().zip(&self.output.views) {
+            if view.health == PathHealth::Active && view.min_one_way_delay < longest {
+                path.starve();
+            }
         }
     }
 
