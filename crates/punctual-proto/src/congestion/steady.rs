@@ -343,9 +343,8 @@ impl Steady {
             && (starved || report.service.is_some_and(|service| service > faster));
         // What is served of a queue that stood before is no sign that the path is full.
         let jitter = self.jitter(path);
-        // To who is starved a packet of its own more or less is no sign of that, either.
-        let more = if starved { self.short(path).max(SHORT + jitter) } else { SHORT + jitter };
-        let fills = rises > more || round.served && !(stood && was_faster) && (rises > SHORT || jitter <= GRAIN);
+        let fills =
+            rises > SHORT + jitter || round.served && !(stood && was_faster) && (rises > SHORT || jitter <= GRAIN);
         let overflows = self.shallow.end_round(round.packets) && self.shallow(path).is_some();
         let no_room = path.no_room.saturating_sub(std::mem::replace(&mut self.no_room, path.no_room));
         let full = dry || !empty || round.marked > 0 || fills || overflows || no_room > 0;
