@@ -14,6 +14,7 @@ use crate::{
     cli::CommonArgs,
     doubts::{Doubt, Doubts},
     line,
+    say::say,
     stats::Figures,
     watch::Watch,
     window::Window,
@@ -44,7 +45,7 @@ impl Screen {
     /// Prints a line, unless it is to be quiet.
     pub(crate) fn say(&self, text: &str) {
         if !self.quiet {
-            self.beside(|| eprintln!("{text}"));
+            self.beside(|| say!("{text}"));
         }
     }
 
@@ -178,12 +179,12 @@ impl Display {
             bar.tick();
         }
         if self.screen.log && seconds.is_multiple_of(LOG_EVERY) {
-            eprintln!("{}", line::whole(now, last));
+            say!("{}", line::whole(now, last));
         }
         if self.screen.json
             && let Ok(json) = serde_json::to_string(&Report { total: now, last })
         {
-            eprintln!("{json}");
+            say!("{json}");
         }
     }
 

@@ -5,6 +5,7 @@ use std::{fmt, path::Path, process::ExitCode};
 use punctual::{BuildError, CloseReason, ConnectError, Fingerprint, ProtocolError, TlsError};
 use thiserror::Error;
 
+use crate::say::say;
 use crate::signals::Signal;
 
 /// The codes with which `recv` and `send` close a session before its time; 0 is the end that both wanted.
@@ -142,7 +143,7 @@ impl Failure {
 
     /// Prints the line and gives the code.
     pub(crate) fn report(&self) -> ExitCode {
-        eprintln!("punctual: {self}");
+        say!("punctual: {self}");
         ExitCode::from(self.code())
     }
 }

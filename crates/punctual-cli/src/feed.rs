@@ -8,7 +8,7 @@ use punctual::{Block, Channel, CloseReason, SendError, Session};
 use punctual_eval::annexb::Kind;
 use tokio::{sync::mpsc, task::JoinSet};
 
-use crate::{exit::Failure, source::Piece, stats::Tally};
+use crate::{exit::Failure, say::say, source::Piece, stats::Tally};
 pub(crate) use held::{Blocks, Held};
 
 /// What holds for all blocks that do not say it themselves, and what has become of them.
@@ -90,7 +90,7 @@ impl Feeder {
             Err(SendError::Full(_)) => {}
             Err(SendError::Closed) => return Err(Stopped::Session(session.closed().await)),
             // A frame or message that cannot go is no reason to keep back the others.
-            Err(error @ (SendError::Empty | SendError::TooLarge { .. })) => eprintln!("punctual: left out: {error}"),
+            Err(error @ (SendError::Empty | SendError::TooLarge { .. })) => say!("punctual: left out: {error}"),
             Err(error) => return Err(Stopped::Input(Failure::Usage(error.to_string()))),
         }
         self.blocks.give_up(position, &self.tally);

@@ -20,6 +20,7 @@ use crate::{
     metrics,
     notify::ServiceManager,
     route,
+    say::say,
     server::{self, Server},
     signals::{Hangups, Interrupt},
     token,
@@ -77,7 +78,7 @@ pub(crate) struct Gateway<'a, C> {
 impl<C: Carrier> Gateway<'_, C> {
     pub(crate) fn say(&self, text: &str) {
         if !self.args.quiet {
-            eprintln!("{text}");
+            say!("{text}");
         }
     }
 
@@ -129,7 +130,7 @@ impl<C: Carrier> Gateway<'_, C> {
             manager.reloading();
             match reload().await {
                 Ok(()) => self.say("settings read again"),
-                Err(failure) => eprintln!("punctual: settings not read again: {failure}"),
+                Err(failure) => say!("punctual: settings not read again: {failure}"),
             }
             manager.ready();
         }

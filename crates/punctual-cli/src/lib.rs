@@ -9,6 +9,9 @@
 //! }
 //! ```
 
+// Standard error that cannot be written is no reason to panic: see `say`.
+#![cfg_attr(not(test), deny(clippy::print_stderr))]
+
 mod activation;
 mod cli;
 mod config;
@@ -32,6 +35,7 @@ mod recv;
 mod released;
 mod reply;
 mod route;
+mod say;
 mod send;
 mod server;
 mod signals;
@@ -56,6 +60,12 @@ use tracing_subscriber::EnvFilter;
 
 /// Does what the command line asks for. What `registry` has, `eval` knows beside what is built in.
 pub fn run(registry: &Registry) -> ExitCode {
+    let code = run_to_its_end(registry);
+    say::finish();
+    code
+}
+
+fn run_to_its_end(registry: &Registry) -> ExitCode {
     let cli = Cli::parse();
     log(match &cli.command {
         // It runs for months, and what it says is looked for afterwards.
@@ -95,6 +105,11 @@ fn log(otherwise: Option<&str>) {
     let filter = EnvFilter::try_from_default_env().ok().or_else(|| otherwise.map(EnvFilter::new));
     if let Some(filter) = filter {
         let to_a_person = std::io::stderr().is_terminal();
-        tracing_subscriber::fmt().with_env_filter(filter).with_ansi(to_a_person).with_writer(std::io::stderr).init();
+        tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_ansi(to_a_person)
+            .with_writer(say::Log)
+            .log_internal_errors(false)
+            .init();
     }
 }

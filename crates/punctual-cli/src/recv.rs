@@ -13,6 +13,7 @@ use crate::{
     notify::ServiceManager,
     output::{NoOutput, Outputs},
     reply::{self, Reply},
+    say::say,
     server::{self, Server},
     signals::{Interrupt, Signal},
     sink::Sink,
@@ -176,7 +177,7 @@ impl Reception {
             // What they all write to cannot be written by the next either; an output of one's own may.
             Err(failure @ Failure::File(_)) if !self.outputs.is_for_each() => return Err(failure),
             Err(failure) => {
-                self.screen.beside(|| eprintln!("punctual: {failure}"));
+                self.screen.beside(|| say!("punctual: {failure}"));
                 if matches!(failure, Failure::NotDelivered(_)) {
                     self.missed.get_or_insert(failure);
                 }
@@ -253,7 +254,7 @@ impl Serving {
             None => Ok(()),
         };
         if let Err(failure) = sent {
-            self.screen.beside(|| eprintln!("punctual: the reply ends here: {failure}"));
+            self.screen.beside(|| say!("punctual: the reply ends here: {failure}"));
         }
         reply::no_more(&self.session).await;
         std::future::pending().await

@@ -18,6 +18,7 @@ use crate::{
     feed::{self, Blocks, Feeder, Input},
     identity::{self, Loaded},
     route,
+    say::say,
     signals::Interrupt,
     sink::{Sink, Target},
     source::{Coding, Cut, Source, Video},
@@ -45,7 +46,7 @@ pub(crate) async fn run(args: &SendArgs) -> Result<(), Failure> {
     if let Some(path) = &args.identity {
         let Loaded { identity, made } = identity::load_or_make(path, &["localhost".into()])?;
         if made && !args.common.quiet {
-            eprintln!("made {}: fingerprint {}", path.display(), identity.fingerprint());
+            say!("made {}: fingerprint {}", path.display(), identity.fingerprint());
         }
         shown.fingerprint = Some(identity.fingerprint());
         builder = builder.identity(identity);

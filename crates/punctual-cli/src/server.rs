@@ -7,6 +7,7 @@ use crate::{
     cli::{DoorArgs, Listen},
     exit::Failure,
     identity,
+    say::say,
 };
 
 /// Where to listen, if nothing is said of it.
@@ -60,9 +61,9 @@ pub(crate) fn listen(
     let endpoint = builder.build()?;
     if !quiet {
         for local in endpoint.locals() {
-            eprintln!("listening on {}", local.address);
+            say!("listening on {}", local.address);
         }
-        eprintln!("fingerprint {fingerprint}");
+        say!("fingerprint {fingerprint}");
     }
     Ok(endpoint)
 }

@@ -69,6 +69,7 @@ impl Interrupt {
             let second = signals.next().await;
             tell.send_replace(Asked { first: Some(first), times: 2 });
             tokio::time::sleep(AT_ONCE).await;
+            crate::say::finish();
             std::process::exit(second.code().into());
         });
         Ok(Self(asked))

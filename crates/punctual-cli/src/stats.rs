@@ -14,6 +14,7 @@ use crate::{
     exit::Failure,
     out,
     released::{ReleasedFigures, Releases},
+    say::say,
 };
 
 /// Counts blocks as they end. Clones count together.
@@ -509,7 +510,7 @@ pub(crate) fn conclude(common: &CommonArgs, figures: &Figures) -> Result<(), Fai
         return out::line(json);
     }
     if !common.quiet {
-        eprintln!("{}", figures.summary());
+        say!("{}", figures.summary());
     }
     Ok(())
 }

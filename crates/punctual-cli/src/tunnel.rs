@@ -12,6 +12,7 @@ use crate::{
     exit::Failure,
     gateway::{Carrier, Gateway, signals},
     identity,
+    say::say,
 };
 
 /// Carries ports until it is told to stop.
@@ -57,7 +58,7 @@ pub(crate) fn check(file: &Path) -> Result<(), Failure> {
     if let Some(authorities) = &args.door.client_ca {
         identity::authorities(authorities)?;
     }
-    eprintln!("{}: {} to listen at, {} to forward", file.display(), config.listen.len(), config.forward.len());
+    say!("{}: {} to listen at, {} to forward", file.display(), config.listen.len(), config.forward.len());
     Ok(())
 }
 

@@ -12,6 +12,7 @@ use crate::{
     exit::Failure,
     gateway::{Carrier, Gateway, signals},
     identity::{self, Loaded},
+    say::say,
 };
 
 pub(crate) use settings::is_of;
@@ -31,7 +32,7 @@ pub(crate) async fn run(flags: &VpnArgs) -> Result<(), Failure> {
         let Loaded { identity, .. } = identity::load_or_make(path, &args.name)?;
         if !args.gateway.quiet {
             // Who runs the server has to know it before we are let in; and may ask again.
-            eprintln!("our fingerprint, for the server to let us in: {}", identity.fingerprint());
+            say!("our fingerprint, for the server to let us in: {}", identity.fingerprint());
         }
     }
     let name = args.device.as_deref().unwrap_or(DEVICE);
@@ -73,9 +74,9 @@ pub(crate) fn check(file: &Path) -> Result<(), Failure> {
     match config.server {
         Some(server) => {
             let (clients, routes) = (server.clients.len(), server.routes.len());
-            eprintln!("{}: a server of {clients} clients, with {routes} routes", file.display());
+            say!("{}: a server of {clients} clients, with {routes} routes", file.display());
         }
-        None => eprintln!("{}: a client", file.display()),
+        None => say!("{}: a client", file.display()),
     }
     Ok(())
 }

@@ -22,7 +22,7 @@ use std::{
 
 use punctual_eval::h264;
 
-use crate::{cli::DemoArgs, exit::Failure, link::relay::Carried, out::line};
+use crate::{cli::DemoArgs, exit::Failure, link::relay::Carried, out::line, say::say};
 use metrics::Summary;
 use scenario::Scenario;
 use stage::{Recording, Stage};
@@ -78,7 +78,7 @@ pub(crate) async fn run(args: &DemoArgs) -> Result<(), Failure> {
     }
     if visible {
         // The last progress line stays; what follows begins a new one.
-        eprintln!();
+        say!();
     }
     let report = args.out.join("report.html");
     let page = report::page(&stage, &runs, &command(args));
@@ -114,15 +114,15 @@ async fn perform(stage: &Stage, transport: Transport, out: &Path, visible: bool)
 
 fn introduce(stage: &Stage) {
     let seconds = (stage.interval * stage.frames.len() as u32).as_secs_f64();
-    eprintln!(
+    say!(
         "A video clip of {seconds:.0} s, {} frames, each due {} ms after it is sent, three times over this network:",
         stage.frames.len(),
         stage.scenario.deadline.as_millis()
     );
     for line in stage.scenario.describe() {
-        eprintln!("  {line}");
+        say!("  {line}");
     }
-    eprintln!();
+    say!();
 }
 
 fn conclude(args: &DemoArgs, stage: &Stage, runs: &[Run], report: &Path) -> Result<(), Failure> {

@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{exit::Failure, out::line, signals::Interrupt};
+use crate::{exit::Failure, out::line, say::say, signals::Interrupt};
 use args::LinkArgs;
 use relay::{Ends, Relay};
 use report::{PathReport, Report};
@@ -47,7 +47,7 @@ pub(crate) async fn run(args: &LinkArgs) -> Result<(), Failure> {
         loop {
             tokio::time::sleep(EVERY).await;
             if !args.quiet {
-                carrier.report(args.seed).lines().iter().for_each(|line| eprintln!("{line}"));
+                carrier.report(args.seed).lines().iter().for_each(|line| say!("{line}"));
             }
         }
     };
@@ -64,7 +64,7 @@ pub(crate) async fn run(args: &LinkArgs) -> Result<(), Failure> {
         return line(json);
     }
     if !args.quiet {
-        report.lines().iter().for_each(|line| eprintln!("{line}"));
+        report.lines().iter().for_each(|line| say!("{line}"));
     }
     Ok(())
 }
@@ -77,7 +77,7 @@ fn start(args: &LinkArgs, plan: Plan) -> Result<Carrier, Failure> {
     let relay = Relay::start(plan, &ends, args.seed, true)
         .map_err(|error| Failure::Path(format!("cannot open a socket to listen on: {error}")))?;
     if !args.quiet {
-        relay.entrances().iter().zip(&ends).for_each(|(at, ends)| eprintln!("listening on {at}, for {}", ends.to));
+        relay.entrances().iter().zip(&ends).for_each(|(at, ends)| say!("listening on {at}, for {}", ends.to));
     }
     Ok(Carrier::Udp(relay))
 }
@@ -86,7 +86,7 @@ fn start(args: &LinkArgs, plan: Plan) -> Result<Carrier, Failure> {
 fn start_tun(args: &LinkArgs, plan: Plan) -> Result<Carrier, Failure> {
     let devices = tun::Devices::open(&args.tun, plan, args.seed)?;
     if !args.quiet {
-        devices.lines().iter().for_each(|line| eprintln!("{line}"));
+        devices.lines().iter().for_each(|line| say!("{line}"));
     }
     Ok(Carrier::Tun(devices))
 }

@@ -22,6 +22,7 @@ use super::{
     input::{Input, READ},
 };
 use crate::exit::Failure;
+use crate::say::say;
 
 /// How the video is coded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -206,7 +207,7 @@ impl<C: Codec> Reader<C> {
             None => {
                 // At the end, it is an error that says more.
                 if self.live && unit.index == 0 && !at_end {
-                    eprintln!(
+                    say!(
                         "punctual: {} begins in the middle of a stream: waiting for parameter sets and a key frame",
                         self.name.display()
                     );
@@ -230,7 +231,7 @@ impl<C: Codec> Reader<C> {
     fn begin(&mut self, unit: &AccessUnit) -> u64 {
         let left_out = self.clock.passed - unit.data.len() as u64;
         if left_out > 0 {
-            eprintln!(
+            say!(
                 "punctual: {} begins in the middle of a stream: left out {left_out} bytes before the first key frame",
                 self.name.display()
             );

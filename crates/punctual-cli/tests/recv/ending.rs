@@ -1,8 +1,14 @@
 //! How sessions end: written or not, and by signals.
 
-use std::{fs, io::Read as _, process::Stdio, thread, time::Duration};
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
 
-use crate::processes::{PATIENCE, Receiver, Sender, punctual, wait_for};
+use crate::processes::{PATIENCE, Process, Receiver, Sender, punctual, wait_for};
 
 /// Keeps sending until the sender ends by itself.
 fn send_until_it_ends(sender: &mut Sender) -> Option<i32> {
@@ -94,6 +100,56 @@ fn a_receiver_that_is_told_to_stop_ends_in_order() {
         assert_eq!(receiver.end(), Some(code), "{}", receiver.said());
         assert!(receiver.said().contains("1 block: 1 on time"), "{}", receiver.said());
     }
+}
+
+/// The program with these arguments, whose standard error is a disk that is full.
+#[cfg(target_os = "linux")]
+fn unheard(args: &[&str]) -> Process {
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec \"$0\" \"$@\" 2>/dev/full", env!("CARGO_BIN_EXE_punctual")]).args(args);
+    Process::start(command.stdin(Stdio::piped()))
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn words_that_cannot_be_written_end_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (identity, out) = (dir.path().join("identity.pem"), dir.path().join("out"));
+    let (identity, out) = (identity.to_str().unwrap(), out.to_str().unwrap());
+    // Where it listens, and by which fingerprint, is what one says that is heard.
+    let mut heard = Receiver::start(&["--identity", identity]);
+    heard.process.signal("TERM");
+    heard.end();
+    let (to, fingerprint) = (heard.address.as_str(), heard.fingerprint.as_str());
+    let mut receiver = unheard(&["recv", "--listen", to, "--identity", identity, "--out", out, "--stats-json"]);
+    let mut sender = Sender(unheard(&["send", to, "--fingerprint", fingerprint, "--lines", "--stats-json"]));
+    let said = sender.talk(|| fs::read_to_string(out).unwrap_or_default());
+    assert_eq!((sender.end(), receiver.end_by_itself()), (Some(0), Some(0)));
+    assert_eq!(fs::read_to_string(out).unwrap(), said);
+    let mut lost = unheard(&["send", "no-such-host.invalid:9", "--lines", "--connect-timeout", "1s"]);
+    assert_eq!(lost.end(), Some(4));
+}
+
+/// Nobody reads standard error, which is a pipe that is full: a session goes on, and a signal ends it.
+#[cfg(target_os = "linux")]
+#[test]
+fn words_that_nobody_reads_hold_nothing_up() {
+    let mut receiver = Receiver::start(&[]);
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    // Holds it open, and never reads. It has room for so much.
+    let mut held = fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
+    held.write_all(&[b'x'; 1 << 16]).unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec \"$0\" \"$@\" 2>\"$PIPE\"", env!("CARGO_BIN_EXE_punctual")]).env("PIPE", &pipe);
+    command.args(["send", &receiver.address, "--fingerprint", &receiver.fingerprint, "--lines", "--stats-json"]);
+    let mut sender = Sender(Process::start(command.stdin(Stdio::piped())));
+    sender.talk(|| receiver.process.stdout.text());
+    sender.0.signal("TERM");
+    assert_eq!(sender.0.end_by_itself(), Some(143));
+    drop(held);
+    receiver.end();
 }
 
 /// One that is there again at once says that it does not know the session, long before the idle timeout; and one that is there later is called until it is.

@@ -193,6 +193,21 @@ impl Sender {
         }
     }
 
+    /// Says lines, each once the one before has been written, for as long as it takes that statistics come in between; all of them.
+    pub(crate) fn talk(&mut self, written: impl Fn() -> String) -> String {
+        let (begun, mut said) = (Instant::now(), String::new());
+        for n in 0.. {
+            let line = format!("line {n}");
+            self.say(&line);
+            said += &format!("{line}\n");
+            wait_for(&line, || (written() == said).then_some(()));
+            if begun.elapsed() > Duration::from_millis(1_200) {
+                break;
+            }
+        }
+        said
+    }
+
     /// Its exit code after the end of its input.
     pub(crate) fn end(&mut self) -> Option<i32> {
         self.0.end()
