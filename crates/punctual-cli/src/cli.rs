@@ -15,7 +15,7 @@ use crate::{
     eval::EvalArgs,
     exit::EXIT_CODES,
     link::args::LinkArgs,
-    source::{Coding, Cut, Video},
+    source::{Coding, Cut, MAX_PIECE, Video},
 };
 
 /// Delivers blocks before their deadlines, over several network paths at once.
@@ -255,8 +255,8 @@ pub(crate) struct RecvArgs {
     #[arg(long)]
     pub(crate) once: bool,
     /// Write the blocks to this file, one after the other. Without it, or with `-`, to standard output. In the name, {number} stands for the
-    /// sender's number (0001, 0002, …, passing over files that are there) and {peer} for its address (192.0.2.7-51234): then each sender
-    /// has a file of its own.
+    /// sender's number (0001, 0002, …, passing over files that are there) and {peer} for its address (192.0.2.7-51234, and behind that -2, -3, … if
+    /// the same comes again): then each sender has a file of its own.
     #[arg(long, short, value_name = "FILE", conflicts_with = "dir")]
     pub(crate) out: Option<PathBuf>,
     /// Write each block to a file of its own in this directory. The name may have placeholders, as that of --out; with --keep-going and
@@ -471,7 +471,11 @@ fn parse_size(text: &str) -> Result<usize, String> {
         _ => None,
     };
     let size = factor.and_then(|factor| digits.parse::<usize>().ok()?.checked_mul(factor));
-    size.filter(|&size| size > 0).ok_or_else(|| "expected a number of bytes, such as 1200, 64K or 1M".into())
+    match size.filter(|&size| size > 0) {
+        None => Err("expected a number of bytes, such as 1200, 64K or 1M".into()),
+        Some(size) if size > MAX_PIECE => Err(format!("a block has {} MiB at most", MAX_PIECE >> 20)),
+        Some(size) => Ok(size),
+    }
 }
 
 #[cfg(test)]
@@ -491,6 +495,8 @@ mod tests {
             ["1200", "64K", "64kib", "1M", "2MB"].map(parse_size),
             [1200, 65_536, 65_536, 1 << 20, 2 << 20].map(Ok)
         );
+        assert_eq!(parse_size("16M"), Ok(MAX_PIECE));
+        assert_eq!(parse_size("17M"), Err("a block has 16 MiB at most".into()));
         for bad in ["", "0", "K", "-1", "1.5M", "1T", "64K4", "99999999999999999999"] {
             assert!(parse_size(bad).is_err(), "{bad}");
         }

@@ -89,8 +89,8 @@ pub(crate) struct Naming {
     framed: bool,
     /// The first number that may be free.
     next: u64,
-    /// Names without a number that have been in use; those whose sink is gone are free again.
-    taken: HashMap<PathBuf, Weak<Sink>>,
+    /// Names without a number that have been in use: how often, and by whom last.
+    taken: HashMap<PathBuf, (u64, Weak<Sink>)>,
 }
 
 impl Naming {
@@ -105,11 +105,19 @@ impl Naming {
     }
 
     fn open(&mut self, peer: SocketAddr) -> Result<Arc<Sink>, NoOutput> {
-        let target = if self.pattern.is_numbered() { self.numbered(peer) } else { self.named(peer) }?;
-        let name = target.name().to_owned();
-        let sink = Arc::new(Sink::open(target, self.framed).map_err(NoOutput::Failed)?);
-        self.taken.retain(|_, sink| sink.strong_count() > 0);
-        self.taken.insert(name, Arc::downgrade(&sink));
+        let framed = self.framed;
+        let open = |target| Sink::open(target, framed).map(Arc::new).map_err(NoOutput::Failed);
+        if self.pattern.is_numbered() {
+            return self.numbered(peer).and_then(open);
+        }
+        let name = self.pattern.name(self.next, peer);
+        let times = match self.taken.get(&name) {
+            Some((_, sink)) if sink.strong_count() > 0 => return Err(NoOutput::Busy),
+            Some(&(times, _)) => times + 1,
+            None => 1,
+        };
+        let sink = self.named(&name, times).and_then(open)?;
+        self.taken.insert(name, (times, Arc::downgrade(&sink)));
         Ok(sink)
     }
 
@@ -131,11 +139,9 @@ impl Naming {
         }
     }
 
-    fn named(&self, peer: SocketAddr) -> Result<Target, NoOutput> {
-        let path = self.pattern.name(self.next, peer);
-        if self.taken.get(&path).is_some_and(|sink| sink.strong_count() > 0) {
-            return Err(NoOutput::Busy);
-        }
+    /// What was written under a name before is not begun anew: a sender that connects again goes on behind it.
+    fn named(&self, name: &Path, times: u64) -> Result<Target, NoOutput> {
+        let path = if times == 1 { name.to_owned() } else { self.pattern.again(name, times) };
         let target = self.make_room(&path).and_then(|()| match self.kind {
             Kind::File => Target::file(&path),
             Kind::Dir => Target::dir(&path),
@@ -190,6 +196,15 @@ impl Pattern {
     fn name(&self, number: u64, peer: SocketAddr) -> PathBuf {
         let Some(text) = self.path.to_str() else { return self.path.clone() };
         text.replace("{number}", &format!("{number:04}")).replace("{peer}", &peer_name(peer)).into()
+    }
+
+    /// A name for the same sender's second session, or third: `-2` before what comes behind its last dot, if that is no part of an address.
+    fn again(&self, name: &Path, times: u64) -> PathBuf {
+        let extension = self.path.extension().and_then(|extension| extension.to_str());
+        let extension = extension.filter(|extension| !extension.contains(['{', '}'])).map(|text| format!(".{text}"));
+        let (name, extension) = (name.to_string_lossy(), extension.unwrap_or_default());
+        let stem = name.strip_suffix(extension.as_str()).unwrap_or(&name);
+        format!("{stem}-{times}{extension}").into()
     }
 
     /// The directory above the first part of the path that has a placeholder.
@@ -264,7 +279,22 @@ mod tests {
         let held = naming.open(one).unwrap();
         assert!(matches!(naming.open(one), Err(NoOutput::Busy)));
         assert!(naming.open(other).is_ok());
+        let name = |sink: &Sink| sink.name().strip_prefix(dir.path()).unwrap().to_owned();
+        assert_eq!(name(&held), Path::new("192.0.2.7-1/blocks"));
         drop(held);
-        assert!(naming.open(one).is_ok());
+        let names = [(); 2].map(|()| name(&naming.open(one).unwrap()));
+        assert_eq!(names, ["192.0.2.7-1/blocks-2", "192.0.2.7-1/blocks-3"].map(Path::new), "nothing is mixed up");
+    }
+
+    #[test]
+    fn what_a_sender_sent_before_is_not_begun_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let peer = "192.0.2.7:51234".parse().unwrap();
+        for (pattern, second) in [("{peer}", "192.0.2.7-51234-2"), ("{peer}.h264", "192.0.2.7-51234-2.h264")] {
+            let pattern = Pattern::parse(&dir.path().join(pattern)).unwrap();
+            let mut naming = Naming { pattern, kind: Kind::File, framed: false, next: 1, taken: HashMap::new() };
+            let [_, name] = [(); 2].map(|()| naming.open(peer).unwrap().name().file_name().unwrap().to_owned());
+            assert_eq!(name, second);
+        }
     }
 }

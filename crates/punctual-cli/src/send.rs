@@ -84,6 +84,7 @@ pub(crate) async fn run(args: &SendArgs) -> Result<(), Failure> {
     ended.and(told)?;
     match sender.figures() {
         figures if args.common.strict && figures.missed() > 0 => Err(Failure::NotDelivered(figures.counts())),
+        figures if args.common.strict && figures.unconfirmed.is_some() => Err(Failure::NotDelivered(figures.summary())),
         _ => Ok(()),
     }
 }
@@ -169,6 +170,8 @@ struct Current {
     paths: PathNames,
     /// What those before it have sent.
     before: Option<SentFigures>,
+    /// What those before it have delivered, but were lost before the receiver could say that its program had taken it.
+    unconfirmed: Option<u64>,
     /// Whether the receiver has said at its end that it has taken all that was delivered; `None` before that, and if it does not speak Punctual.
     confirmed: Option<bool>,
 }
@@ -183,7 +186,7 @@ impl Sender {
         incoming: Option<Incoming>,
     ) -> Self {
         Self {
-            current: Mutex::new(Current { session, paths, before: None, confirmed: None }),
+            current: Mutex::new(Current { session, paths, before: None, unconfirmed: None, confirmed: None }),
             interrupt,
             idle_timeout: settings.session.idle_timeout(),
             feeder: Feeder {
@@ -363,7 +366,9 @@ impl Sender {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let sent = SentFigures::from(&current.session.stats());
         let before = current.before.map_or(sent, |before| before.plus(&sent));
-        *current = Current { session, paths, before: Some(before), confirmed: None };
+        // None of them ended in peace.
+        let unconfirmed = Some(self.feeder.tally.delivered()).filter(|&blocks| blocks > 0);
+        *current = Current { session, paths, before: Some(before), unconfirmed, confirmed: None };
     }
 
     /// Waits for blocks under way; a second signal ends that.
@@ -403,13 +408,14 @@ impl Sender {
 
     fn figures(&self) -> Figures {
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        let Current { session, paths, before, confirmed } = &*current;
+        let Current { session, paths, before, unconfirmed, confirmed } = &*current;
         let mut figures =
             self.feeder.tally.figures(Some(&session.stats()), &session.path_stats(), |path| paths.get(path.id));
         if let (Some(before), Some(sent)) = (before, &mut figures.sent) {
             *sent = before.plus(sent);
         }
-        figures.confirmed = *confirmed;
+        figures.confirmed = confirmed.map(|confirmed| confirmed && unconfirmed.is_none());
+        figures.unconfirmed = *unconfirmed;
         figures.back = self.incoming.as_ref().map(|incoming| incoming.tally.back(session.stats().blocks_peer_dropped));
         figures
     }

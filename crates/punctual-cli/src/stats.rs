@@ -66,6 +66,9 @@ pub(crate) struct Figures {
     /// Whether the receiver has said, at the end, that its program has taken all that was delivered. Null before the end, at the receiver, and
     /// if that does not speak Punctual.
     pub(crate) confirmed: Option<bool>,
+    /// Of those delivered, the blocks of sessions that were lost before the receiver could say so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) unconfirmed: Option<u64>,
     /// How exactly blocks were given out that had a time for it, at a receiver.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) released: Option<ReleasedFigures>,
@@ -339,6 +342,12 @@ impl Default for Tally {
 }
 
 impl Tally {
+    /// Blocks that were delivered, in time or not.
+    pub(crate) fn delivered(&self) -> u64 {
+        let counts = self.lock();
+        counts.on_time + counts.late
+    }
+
     fn lock(&self) -> MutexGuard<'_, Counts> {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -406,6 +415,7 @@ impl Tally {
             bytes: counts.bytes,
             kept_back_ms: (!counts.kept_back.is_zero()).then(|| rounded_ms(counts.kept_back)),
             confirmed: None,
+            unconfirmed: None,
             released: None,
             back: None,
             p50_ms: quantile_ms(&counts.delays, 0.5),
@@ -490,8 +500,15 @@ impl Figures {
             Some(longest) if longest >= 1.0 => format!(", with up to {longest:.0} ms of --pace"),
             _ => String::new(),
         };
-        let unconfirmed = self.confirmed == Some(false) && self.on_time + self.late > 0;
-        let doubt = if unconfirmed { "; not known to be taken by the receiver's program" } else { "" };
+        let doubt = match self.unconfirmed {
+            Some(blocks) => {
+                format!("; {blocks} not known to be taken by the receiver's program, whose session was lost")
+            }
+            None if self.confirmed == Some(false) && self.on_time + self.late > 0 => {
+                "; not known to be taken by the receiver's program".into()
+            }
+            None => String::new(),
+        };
         let sent = self.sent.as_ref().map_or_else(String::new, SentFigures::summary);
         let (prefix, counts) = (self.prefix(), self.counts());
         let (megabytes, seconds) = (self.bytes as f64 / 1e6, self.seconds);

@@ -80,7 +80,7 @@ impl Piece {
 /// Pieces that may wait to be sent.
 const AHEAD: usize = 16;
 /// A line, message or frame longer than this is no block.
-const MAX_PIECE: usize = 16 << 20;
+pub(crate) const MAX_PIECE: usize = 16 << 20;
 
 /// An input that is open, and from which nothing has been taken yet.
 pub(crate) struct Source {

@@ -8,6 +8,8 @@ use std::{
     time::Duration,
 };
 
+use serde_json::Value;
+
 use crate::processes::{PATIENCE, Process, Receiver, Sender, punctual, wait_for};
 
 /// Keeps sending until the sender ends by itself.
@@ -163,7 +165,7 @@ fn a_receiver_that_was_killed_and_is_there_again_is_called_again() {
     };
     let mut receiver = start("127.0.0.1:0");
     let address = receiver.address.clone();
-    let mut sender = receiver.sender(&["--idle-timeout", "1m", "--reconnect", "1m"]);
+    let mut sender = receiver.sender(&["--idle-timeout", "1m", "--reconnect", "1m", "--json"]);
     for n in 1..=3 {
         sender.say(&format!("line {n}"));
         let file = dir.path().join(format!("{n:04}"));
@@ -177,6 +179,12 @@ fn a_receiver_that_was_killed_and_is_there_again_is_called_again() {
     }
     assert_eq!(sender.end(), Some(0), "{}", sender.said());
     assert_eq!(sender.said().matches("connected again").count(), 2, "{}", sender.said());
+    // Nobody can say that those which were killed had taken what was delivered to them.
+    let summary: Value = serde_json::from_str(&sender.0.stdout.text()).expect("one JSON object");
+    assert_eq!(
+        (&summary["on_time"], &summary["unconfirmed"], &summary["confirmed"]),
+        (&3.into(), &2.into(), &false.into())
+    );
 }
 
 #[test]
