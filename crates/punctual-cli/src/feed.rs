@@ -43,7 +43,9 @@ impl Feeder {
         loop {
             input.fill().await.map_err(Stopped::Input)?;
             // It stays in its place until its time has come, lest it be lost with the session.
-            let Some(piece) = &input.next else { return Ok(()) };
+            let Some(piece) = &input.next else {
+                return input.failure.take().map_or(Ok(()), |failure| Err(Stopped::Input(failure)));
+            };
             if let Some(spacing) = piece.spacing {
                 input.pace.wait(spacing).await;
             }
@@ -105,6 +107,8 @@ pub(crate) struct Input {
     pub(crate) next: Option<Piece>,
     /// There are no more to be read.
     pub(crate) ended: bool,
+    /// What was wrong with it at its end, if that came to light while there was no session: what had come before is still to be sent.
+    pub(crate) failure: Option<Failure>,
     /// Pieces come by themselves, and go stale. Those that keep a beat wait for their turn instead.
     pub(crate) is_live: bool,
     pace: Pace,
@@ -112,7 +116,7 @@ pub(crate) struct Input {
 
 impl Input {
     pub(crate) fn new(pieces: mpsc::Receiver<Result<Piece, Failure>>) -> Self {
-        Self { pieces, next: None, ended: false, is_live: false, pace: Pace::default() }
+        Self { pieces, next: None, ended: false, failure: None, is_live: false, pace: Pace::default() }
     }
 
     /// Waits for the next piece; at the end there is none.

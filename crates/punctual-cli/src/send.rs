@@ -351,7 +351,7 @@ impl Sender {
                 connected = &mut connected => return connected,
                 signal = self.interrupt.first() => return Err(Failure::Interrupted(signal)),
                 more = input.fill(), if has_room => {
-                    more?;
+                    input.failure = more.err();
                     if let Some(piece) = input.next.take() {
                         self.feeder.hold(piece);
                     }

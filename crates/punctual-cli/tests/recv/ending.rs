@@ -187,6 +187,35 @@ fn a_receiver_that_was_killed_and_is_there_again_is_called_again() {
     );
 }
 
+/// What was read before the input turned out to be no good is sent once there is a session again.
+#[test]
+fn an_input_that_ends_badly_during_an_outage_is_sent_as_far_as_it_is_good() {
+    let dir = tempfile::tempdir().unwrap();
+    let (identity, out) = (dir.path().join("identity.pem"), dir.path().join("{number}"));
+    let start = |listen: &str| {
+        let args = ["--identity", identity.to_str().unwrap(), "--keep-going", "--out", out.to_str().unwrap()];
+        Receiver::of(punctual().args(["recv", "--listen", listen]).args(args).stdin(Stdio::null()))
+    };
+    let receiver = start("127.0.0.1:0");
+    let (address, fingerprint) = (receiver.address.clone(), receiver.fingerprint.clone());
+    let args = ["--framed", "--idle-timeout", "500ms", "--reconnect", "1m", "--fingerprint", &fingerprint];
+    let mut sender = Process::start(punctual().args(["send", &address]).args(args).stdin(Stdio::piped()));
+    let mut input = sender.input();
+    let wrote = |name: &str, text: &str| {
+        let file = dir.path().join(name);
+        wait_for(text, || fs::read_to_string(&file).is_ok_and(|written| written == text).then_some(()));
+    };
+    input.write_all(b"\0\0\0\x03one").unwrap();
+    wrote("0001", "one");
+    drop(receiver);
+    sender.stderr.after("connecting again");
+    input.write_all(b"\0\0\0\x03two\0\0\0\x09cut").unwrap();
+    drop(input);
+    let _receiver = start(&address);
+    assert_eq!(sender.end_by_itself(), Some(2), "{}", sender.stderr.text());
+    wrote("0002", "two");
+}
+
 #[test]
 fn a_receiver_without_senders_can_be_told_to_stop() {
     for (args, code) in [(&["--out", "/dev/null"][..], 143), (&["--out", "/dev/null", "--keep-going"], 0)] {
