@@ -12,6 +12,7 @@ mod contest;
 mod losses;
 pub(crate) mod pacing;
 mod report;
+mod round;
 mod shallow;
 mod standing;
 mod steady;

@@ -15,6 +15,7 @@ use super::{
     contest::{self, Contest},
     losses::Losses,
     pacing::QUANTUM,
+    round::{Round, Since},
     shallow::Shallow,
     standing::{Queue, Seen, Standing},
 };
@@ -102,47 +103,6 @@ const LEAST_WINDOW: u64 = 4;
 /// However little was delivered, a packet may leave each round trip, and so often for a round trip that is shorter. Who sends less learns nothing of the path: a round in which all but a few words
 /// was lost leaves a rate of some bytes a second, at which a packet leaves every ten seconds, and is a round by itself. (RFC 9002 has two packets a round trip as the least.)
 const LEAST_OFTEN: Duration = Duration::from_millis(100);
-
-/// What has been seen since the round began.
-#[derive(Debug, Clone, Copy, Default)]
-struct Round {
-    /// It ends when a packet is reported that left after this.
-    began: Option<Instant>,
-    queue: Option<Duration>,
-    longest: Duration,
-    bytes: u64,
-    packets: u64,
-    marked: u64,
-    lost: u64,
-    /// There was a moment when nothing more was there to be sent.
-    dry: bool,
-    /// There would have been more, but nothing of it could be in time at this rate.
-    starved: bool,
-    /// The pace of a queue was seen.
-    served: bool,
-    /// The most that was under way.
-    most: u64,
-}
-
-/// A packet after which others count: when it came, by the receiver's clock, and when it had left.
-#[derive(Debug, Clone, Copy)]
-struct Since {
-    arrived: u64,
-    sent: Instant,
-}
-
-impl Since {
-    /// The last packet of a report.
-    fn of(report: &Report) -> Self {
-        Self { arrived: report.arrived.1, sent: report.sent }
-    }
-
-    /// How long it took from there to the last packet of another, to send or to arrive, whatever took longer.
-    fn until(self, report: &Report) -> Duration {
-        let arriving = Duration::from_micros(report.arrived.1.saturating_sub(self.arrived));
-        arriving.max(report.sent.saturating_duration_since(self.sent))
-    }
-}
 
 /// The controller.
 #[derive(Debug, Clone)]
