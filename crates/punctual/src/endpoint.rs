@@ -20,7 +20,7 @@ use crate::{
     local::{Bind, Local},
     qlog::{Logs, Role},
     session::{Session, canonical},
-    shared::{Shared, State},
+    shared::{Shared, State, farewell},
     socket::Socket,
     tls::Identity,
 };
@@ -45,7 +45,8 @@ impl Drop for Owner {
     fn drop(&mut self) {
         self.shared.drive(|state, now| {
             state.abandoned = true;
-            state.close(now, 0, "");
+            let (code, words) = farewell();
+            state.close(now, code, words);
         });
         self.shared.accepted.notify_waiters();
     }

@@ -74,6 +74,11 @@ pub(crate) struct State {
 /// Why the session cannot be worked with.
 pub(crate) struct Gone;
 
+/// With what code and words something is closed that is merely dropped: one whose thread panics is not at a good end, and its peer is not to believe so.
+pub(crate) fn farewell() -> (u32, &'static str) {
+    if std::thread::panicking() { (crate::PANICKED, "the program panicked") } else { (0, "") }
+}
+
 impl State {
     /// The protocol's half of a session and ours, while it lives.
     pub(crate) fn session(&mut self, id: SessionId) -> Result<(&mut punctual_proto::Session, &mut Slot), Gone> {
@@ -160,7 +165,8 @@ impl State {
         if slot.is_forgotten() {
             self.sessions.remove(&id);
         } else if let Some(session) = self.core.session(id).filter(|_| !self.dead) {
-            session.close(now, 0, "");
+            let (code, words) = farewell();
+            session.close(now, code, words);
         }
     }
 

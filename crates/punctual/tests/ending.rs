@@ -127,6 +127,23 @@ async fn dropping_the_last_handle_closes_the_session() {
     within(client.wait_idle()).await;
 }
 
+/// What is dropped by a panic has not come to a good end, and its peer is not to take it for one.
+#[tokio::test]
+async fn a_panic_is_no_good_end() {
+    let server = server();
+    for with_session in [true, false] {
+        let client = client(&server);
+        let (ours, theirs) = within(pair(&server, &client)).await;
+        let panicked = tokio::spawn(async move {
+            let held = if with_session { (Some(ours), None) } else { (None, Some((client, ours))) };
+            assert!(held.0.is_none() && held.1.is_none(), "this is meant to happen");
+        });
+        assert!(within(panicked).await.unwrap_err().is_panic());
+        let reason = within(theirs.closed()).await;
+        assert!(matches!(reason, CloseReason::Peer { code: 1, .. }), "{reason}");
+    }
+}
+
 #[tokio::test]
 async fn dropping_the_endpoint_closes_its_sessions() {
     let server = server();
