@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::{Read as _, Write as _},
+    path::Path,
     process::{Command, Stdio},
     thread,
     time::Duration,
@@ -154,15 +155,18 @@ fn words_that_nobody_reads_hold_nothing_up() {
     receiver.end();
 }
 
+/// A receiver with an identity that is kept in `dir`, where the output of each of its senders goes.
+fn lasting(dir: &Path, listen: &str) -> Receiver {
+    let (identity, out) = (dir.join("identity.pem"), dir.join("{number}"));
+    let args = ["--identity", identity.to_str().unwrap(), "--keep-going", "--out", out.to_str().unwrap()];
+    Receiver::of(punctual().args(["recv", "--listen", listen]).args(args).stdin(Stdio::null()))
+}
+
 /// One that is there again at once says that it does not know the session, long before the idle timeout; and one that is there later is called until it is.
 #[test]
 fn a_receiver_that_was_killed_and_is_there_again_is_called_again() {
     let dir = tempfile::tempdir().unwrap();
-    let (identity, out) = (dir.path().join("identity.pem"), dir.path().join("{number}"));
-    let start = |listen: &str| {
-        let args = ["--identity", identity.to_str().unwrap(), "--keep-going", "--out", out.to_str().unwrap()];
-        Receiver::of(punctual().args(["recv", "--listen", listen]).args(args).stdin(Stdio::null()))
-    };
+    let start = |listen: &str| lasting(dir.path(), listen);
     let mut receiver = start("127.0.0.1:0");
     let address = receiver.address.clone();
     let mut sender = receiver.sender(&["--idle-timeout", "1m", "--reconnect", "1m", "--json"]);
@@ -191,11 +195,7 @@ fn a_receiver_that_was_killed_and_is_there_again_is_called_again() {
 #[test]
 fn an_input_that_ends_badly_during_an_outage_is_sent_as_far_as_it_is_good() {
     let dir = tempfile::tempdir().unwrap();
-    let (identity, out) = (dir.path().join("identity.pem"), dir.path().join("{number}"));
-    let start = |listen: &str| {
-        let args = ["--identity", identity.to_str().unwrap(), "--keep-going", "--out", out.to_str().unwrap()];
-        Receiver::of(punctual().args(["recv", "--listen", listen]).args(args).stdin(Stdio::null()))
-    };
+    let start = |listen: &str| lasting(dir.path(), listen);
     let receiver = start("127.0.0.1:0");
     let (address, fingerprint) = (receiver.address.clone(), receiver.fingerprint.clone());
     let args = ["--framed", "--idle-timeout", "500ms", "--reconnect", "1m", "--fingerprint", &fingerprint];
