@@ -234,6 +234,9 @@ pub enum ProtocolError {
     /// No breach: the server lets in who shows a token that it knows, and the client has not shown one.
     #[error("no token that the server knows")]
     Token,
+    /// No breach: the program has panicked, and what it held of the session went with that.
+    #[error("the program has panicked")]
+    Panicked,
 }
 
 impl ProtocolError {
@@ -269,6 +272,7 @@ impl ProtocolError {
             Memory,
             Paths,
             Token,
+            Panicked,
         ]
         .into_iter()
         .find(|e| e.code() == code)

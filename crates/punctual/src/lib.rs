@@ -106,9 +106,6 @@ mod tls;
 #[doc(hidden)]
 pub mod yardstick;
 
-/// The code with which a session is closed whose last handle, or whose endpoint, is dropped because a thread panics. Its peer hears [`CloseReason::Peer`] with it, and not of a good end (0).
-pub const PANICKED: u32 = 1;
-
 pub use builder::{ClientBuilder, ServerBuilder};
 pub use config::Config;
 pub use connect::Connect;

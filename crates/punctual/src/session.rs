@@ -26,7 +26,7 @@ use crate::{
 
 /// One connection with a peer, over one or more paths.
 ///
-/// Clones are handles of the same session; when the last is dropped, the session is closed (code 0, or [`PANICKED`](crate::PANICKED) if that is because the thread panics), and what had not been
+/// Clones are handles of the same session; when the last is dropped, the session is closed (code 0, or [`ProtocolError::Panicked`](crate::ProtocolError::Panicked) if that is because the thread panics), and what had not been
 /// delivered by then is dropped: see [`finish`](Self::finish) for the patient way. [`SentBlock`], [`Path`] and [`Events`] do not keep a
 /// session alive.
 ///

@@ -7,8 +7,8 @@ use std::{
 };
 
 use punctual_proto::{
-    BlockId, CloseReason, DropReason, Event, LocalId, Outcome, PathError, PathEvent, PathId, PathStats, ReceivedBlock,
-    SessionId, SessionStats, multipath::PathHealth,
+    BlockId, CloseReason, DropReason, Event, LocalId, Outcome, PathError, PathEvent, PathId, PathStats, ProtocolError,
+    ReceivedBlock, SessionId, SessionStats, multipath::PathHealth,
 };
 use tokio::sync::{Notify, broadcast, oneshot, watch};
 use tracing::{Span, debug, info, info_span, trace, warn};
@@ -76,7 +76,7 @@ pub(crate) struct Gone;
 
 /// With what code and words something is closed that is merely dropped: one whose thread panics is not at a good end, and its peer is not to believe so.
 pub(crate) fn farewell() -> (u32, &'static str) {
-    if std::thread::panicking() { (crate::PANICKED, "the program panicked") } else { (0, "") }
+    if std::thread::panicking() { (ProtocolError::Panicked.code() as u32, "the program has panicked") } else { (0, "") }
 }
 
 impl State {

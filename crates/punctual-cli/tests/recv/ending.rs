@@ -165,30 +165,30 @@ fn lasting(dir: &Path, listen: &str) -> Receiver {
 /// One that is there again at once says that it does not know the session, long before the idle timeout; and one that is there later is called until it is.
 #[test]
 fn a_receiver_that_was_killed_and_is_there_again_is_called_again() {
-    let dir = tempfile::tempdir().unwrap();
-    let start = |listen: &str| lasting(dir.path(), listen);
-    let mut receiver = start("127.0.0.1:0");
-    let address = receiver.address.clone();
-    let mut sender = receiver.sender(&["--idle-timeout", "1m", "--reconnect", "1m", "--json"]);
-    for n in 1..=3 {
-        sender.say(&format!("line {n}"));
-        let file = dir.path().join(format!("{n:04}"));
-        let line = format!("line {n}\n");
-        wait_for(&line, || fs::read_to_string(&file).is_ok_and(|text| text == line).then_some(()));
-        if n < 3 {
-            receiver.process.signal("KILL");
-            receiver.process.end_by_itself();
-            receiver = start(&address);
+    for (strict, code) in [(&[][..], 0), (&["--strict"][..], 8)] {
+        let dir = tempfile::tempdir().unwrap();
+        let start = |listen: &str| lasting(dir.path(), listen);
+        let mut receiver = start("127.0.0.1:0");
+        let address = receiver.address.clone();
+        let mut sender = receiver.sender(&[&["--idle-timeout", "1m", "--reconnect", "1m", "--json"], strict].concat());
+        for n in 1..=3 {
+            sender.say(&format!("line {n}"));
+            let file = dir.path().join(format!("{n:04}"));
+            let line = format!("line {n}\n");
+            wait_for(&line, || fs::read_to_string(&file).is_ok_and(|text| text == line).then_some(()));
+            if n < 3 {
+                receiver.process.signal("KILL");
+                receiver.process.end_by_itself();
+                receiver = start(&address);
+            }
         }
+        assert_eq!(sender.end(), Some(code), "{}", sender.said());
+        assert_eq!(sender.said().matches("connected again").count(), 2, "{}", sender.said());
+        // Nobody can say that those which were killed had taken what was delivered to them.
+        let summary: Value = serde_json::from_str(&sender.0.stdout.text()).expect("one JSON object");
+        let told = (&summary["on_time"], &summary["unconfirmed"], &summary["confirmed"]);
+        assert_eq!(told, (&3.into(), &2.into(), &false.into()));
     }
-    assert_eq!(sender.end(), Some(0), "{}", sender.said());
-    assert_eq!(sender.said().matches("connected again").count(), 2, "{}", sender.said());
-    // Nobody can say that those which were killed had taken what was delivered to them.
-    let summary: Value = serde_json::from_str(&sender.0.stdout.text()).expect("one JSON object");
-    assert_eq!(
-        (&summary["on_time"], &summary["unconfirmed"], &summary["confirmed"]),
-        (&3.into(), &2.into(), &false.into())
-    );
 }
 
 /// What was read before the input turned out to be no good is sent once there is a session again.
