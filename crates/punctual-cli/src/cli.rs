@@ -198,7 +198,7 @@ pub(crate) struct CommonArgs {
     #[arg(long, short)]
     pub(crate) quiet: bool,
     /// Exit with code 8 unless every block was delivered on time: by its own deadline, on which both sides agree. (Frames that others
-    /// refer to have twice --deadline.)
+    /// refer to have twice --deadline.) So for what the receiver sends back, both ways with what is not known to be taken.
     #[arg(long)]
     pub(crate) strict: bool,
     /// Write qlog traces of every session to this directory.
@@ -271,7 +271,7 @@ pub(crate) struct RecvArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_latency, allow_hyphen_values = true)]
     pub(crate) latency: Option<Duration>,
     /// Send this back, in the same session, to a sender that takes it (its --receive): a file, to each sender from its beginning, or a pipe or `-`, standard
-    /// input, to one sender at a time. It ends for itself: a sender may go on.
+    /// input, to one sender at a time: what one has not got, and is not too late, goes to the next (--keep-going). It ends for itself: a sender may go on.
     #[arg(long, value_name = "FILE")]
     pub(crate) reply: Option<PathBuf>,
     /// What a block of the reply is, by the names that `punctual send` has: lines, framed, framed-headers, h264, h265, or chunks=SIZE.

@@ -13,6 +13,7 @@
 #![cfg_attr(not(test), deny(clippy::print_stderr))]
 
 mod activation;
+mod back;
 mod cli;
 mod config;
 mod connect;
@@ -24,6 +25,7 @@ mod exit;
 mod feed;
 mod gateway;
 mod identity;
+mod incoming;
 mod line;
 mod link;
 mod manual;

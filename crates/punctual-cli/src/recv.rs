@@ -12,7 +12,7 @@ use crate::{
     exit::{Failure, close},
     notify::ServiceManager,
     output::{NoOutput, Outputs},
-    reply::{self, Reply},
+    reply::{self, Answer, Reply},
     say::say,
     server::{self, Server},
     signals::{Interrupt, Signal},
@@ -82,7 +82,7 @@ struct Reception {
     /// Sessions that came when the only output was about to be free: the sender before has ended, and the last of what it sent is
     /// being written.
     next: VecDeque<Incoming>,
-    serving: JoinSet<Result<(), Failure>>,
+    serving: JoinSet<Served>,
     /// With `--strict`, the first of the senders whose blocks were not all on time.
     missed: Option<Failure>,
     common: CommonArgs,
@@ -116,11 +116,12 @@ impl Reception {
                     None => return Err(Failure::Other("the endpoint has ended".into())),
                 },
                 Some(ended) = self.serving.join_next() => {
-                    let ended = flatten(ended);
+                    let Served { ended, missed } = flatten(ended);
                     if self.once {
-                        return ended;
+                        return ended.and(missed.map_or(Ok(()), Err));
                     }
                     self.account_for(ended)?;
+                    self.account_for(missed.map_or(Ok(()), Err))?;
                     // Whoever has to wait once more does so for the next to end.
                     for incoming in std::mem::take(&mut self.next) {
                         self.admit(incoming)?;
@@ -148,8 +149,8 @@ impl Reception {
                     session,
                     sink,
                     tally: Tally::default(),
-                    reply: self.reply.clone(),
-                    replied: Tally::default(),
+                    answer: self.reply.as_ref().map(Reply::answer),
+                    last: self.once,
                     peer: (!self.once).then(|| peer.to_string()),
                     common: self.common.clone(),
                     screen: self.screen.clone(),
@@ -190,7 +191,17 @@ impl Reception {
     /// Waits for those being served, whose sessions have been closed.
     async fn stop(&mut self, signal: Signal) -> Result<(), Failure> {
         while let Some(ended) = self.serving.join_next().await {
-            self.account_for(flatten(ended))?;
+            let Served { ended, missed } = flatten(ended);
+            self.account_for(ended)?;
+            self.account_for(missed.map_or(Ok(()), Err))?;
+        }
+        if let left @ 1.. = self.reply.as_ref().map_or(0, |reply| reply.undelivered()) {
+            let noun = if left == 1 { "block" } else { "blocks" };
+            let left = format!("{left} {noun} of the reply went to nobody");
+            self.screen.beside(|| say!("punctual: {left}"));
+            if self.common.strict {
+                self.missed.get_or_insert(Failure::NotDelivered(left));
+            }
         }
         match self.missed.take() {
             _ if self.once => Err(Failure::Interrupted(signal)),
@@ -201,8 +212,15 @@ impl Reception {
     }
 }
 
-fn flatten(ended: Result<Result<(), Failure>, tokio::task::JoinError>) -> Result<(), Failure> {
-    ended.unwrap_or_else(|error| Err(Failure::Other(error.to_string())))
+/// How it went with a sender.
+struct Served {
+    ended: Result<(), Failure>,
+    /// With `--strict`, which of its blocks were not all on time, however it ended.
+    missed: Option<Failure>,
+}
+
+fn flatten(served: Result<Served, tokio::task::JoinError>) -> Served {
+    served.unwrap_or_else(|error| Served { ended: Err(Failure::Other(error.to_string())), missed: None })
 }
 
 const CANNOT_GO_ON: &str = "the receiver cannot go on: its output failed";
@@ -212,10 +230,10 @@ struct Serving {
     session: Session,
     sink: Arc<Sink>,
     tally: Tally,
-    /// What it is sent back,
-    reply: Option<Arc<Reply>>,
-    /// and what became of it.
-    replied: Tally,
+    /// What it is sent back.
+    answer: Option<Answer>,
+    /// Nobody comes after it.
+    last: bool,
     /// What to call it, where there may be others.
     peer: Option<String>,
     common: CommonArgs,
@@ -224,10 +242,10 @@ struct Serving {
 
 impl Serving {
     /// Receives until the sender is done, or, after a signal, until everything that has come is written.
-    async fn run(self, interrupt: Interrupt) -> Result<(), Failure> {
+    async fn run(self, interrupt: Interrupt) -> Served {
         let display = Display::on(self.screen.clone());
         let ended = tokio::select! {
-            ended = take::all(&self.session, &self.sink, &self.tally, Until::Closed) => ended,
+            ended = take::all(&self.session, &self.sink, &self.tally, Until::Closed) => ended.map(drop),
             never = self.answer() => never,
             never = display.run(self.session.events(), None, || self.figures()) => never,
             () = async { interrupt.first().await; tokio::time::sleep(END_WITHIN).await } => Ok(()),
@@ -236,21 +254,24 @@ impl Serving {
         if ended.is_err() {
             self.session.close(close::FAILED, CANNOT_GO_ON);
         }
+        if let Some(answer) = &self.answer {
+            answer.settle(&self.session, self.last).await;
+        }
         let figures = self.figures();
         let mut told = Ok(());
         self.screen.beside(|| told = stats::conclude(&self.common, &figures));
-        ended.map_err(|failure| failure.of(self.peer.as_deref()))?;
-        told?;
-        if self.common.strict && figures.missed() > 0 {
-            return Err(Failure::NotDelivered(figures.counts()).of(self.peer.as_deref()));
+        let peer = self.peer.as_deref();
+        let missed = figures.shortfall().filter(|_| self.common.strict);
+        Served {
+            ended: ended.map_err(|failure| failure.of(peer)).and(told),
+            missed: missed.map(|words| Failure::NotDelivered(words).of(peer)),
         }
-        Ok(())
     }
 
     /// Sends back what there is. A reply that cannot be read is no reason to receive no more.
     async fn answer<Never>(&self) -> Never {
-        let sent = match &self.reply {
-            Some(reply) => reply.send(&self.session, &self.replied).await,
+        let sent = match &self.answer {
+            Some(answer) => answer.send(&self.session).await,
             None => Ok(()),
         };
         if let Err(failure) = sent {
@@ -264,7 +285,7 @@ impl Serving {
         let figures = self.tally.figures(None, &self.session.path_stats(), |path| path.id.to_string());
         let stats = self.session.stats();
         let (dropped, skipped) = (stats.blocks_peer_dropped + stats.blocks_skipped, stats.blocks_skipped);
-        let back = self.reply.as_ref().map(|_| self.replied.back(0));
+        let back = self.answer.as_ref().map(Answer::figures);
         Figures {
             peer: self.peer.clone(),
             released: self.tally.released(skipped),

@@ -1,11 +1,16 @@
 //! What a receiver sends back, in the session in which it receives.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use punctual::{Channel, Session};
 use tokio::{sync::Mutex, task::JoinSet};
 
 use crate::{
+    back::BackFigures,
     cli::RecvArgs,
     exit::Failure,
     feed::{Blocks, Feeder, Input, Stopped},
@@ -24,7 +29,11 @@ enum From {
     /// A file, which each sender gets from its beginning.
     File(PathBuf),
     /// Something that gives its bytes once, to one sender at a time. Boxed, as it is much the larger.
-    Once(Box<Mutex<Once>>),
+    Once {
+        once: Box<Mutex<Once>>,
+        /// What has been read from it, and has not ended.
+        blocks: Blocks,
+    },
 }
 
 enum Once {
@@ -47,27 +56,66 @@ impl Reply {
                     "--reply {path} goes to one sender at a time, and there may be several at once: let it be a file, or let all have one output"
                 )));
             }
-            true => From::Once(Box::new(Mutex::new(Once::Untouched(source)))),
+            true => From::Once { once: Box::new(Mutex::new(Once::Untouched(source))), blocks: Blocks::default() },
             false => From::File(path.clone()),
         };
         Ok(Some(Self { cut: args.reply_as, deadline: args.reply_deadline, from }))
     }
 
+    /// Begins to answer a sender: what the one before it did not get of a pipe goes to this one.
+    pub(crate) fn answer(self: &Arc<Self>) -> Answer {
+        let (tally, blocks) = (Tally::default(), self.blocks().cloned().unwrap_or_default());
+        tally.taken_over(blocks.len() as u64);
+        Answer { reply: self.clone(), tally, blocks, outcomes: Mutex::default(), settled: OnceLock::new() }
+    }
+
+    /// What was read from a pipe and no sender has got, and now nobody will.
+    pub(crate) fn undelivered(&self) -> usize {
+        self.blocks().map_or(0, Blocks::len)
+    }
+
+    /// Those of a pipe, which outlast sessions.
+    fn blocks(&self) -> Option<&Blocks> {
+        match &self.from {
+            From::Once { blocks, .. } => Some(blocks),
+            From::File(_) => None,
+        }
+    }
+}
+
+/// What one sender is sent back, and what becomes of it.
+pub(crate) struct Answer {
+    reply: Arc<Reply>,
+    tally: Tally,
+    blocks: Blocks,
+    /// Those under way. They end with the session, at the latest, which may be after [`send`](Self::send) was given up.
+    outcomes: Mutex<JoinSet<()>>,
+    settled: OnceLock<Settled>,
+}
+
+/// How it ended.
+struct Settled {
+    confirmed: Option<bool>,
+    left: Option<u64>,
+}
+
+impl Answer {
     /// Sends it, to its end, and says that this is the end. The session goes on.
-    pub(crate) async fn send(&self, session: &Session, tally: &Tally) -> Result<(), Failure> {
+    pub(crate) async fn send(&self, session: &Session) -> Result<(), Failure> {
+        let Reply { cut, deadline, from } = &*self.reply;
         let feeder = Feeder {
-            deadline: self.deadline,
-            priority: if matches!(self.cut, Cut::Video(_)) { 0 } else { 128 },
+            deadline: *deadline,
+            priority: if matches!(cut, Cut::Video(_)) { 0 } else { 128 },
             channel: Some(Channel(0)),
-            tally: tally.clone(),
-            blocks: Blocks::default(),
+            tally: self.tally.clone(),
+            blocks: self.blocks.clone(),
         };
-        let sent = match &self.from {
+        let sent = match from {
             From::File(path) => {
-                let source = Source::open(Some(path), self.cut)?;
-                feed(&feeder, session, &mut Input::new(source.start()?)).await
+                let source = Source::open(Some(path), *cut)?;
+                self.feed(&feeder, session, &mut Input::new(source.start()?)).await
             }
-            From::Once(once) => {
+            From::Once { once, .. } => {
                 let mut once = once.lock().await;
                 if let Once::Untouched(_) = *once
                     && let Once::Untouched(source) = std::mem::replace(&mut *once, Once::Broken)
@@ -75,7 +123,7 @@ impl Reply {
                     *once = Once::Begun(Input::new(source.start()?));
                 }
                 match &mut *once {
-                    Once::Begun(input) => feed(&feeder, session, input).await,
+                    Once::Begun(input) => self.feed(&feeder, session, input).await,
                     Once::Untouched(_) | Once::Broken => Ok(()),
                 }
             }
@@ -83,18 +131,36 @@ impl Reply {
         no_more(session).await;
         sent
     }
-}
 
-/// Hands over all there is.
-async fn feed(feeder: &Feeder, session: &Session, input: &mut Input) -> Result<(), Failure> {
-    let mut outcomes = JoinSet::new();
-    let sent = feeder.send_all(session, input, &mut outcomes).await;
-    // They are counted as they end; with the session, at the latest, they do.
-    tokio::spawn(outcomes.join_all());
-    match sent {
-        // What the sender did not wait for is no failure of ours.
-        Ok(()) | Err(Stopped::Session(_)) => Ok(()),
-        Err(Stopped::Input(failure)) => Err(failure),
+    /// Hands over all there is.
+    async fn feed(&self, feeder: &Feeder, session: &Session, input: &mut Input) -> Result<(), Failure> {
+        let mut outcomes = self.outcomes.lock().await;
+        match feeder.send_all(session, input, &mut outcomes).await {
+            // What the sender did not wait for is no failure of ours.
+            Ok(()) | Err(Stopped::Session(_)) => Ok(()),
+            Err(Stopped::Input(failure)) => Err(failure),
+        }
+    }
+
+    /// Closes the books on a session that has ended. What it has not delivered of a pipe, and is not too late, waits for the next sender, unless this was the `last`.
+    pub(crate) async fn settle(&self, session: &Session, last: bool) {
+        while self.outcomes.lock().await.join_next().await.is_some() {}
+        self.blocks.drop_stale(&self.tally);
+        let left = (!last && self.reply.blocks().is_some()).then(|| self.blocks.len() as u64);
+        match left {
+            Some(left) => self.tally.handed_on(left),
+            None => self.blocks.give_up_all(&self.tally),
+        }
+        let taken = session.finish_sending(Duration::ZERO).await;
+        let _ = self.settled.set(Settled { confirmed: session.is_punctual().then_some(taken), left });
+    }
+
+    pub(crate) fn figures(&self) -> BackFigures {
+        let figures = self.tally.back();
+        match self.settled.get() {
+            Some(&Settled { confirmed, left }) => BackFigures { confirmed, left, ..figures },
+            None => figures,
+        }
     }
 }
 

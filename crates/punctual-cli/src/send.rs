@@ -1,13 +1,12 @@
 //! `punctual send`.
 
 use std::{
-    path::Path,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use punctual::{Channel, CloseReason, Endpoint, Session, duration::spoken};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 
 use crate::{
     cli::{SendArgs, SourceArgs},
@@ -17,13 +16,12 @@ use crate::{
     exit::{Failure, Shown, close},
     feed::{self, Blocks, Feeder, Input},
     identity::{self, Loaded},
+    incoming::{Coming, Incoming},
     route,
     say::say,
     signals::Interrupt,
-    sink::{Sink, Target},
     source::{Coding, Cut, Source, Video},
     stats::{self, Figures, SentFigures, Tally},
-    take::{self, Until},
     token,
     watch::{PathNames, Watch},
 };
@@ -82,10 +80,9 @@ pub(crate) async fn run(args: &SendArgs) -> Result<(), Failure> {
     // So that the receiver hears the end; it does not matter more than this.
     let _ = tokio::time::timeout(END_WITHIN, endpoint.wait_idle()).await;
     ended.and(told)?;
-    match sender.figures() {
-        figures if args.common.strict && figures.missed() > 0 => Err(Failure::NotDelivered(figures.counts())),
-        figures if args.common.strict && figures.unconfirmed.is_some() => Err(Failure::NotDelivered(figures.summary())),
-        _ => Ok(()),
+    match sender.figures().shortfall().filter(|_| args.common.strict) {
+        Some(words) => Err(Failure::NotDelivered(words)),
+        None => Ok(()),
     }
 }
 
@@ -128,48 +125,14 @@ struct Sender {
     incoming: Option<Incoming>,
 }
 
-/// What the receiver sends back, by whatever session.
-#[derive(Clone)]
-struct Incoming {
-    sink: Arc<Sink>,
-    tally: Tally,
-}
-
-impl Incoming {
-    /// The output that the command line names, if it does.
-    fn open(args: &SendArgs) -> Result<Option<Self>, Failure> {
-        let target = match args.receive.as_deref() {
-            None => return Ok(None),
-            Some(path) if path == Path::new("-") && args.common.json => {
-                let words = "--json writes to standard output; put what comes back elsewhere with --receive FILE";
-                return Err(Failure::Usage(words.into()));
-            }
-            Some(path) if path == Path::new("-") => Target::stdout(),
-            Some(path) => Target::file(path)?,
-        };
-        let sink = Arc::new(Sink::open(target, args.receive_framed)?);
-        Ok(Some(Self { sink, tally: Tally::default() }))
-    }
-
-    /// Takes what comes by this session, until the receiver has no more.
-    fn follow(&self, session: &Session) -> JoinHandle<Result<(), Failure>> {
-        let (incoming, session) = (self.clone(), session.clone());
-        tokio::spawn(async move {
-            let taken = take::all(&session, &incoming.sink, &incoming.tally, Until::Finished).await;
-            if let Err(Failure::File(_)) = taken {
-                session.close(close::FAILED, "the sender cannot write what it is sent back");
-            }
-            taken
-        })
-    }
-}
-
 /// The session there is.
 struct Current {
     session: Session,
     paths: PathNames,
     /// What those before it have sent.
     before: Option<SentFigures>,
+    /// What the receiver has dropped in those before it, of what it sends back.
+    dropped_before: u64,
     /// What those before it have delivered, but were lost before the receiver could say that its program had taken it.
     unconfirmed: Option<u64>,
     /// Whether the receiver has said at its end that it has taken all that was delivered; `None` before that, and if it does not speak Punctual.
@@ -186,7 +149,14 @@ impl Sender {
         incoming: Option<Incoming>,
     ) -> Self {
         Self {
-            current: Mutex::new(Current { session, paths, before: None, unconfirmed: None, confirmed: None }),
+            current: Mutex::new(Current {
+                session,
+                paths,
+                before: None,
+                dropped_before: 0,
+                unconfirmed: None,
+                confirmed: None,
+            }),
             interrupt,
             idle_timeout: settings.session.idle_timeout(),
             feeder: Feeder {
@@ -269,7 +239,7 @@ impl Sender {
         }
         let mut outcomes = JoinSet::new();
         let work = async {
-            let coming = self.incoming.as_ref().map(|incoming| incoming.follow(&session));
+            let mut coming = self.incoming.as_ref().map(|incoming| incoming.follow(&session));
             let sent = tokio::select! {
                 sent = self.feeder.send_all(&session, input, &mut outcomes) => sent.map_err(|why| match why {
                     feed::Stopped::Session(reason) => self.lost(&reason),
@@ -278,7 +248,7 @@ impl Sender {
                 reason = session.closed() => Err(self.lost(&reason)),
                 signal = self.interrupt.first() => Err(Failure::Interrupted(signal)),
             };
-            let came = match coming {
+            let came = match &mut coming {
                 Some(coming) if sent.is_ok() => {
                     self.await_the_other_end(&session, settings.finish_timeout(), coming).await
                 }
@@ -286,7 +256,11 @@ impl Sender {
             };
             let finished = self.finish(&session, settings.finish_timeout()).await;
             outcomes.join_all().await;
-            sent.and(came).and(finished)
+            let written = match coming {
+                Some(coming) => coming.written(END_WITHIN).await,
+                None => Ok(()),
+            };
+            written.and(sent).and(came).and(finished)
         };
         tokio::select! {
             ended = work => ended,
@@ -312,11 +286,11 @@ impl Sender {
         &self,
         session: &Session,
         within: Duration,
-        coming: JoinHandle<Result<(), Failure>>,
+        coming: &mut Coming,
     ) -> Result<(), Failure> {
         let all = async {
             session.finish_sending(within).await;
-            coming.await.unwrap_or_else(|error| Err(Failure::Other(error.to_string())))
+            coming.end().await
         };
         tokio::select! {
             came = all => came,
@@ -364,11 +338,13 @@ impl Sender {
     /// Another session takes the place of the one that was lost.
     fn replace(&self, session: Session, paths: PathNames) {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        let sent = SentFigures::from(&current.session.stats());
+        let stats = current.session.stats();
+        let sent = SentFigures::from(&stats);
+        let dropped_before = current.dropped_before + stats.blocks_peer_dropped;
         let before = current.before.map_or(sent, |before| before.plus(&sent));
         // None of them ended in peace.
         let unconfirmed = Some(self.feeder.tally.delivered()).filter(|&blocks| blocks > 0);
-        *current = Current { session, paths, before: Some(before), unconfirmed, confirmed: None };
+        *current = Current { session, paths, before: Some(before), dropped_before, unconfirmed, confirmed: None };
     }
 
     /// Waits for blocks under way; a second signal ends that.
@@ -408,15 +384,16 @@ impl Sender {
 
     fn figures(&self) -> Figures {
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        let Current { session, paths, before, unconfirmed, confirmed } = &*current;
-        let mut figures =
-            self.feeder.tally.figures(Some(&session.stats()), &session.path_stats(), |path| paths.get(path.id));
+        let Current { session, paths, before, dropped_before, unconfirmed, confirmed } = &*current;
+        let stats = session.stats();
+        let mut figures = self.feeder.tally.figures(Some(&stats), &session.path_stats(), |path| paths.get(path.id));
         if let (Some(before), Some(sent)) = (before, &mut figures.sent) {
             *sent = before.plus(sent);
         }
         figures.confirmed = confirmed.map(|confirmed| confirmed && unconfirmed.is_none());
         figures.unconfirmed = *unconfirmed;
-        figures.back = self.incoming.as_ref().map(|incoming| incoming.tally.back(session.stats().blocks_peer_dropped));
+        figures.back =
+            self.incoming.as_ref().map(|incoming| incoming.figures(dropped_before + stats.blocks_peer_dropped));
         figures
     }
 }

@@ -10,6 +10,7 @@ use punctual::{Outcome, PathStats, ReceivedBlock, SessionStats, multipath::PathH
 use serde::Serialize;
 
 use crate::{
+    back::BackFigures,
     cli::CommonArgs,
     exit::Failure,
     out,
@@ -82,17 +83,6 @@ pub(crate) struct Figures {
     pub(crate) delays: Histogram<u64>,
 }
 
-/// Of the blocks that the receiver sent back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub(crate) struct BackFigures {
-    pub(crate) blocks: u64,
-    pub(crate) on_time: u64,
-    pub(crate) late: u64,
-    pub(crate) dropped: u64,
-    /// Of those delivered.
-    pub(crate) bytes: u64,
-}
-
 /// Bytes sent for blocks, over all paths.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct SentFigures {
@@ -114,15 +104,6 @@ pub(crate) struct SentFigures {
     pub(crate) copy_regained_bytes: u64,
     /// Lost for good.
     pub(crate) never_regained_bytes: u64,
-}
-
-impl BackFigures {
-    /// In words, behind others.
-    fn summary(&self) -> String {
-        let noun = if self.blocks == 1 { "block" } else { "blocks" };
-        let Self { blocks, on_time, late, dropped, .. } = self;
-        format!("; back {blocks} {noun}: {on_time} on time, {late} late, {dropped} dropped")
-    }
 }
 
 impl From<&SessionStats> for SentFigures {
@@ -357,6 +338,11 @@ impl Tally {
         self.lock().blocks += 1;
     }
 
+    /// An earlier session has left these.
+    pub(crate) fn taken_over(&self, blocks: u64) {
+        self.lock().blocks += blocks;
+    }
+
     /// A block was given up before it was accepted.
     pub(crate) fn given_up(&self) {
         self.lock().dropped += 1;
@@ -433,16 +419,23 @@ impl Tally {
         self.lock().releases.figures(skipped)
     }
 
-    /// As the figures of what went back, with what the peer dropped, if it was the peer who sent.
-    pub(crate) fn back(&self, peer_dropped: u64) -> BackFigures {
+    /// As the figures of what went back.
+    pub(crate) fn back(&self) -> BackFigures {
         let counts = self.lock();
         BackFigures {
-            blocks: counts.blocks + peer_dropped,
+            blocks: counts.blocks,
             on_time: counts.on_time,
             late: counts.late,
-            dropped: counts.dropped + peer_dropped,
+            dropped: counts.dropped,
             bytes: counts.bytes,
+            ..BackFigures::default()
         }
+    }
+
+    /// Blocks that were handed over and have not ended go to the next session, whose books they are in.
+    pub(crate) fn handed_on(&self, blocks: u64) {
+        let mut counts = self.lock();
+        counts.blocks = counts.blocks.saturating_sub(blocks);
     }
 }
 
@@ -465,6 +458,16 @@ impl Figures {
     /// Blocks that were not delivered on time.
     pub(crate) fn missed(&self) -> u64 {
         self.late + self.dropped
+    }
+
+    /// What `--strict` does not let pass, if there is something, in words.
+    pub(crate) fn shortfall(&self) -> Option<String> {
+        let is_known = self.unconfirmed.is_none() && self.back.as_ref().is_none_or(BackFigures::is_whole);
+        match (self.missed(), is_known) {
+            (0, true) => None,
+            (_, true) => Some(self.counts()),
+            (_, false) => Some(self.summary()),
+        }
     }
 
     /// With the blocks that the peer has dropped, of which a receiver's tally knows nothing.

@@ -13,8 +13,8 @@ pub(crate) enum Until {
     Finished,
 }
 
-/// Takes until then, and has everything written. The peer is told that it is taken only once that is so.
-pub(crate) async fn all(session: &Session, sink: &Sink, tally: &Tally, until: Until) -> Result<(), Failure> {
+/// Takes until then, and has everything written; which of the two it was. The peer is told that it is taken only once that is so.
+pub(crate) async fn all(session: &Session, sink: &Sink, tally: &Tally, until: Until) -> Result<Until, Failure> {
     // The peer is told that all is taken when we ask for more with nothing left: all that came before is to be written by then.
     session.confirm_on_next_recv();
     loop {
@@ -34,7 +34,10 @@ pub(crate) async fn all(session: &Session, sink: &Sink, tally: &Tally, until: Un
                 tally.received(&block);
                 sink.put(block.id.0, block.data).await?;
             }
-            Ok(None) | Err(CloseReason::Peer { code: 0, .. } | CloseReason::Local) => return sink.sync().await,
+            Ok(None) => return sink.sync().await.map(|()| Until::Finished),
+            Err(CloseReason::Peer { code: 0, .. } | CloseReason::Local) => {
+                return sink.sync().await.map(|()| Until::Closed);
+            }
             Err(reason) => {
                 sink.sync().await?;
                 return Err(Failure::lost(&reason));

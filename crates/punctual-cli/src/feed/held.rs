@@ -145,6 +145,11 @@ impl Blocks {
         self.lock().held.is_empty()
     }
 
+    /// Blocks that are held.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().held.len()
+    }
+
     /// Bytes of all blocks that are held.
     pub(crate) fn bytes(&self) -> usize {
         self.lock().bytes

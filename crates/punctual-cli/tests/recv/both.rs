@@ -135,6 +135,149 @@ fn an_operator_who_leaves_ends_the_session() {
     drop(input);
 }
 
+/// The receiver's figures of what it has sent back, once it has handed over so many blocks.
+fn handed_over(receiver: &Receiver, blocks: u64) {
+    wait_for("blocks handed over", || {
+        let text = receiver.said();
+        let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines.filter(|line| line["back"]["blocks"] == blocks).last()
+    });
+}
+
+fn file_has(path: &Path, text: &str) {
+    wait_for(text, || fs::read_to_string(path).is_ok_and(|written| written == text).then_some(()));
+}
+
+#[test]
+fn what_one_sender_does_not_get_of_a_pipe_goes_to_the_next_and_both_sides_books_add_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let args = ["--keep-going", "--out", out.to_str().unwrap(), "--reply", "-", "--json", "--stats-json", "--strict"];
+    let mut receiver = receiver_with_input(&args);
+    let mut operator = receiver.process.input();
+    let [first, second] = ["first", "second"].map(|name| dir.path().join(name));
+    let call = |to: &Path| {
+        sender(&receiver, &["--lines", "--receive", to.to_str().unwrap(), "--idle-timeout", "5s", "--json", "--strict"])
+    };
+    let gone = call(&first);
+    writeln!(operator, "one").unwrap();
+    file_has(&first, "one\n");
+    gone.signal("STOP");
+    writeln!(operator, "two").unwrap();
+    handed_over(&receiver, 2);
+    drop(gone);
+    receiver.process.stderr.after("the session was lost");
+    let mut next = call(&second);
+    file_has(&second, "two\n");
+    writeln!(operator, "three").unwrap();
+    drop(operator);
+    writeln!(next.input(), "a line").unwrap();
+    assert_eq!(next.end_by_itself(), Some(0), "{}", next.stderr.text());
+    assert_eq!(fs::read_to_string(&second).unwrap(), "two\nthree\n");
+    let back = &json(&next)["back"];
+    assert_eq!((&back["blocks"], &back["on_time"], &back["complete"]), (&2.into(), &2.into(), &true.into()));
+    receiver.process.signal("TERM");
+    // Nobody can say that the first had written what it got.
+    assert_eq!(receiver.end(), Some(8), "{}", receiver.said());
+    let summaries = receiver.process.stdout.text();
+    let backs: Vec<Value> =
+        summaries.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["back"].clone()).collect();
+    let told = |at: usize| ["blocks", "on_time", "dropped", "left", "confirmed"].map(|key| backs[at][key].to_string());
+    assert_eq!(told(0), ["1", "1", "0", "1", "false"], "{summaries}");
+    assert_eq!(told(1), ["2", "2", "0", "0", "true"], "{summaries}");
+}
+
+#[test]
+fn what_nobody_got_of_a_reply_is_said_to_be_lost() {
+    for keeps_going in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let (out, back) = (dir.path().join("out"), dir.path().join("back"));
+        let args = ["--out", out.to_str().unwrap(), "--reply", "-", "--json", "--stats-json", "--strict"];
+        let more = if keeps_going { &["--keep-going"][..] } else { &[] };
+        let mut receiver = receiver_with_input(&[&args[..], more].concat());
+        let mut operator = receiver.process.input();
+        let gone = sender(&receiver, &["--lines", "--receive", back.to_str().unwrap(), "--idle-timeout", "5s"]);
+        writeln!(operator, "one").unwrap();
+        file_has(&back, "one\n");
+        gone.signal("STOP");
+        writeln!(operator, "two").unwrap();
+        handed_over(&receiver, 2);
+        drop(gone);
+        receiver.process.stderr.after("the session was lost");
+        if keeps_going {
+            receiver.process.signal("TERM");
+        }
+        let code = receiver.end();
+        let summary = json(&receiver.process);
+        let told = ["blocks", "on_time", "dropped", "confirmed"].map(|key| summary["back"][key].to_string());
+        if keeps_going {
+            assert_eq!((code, told), (Some(8), ["1", "1", "0", "false"].map(str::to_owned)), "{}", receiver.said());
+            assert!(receiver.said().contains("1 block of the reply went to nobody"), "{}", receiver.said());
+        } else {
+            assert_eq!((code, told), (Some(7), ["2", "1", "1", "false"].map(str::to_owned)), "{}", receiver.said());
+        }
+    }
+}
+
+#[test]
+fn a_sender_that_lost_a_session_does_not_know_of_all_that_came_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (identity, out, back) = (dir.path().join("identity.pem"), dir.path().join("out"), dir.path().join("back"));
+    let start = |listen: &str| {
+        let mut command = punctual();
+        command.args(["recv", "--listen", listen, "--identity", identity.to_str().unwrap(), "--reply", "-"]);
+        Receiver::of(command.args(["--keep-going", "--out", out.to_str().unwrap()]).stdin(Stdio::piped()))
+    };
+    let mut receiver = start("127.0.0.1:0");
+    let args = ["--lines", "--receive", back.to_str().unwrap(), "--reconnect", "1m", "--json", "--strict"];
+    let mut sender = sender(&receiver, &args);
+    let mut operator = receiver.process.input();
+    writeln!(operator, "one").unwrap();
+    file_has(&back, "one\n");
+    receiver.process.signal("KILL");
+    receiver.process.end_by_itself();
+    let mut receiver = start(&receiver.address);
+    sender.stderr.after("connected again");
+    writeln!(receiver.process.input(), "two").unwrap();
+    file_has(&back, "one\ntwo\n");
+    writeln!(sender.input(), "a line").unwrap();
+    assert_eq!(sender.end_by_itself(), Some(8), "{}", sender.stderr.text());
+    let summary = json(&sender);
+    let told = (&summary["back"]["blocks"], &summary["back"]["complete"], &summary["on_time"], &summary["unconfirmed"]);
+    assert_eq!(told, (&2.into(), &false.into(), &1.into(), &Value::Null), "{summary}");
+}
+
+#[test]
+fn a_reply_that_nobody_takes_is_not_confirmed() {
+    for (strict, code) in [(&[][..], 0), (&["--strict"][..], 8)] {
+        let dir = tempfile::tempdir().unwrap();
+        let (out, reply) = (dir.path().join("out"), dir.path().join("reply"));
+        fs::write(&reply, "hello\n").unwrap();
+        let args = ["--out", out.to_str().unwrap(), "--reply", reply.to_str().unwrap(), "--json", "--stats-json"];
+        let mut receiver = Receiver::start(&[&args[..], strict].concat());
+        let mut sender = sender(&receiver, &["--lines"]);
+        // It is there, and nobody takes it.
+        handed_over(&receiver, 1);
+        writeln!(sender.input(), "a line").unwrap();
+        assert_eq!(sender.end_by_itself(), Some(0), "{}", sender.stderr.text());
+        assert_eq!(receiver.end(), Some(code), "{}", receiver.said());
+        assert_eq!(json(&receiver.process)["back"]["confirmed"], false);
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn what_comes_back_and_cannot_be_written_ends_the_sender() {
+    let mut receiver = receiver_with_input(&["--reply", "-"]);
+    let mut operator = receiver.process.input();
+    let mut sender = sender(&receiver, &["--lines", "--receive", "/dev/full"]);
+    let _input = sender.input();
+    writeln!(operator, "hello").unwrap();
+    assert_eq!(sender.end_by_itself(), Some(3), "{}", sender.stderr.text());
+    assert!(sender.stderr.text().contains("cannot write /dev/full"), "{}", sender.stderr.text());
+    assert_eq!(receiver.process.end_by_itself(), Some(7), "{}", receiver.said());
+}
+
 #[test]
 fn what_cannot_be_is_said_at_once() {
     let fails = |args: &[&str], word: &str| {
