@@ -153,13 +153,13 @@ pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0  done; also a receiver that was to keep going and was told to stop by a signal
   1  an unexpected error; with eval check and eval gauntlet: a threshold does not hold
-  2  the command line, the configuration or the input makes no sense
+  2  the command line, the configuration or the input makes no sense, or there are blocks in it that cannot be sent
   3  a file cannot be read or written
   4  the host cannot be resolved, does not answer, or says that nobody listens at that port
   5  the certificate or fingerprint does not match
   6  no path can be bound, or no interface leads to the host
   7  the session was lost midway, and could not be had again (send --reconnect), or the receiver has not taken all at the end
-  8  with --strict: some blocks were not delivered on time
+  8  with --strict: some blocks were not delivered on time, or are not known to be taken or written
   9  the receiver refused the session: it is busy, or does not let this sender in
   128 and its number, where a signal came before everything was done: 129 SIGHUP, 130 Ctrl-C, 143 SIGTERM
 A first signal ends in order: the peer is told, what is under way is finished, output is flushed. A second ends at once.";

@@ -1,15 +1,17 @@
 //! Hands pieces of an input over to a session as blocks, each when its time has come, and keeps the books on what becomes of them.
 
 mod held;
+mod left_out;
 
 use std::time::{Duration, Instant};
 
-use punctual::{Block, Channel, CloseReason, SendError, Session};
+use punctual::{Block, Channel, CloseReason, DropReason, Outcome, SendError, Session};
 use punctual_eval::annexb::Kind;
 use tokio::{sync::mpsc, task::JoinSet};
 
-use crate::{exit::Failure, say::say, source::Piece, stats::Tally};
+use crate::{exit::Failure, source::Piece, stats::Tally};
 pub(crate) use held::{Blocks, Held};
+pub(crate) use left_out::LeftOut;
 
 /// What holds for all blocks that do not say it themselves, and what has become of them.
 pub(crate) struct Feeder {
@@ -19,33 +21,24 @@ pub(crate) struct Feeder {
     pub(crate) channel: Option<Channel>,
     pub(crate) tally: Tally,
     pub(crate) blocks: Blocks,
-}
-
-/// Why not everything was handed over.
-pub(crate) enum Stopped {
-    /// The session ended.
-    Session(CloseReason),
-    /// The input is no good.
-    Input(Failure),
+    pub(crate) left_out: LeftOut,
 }
 
 impl Feeder {
-    /// Hands over what an earlier session left, and then what there is, to the end of the input.
+    /// Hands over what an earlier session left, and then what there is, to the end of the input, be that a good one or not; or until the session ends.
     pub(crate) async fn send_all(
         &self,
         session: &Session,
         input: &mut Input,
         outcomes: &mut JoinSet<()>,
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), CloseReason> {
         for position in self.blocks.begin_again(&self.tally) {
             self.send(session, position, outcomes).await?;
         }
         loop {
-            input.fill().await.map_err(Stopped::Input)?;
+            input.fill().await;
             // It stays in its place until its time has come, lest it be lost with the session.
-            let Some(piece) = &input.next else {
-                return input.failure.take().map_or(Ok(()), |failure| Err(Stopped::Input(failure)));
-            };
+            let Some(piece) = &input.next else { return Ok(()) };
             if let Some(spacing) = piece.spacing {
                 input.pace.wait(spacing).await;
             }
@@ -77,27 +70,45 @@ impl Feeder {
     }
 
     /// Hands a block over, or gives it up if there is no room for it before its deadline, or if it is none that can be sent.
-    async fn send(&self, session: &Session, position: u64, outcomes: &mut JoinSet<()>) -> Result<(), Stopped> {
+    async fn send(&self, session: &Session, position: u64, outcomes: &mut JoinSet<()>) -> Result<(), CloseReason> {
         let Some(block) = self.blocks.block(position) else {
             self.blocks.give_up(position, &self.tally);
             return Ok(());
         };
+        let size = block.data.len() as u64;
         match session.send(block).await {
             Ok(sent) => {
                 self.blocks.named(position, sent.id());
-                let (blocks, tally) = (self.blocks.clone(), self.tally.clone());
-                outcomes.spawn(async move { blocks.ended(position, &sent.await, &tally) });
+                let (blocks, tally, left_out) = (self.blocks.clone(), self.tally.clone(), self.left_out.clone());
+                // The session ends with its last handle, which is not to be this one.
+                let session = session.clone();
+                outcomes.spawn(async move {
+                    let outcome = sent.await;
+                    if let Some(why) = why_refused(&session, size, &outcome) {
+                        left_out.note(position, &why);
+                    }
+                    blocks.ended(position, &outcome, &tally);
+                });
                 return Ok(());
             }
             Err(SendError::Full(_)) => {}
-            Err(SendError::Closed) => return Err(Stopped::Session(session.closed().await)),
+            Err(SendError::Closed) => return Err(session.closed().await),
             // A frame or message that cannot go is no reason to keep back the others.
-            Err(error @ (SendError::Empty | SendError::TooLarge { .. })) => say!("punctual: left out: {error}"),
-            Err(error) => return Err(Stopped::Input(Failure::Usage(error.to_string()))),
+            Err(why) => self.left_out.note(position, &why),
         }
         self.blocks.give_up(position, &self.tally);
         Ok(())
     }
+}
+
+/// Whether the receiver has refused a block of this size because it takes none that large. How large they may be is known only once it has said so, which may be after the
+/// first blocks have left; later ones are not accepted at all.
+fn why_refused(session: &Session, size: u64, outcome: &Outcome) -> Option<SendError> {
+    if !matches!(outcome, Outcome::Dropped { reason: DropReason::Refused, .. }) {
+        return None;
+    }
+    let limit = session.stats().peer_max_block_size.filter(|&limit| size > limit)?;
+    Some(SendError::TooLarge { size, limit })
 }
 
 /// What there is to send.
@@ -107,7 +118,7 @@ pub(crate) struct Input {
     pub(crate) next: Option<Piece>,
     /// There are no more to be read.
     pub(crate) ended: bool,
-    /// What was wrong with it at its end, if that came to light while there was no session: what had come before is still to be sent.
+    /// What was wrong with it at its end: what had come before is still to be sent.
     pub(crate) failure: Option<Failure>,
     /// Pieces come by themselves, and go stale. Those that keep a beat wait for their turn instead.
     pub(crate) is_live: bool,
@@ -120,14 +131,15 @@ impl Input {
     }
 
     /// Waits for the next piece; at the end there is none.
-    pub(crate) async fn fill(&mut self) -> Result<(), Failure> {
+    pub(crate) async fn fill(&mut self) {
         if self.next.is_none() && !self.ended {
-            let piece = self.pieces.recv().await.transpose();
-            self.ended = !matches!(piece, Ok(Some(_)));
-            self.next = piece?;
+            match self.pieces.recv().await.transpose() {
+                Ok(piece) => self.next = piece,
+                Err(failure) => self.failure = Some(failure),
+            }
+            self.ended = self.next.is_none();
             self.is_live |= self.next.as_ref().is_some_and(|piece| piece.begun.is_some() && piece.spacing.is_none());
         }
-        Ok(())
     }
 }
 

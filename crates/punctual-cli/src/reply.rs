@@ -13,7 +13,7 @@ use crate::{
     back::BackFigures,
     cli::RecvArgs,
     exit::Failure,
-    feed::{Blocks, Feeder, Input, Stopped},
+    feed::{Blocks, Feeder, Input, LeftOut},
     source::{Cut, Source},
     stats::Tally,
 };
@@ -109,6 +109,7 @@ impl Answer {
             channel: Some(Channel(0)),
             tally: self.tally.clone(),
             blocks: self.blocks.clone(),
+            left_out: LeftOut::default(),
         };
         let sent = match from {
             From::File(path) => {
@@ -135,11 +136,9 @@ impl Answer {
     /// Hands over all there is.
     async fn feed(&self, feeder: &Feeder, session: &Session, input: &mut Input) -> Result<(), Failure> {
         let mut outcomes = self.outcomes.lock().await;
-        match feeder.send_all(session, input, &mut outcomes).await {
-            // What the sender did not wait for is no failure of ours.
-            Ok(()) | Err(Stopped::Session(_)) => Ok(()),
-            Err(Stopped::Input(failure)) => Err(failure),
-        }
+        // What the sender did not wait for is no failure of ours.
+        let _ = feeder.send_all(session, input, &mut outcomes).await;
+        input.failure.take().map_or(Ok(()), Err)
     }
 
     /// Closes the books on a session that has ended. What it has not delivered of a pipe, and is not too late, waits for the next sender, unless this was the `last`.

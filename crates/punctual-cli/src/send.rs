@@ -14,7 +14,7 @@ use crate::{
     connect::{self, Caller, not_built, trust, ways},
     display::Display,
     exit::{Failure, Shown, close},
-    feed::{self, Blocks, Feeder, Input},
+    feed::{Blocks, Feeder, Input, LeftOut},
     identity::{self, Loaded},
     incoming::{Coming, Incoming},
     route,
@@ -68,10 +68,20 @@ pub(crate) async fn run(args: &SendArgs) -> Result<(), Failure> {
         }
     };
 
-    let pieces = source.start()?;
+    let mut input = Input::new(source.start()?);
     let sender = Sender::new(session, watch.names(), &settings, args, interrupt, incoming);
-    let ended = sender.run(&settings, Input::new(pieces), &caller, watch).await;
+    let ended = sender.run(&settings, &mut input, &caller, watch).await;
     drop(display);
+    // What is not there is worse than what was not to be had; but neither goes without a word.
+    let ended = match (ended, input.failure.take()) {
+        (Ok(()), failure) => failure.or_else(|| sender.feeder.left_out.failure()).map_or(Ok(()), Err),
+        (Err(ended), failure) => {
+            if let Some(failure) = failure {
+                say!("punctual: {failure}");
+            }
+            Err(ended)
+        }
+    };
     let ended = ended.map_err(|failure| failure.showing(shown));
     if matches!(&ended, Err(failure) if failure.is_at_the_door()) {
         sender.feeder.tally.refused();
@@ -165,6 +175,7 @@ impl Sender {
                 channel: (!args.unordered).then_some(Channel(settings.channel.unwrap_or(0))),
                 tally: Tally::default(),
                 blocks: Blocks::default(),
+                left_out: LeftOut::default(),
             },
             incoming,
         }
@@ -178,14 +189,14 @@ impl Sender {
     async fn run(
         &self,
         settings: &Settings,
-        mut input: Input,
+        input: &mut Input,
         caller: &Caller<'_>,
         mut watch: Watch,
     ) -> Result<(), Failure> {
         // Until when to try to connect again; there has been no need if there is none.
         let mut until = None;
         let ended = loop {
-            let ended = self.run_session(settings, &mut input, caller.display, &mut watch).await;
+            let ended = self.run_session(settings, input, caller.display, &mut watch).await;
             // Nobody has said that we should go: the paths are gone, or the receiver was killed.
             let silent = matches!(self.session().closed().await, CloseReason::TimedOut | CloseReason::Reset);
             // For what is too late there is no point in connecting again.
@@ -208,7 +219,7 @@ impl Sender {
                 break Err(Failure::SessionLost(why));
             }
             caller.display.say(&format!("{why}: connecting again, for {} at most", spoken(left)));
-            match self.again(&mut input, caller, left).await {
+            match self.again(input, caller, left).await {
                 Ok((session, new)) => {
                     caller.display.say("connected again: going on with what is not too late");
                     self.replace(session, new.names());
@@ -241,15 +252,12 @@ impl Sender {
         let work = async {
             let mut coming = self.incoming.as_ref().map(|incoming| incoming.follow(&session));
             let sent = tokio::select! {
-                sent = self.feeder.send_all(&session, input, &mut outcomes) => sent.map_err(|why| match why {
-                    feed::Stopped::Session(reason) => self.lost(&reason),
-                    feed::Stopped::Input(failure) => failure,
-                }),
+                sent = self.feeder.send_all(&session, input, &mut outcomes) => sent.map_err(|reason| self.lost(&reason)),
                 reason = session.closed() => Err(self.lost(&reason)),
                 signal = self.interrupt.first() => Err(Failure::Interrupted(signal)),
             };
             let came = match &mut coming {
-                Some(coming) if sent.is_ok() => {
+                Some(coming) if sent.is_ok() && input.failure.is_none() => {
                     self.await_the_other_end(&session, settings.finish_timeout(), coming).await
                 }
                 _ => Ok(()),
@@ -324,8 +332,7 @@ impl Sender {
             tokio::select! {
                 connected = &mut connected => return connected,
                 signal = self.interrupt.first() => return Err(Failure::Interrupted(signal)),
-                more = input.fill(), if has_room => {
-                    input.failure = more.err();
+                () = input.fill(), if has_room => {
                     if let Some(piece) = input.next.take() {
                         self.feeder.hold(piece);
                     }
@@ -392,6 +399,7 @@ impl Sender {
         }
         figures.confirmed = confirmed.map(|confirmed| confirmed && unconfirmed.is_none());
         figures.unconfirmed = *unconfirmed;
+        figures.left_out = Some(self.feeder.left_out.blocks()).filter(|&blocks| blocks > 0);
         figures.back =
             self.incoming.as_ref().map(|incoming| incoming.figures(dropped_before + stats.blocks_peer_dropped));
         figures

@@ -70,6 +70,12 @@ pub(crate) struct Figures {
     /// Of those delivered, the blocks of sessions that were lost before the receiver could say so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) unconfirmed: Option<u64>,
+    /// Of those dropped, the blocks that could not be sent at all, for they were larger than the receiver takes, say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) left_out: Option<u64>,
+    /// Of those delivered, the blocks that are not written, at a receiver whose output does not take them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) unwritten: Option<u64>,
     /// How exactly blocks were given out that had a time for it, at a receiver.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) released: Option<ReleasedFigures>,
@@ -402,6 +408,8 @@ impl Tally {
             kept_back_ms: (!counts.kept_back.is_zero()).then(|| rounded_ms(counts.kept_back)),
             confirmed: None,
             unconfirmed: None,
+            left_out: None,
+            unwritten: None,
             released: None,
             back: None,
             p50_ms: quantile_ms(&counts.delays, 0.5),
@@ -462,7 +470,8 @@ impl Figures {
 
     /// What `--strict` does not let pass, if there is something, in words.
     pub(crate) fn shortfall(&self) -> Option<String> {
-        let is_known = self.unconfirmed.is_none() && self.back.as_ref().is_none_or(BackFigures::is_whole);
+        let is_known =
+            self.unconfirmed.or(self.unwritten).is_none() && self.back.as_ref().is_none_or(BackFigures::is_whole);
         match (self.missed(), is_known) {
             (0, true) => None,
             (_, true) => Some(self.counts()),
@@ -495,6 +504,7 @@ impl Figures {
             None | Some(0) => String::new(),
             Some(past) => format!(" ({past} past play-out, of use to other frames)"),
         };
+        let left_out = self.left_out.map_or_else(String::new, |blocks| format!(" ({blocks} left out)"));
         let delays = match (self.p50_ms, self.p99_ms) {
             (Some(p50), Some(p99)) => format!("; delay p50 {p50:.0} ms, p99 {p99:.0} ms"),
             _ => String::new(),
@@ -510,7 +520,7 @@ impl Figures {
             None if self.confirmed == Some(false) && self.on_time + self.late > 0 => {
                 "; not known to be taken by the receiver's program".into()
             }
-            None => String::new(),
+            None => self.unwritten.map_or_else(String::new, |blocks| format!("; {blocks} not written to the output")),
         };
         let sent = self.sent.as_ref().map_or_else(String::new, SentFigures::summary);
         let (prefix, counts) = (self.prefix(), self.counts());
@@ -518,7 +528,7 @@ impl Figures {
         let back = self.back.as_ref().map_or_else(String::new, BackFigures::summary);
         let released = self.released.as_ref().map_or_else(String::new, ReleasedFigures::summary);
         format!(
-            "{prefix}{counts}{past}{doubt}{delays}{kept_back}{released}; {megabytes:.2} MB in {seconds:.1} s{sent}{back}"
+            "{prefix}{counts}{left_out}{past}{doubt}{delays}{kept_back}{released}; {megabytes:.2} MB in {seconds:.1} s{sent}{back}"
         )
     }
 }

@@ -65,6 +65,8 @@ pub struct SessionStats {
     pub live_in_bytes: u64,
     /// The comparison of the two hosts' clocks, once there is one.
     pub clock: Option<ClockEstimate>,
+    /// The largest block that the peer takes, bytes, once it has said so.
+    pub peer_max_block_size: Option<u64>,
 }
 
 /// A path's state and totals.

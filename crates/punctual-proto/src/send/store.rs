@@ -378,6 +378,11 @@ impl Store {
         self.notices.pop_front()
     }
 
+    /// The largest block that the peer takes, once it has said so.
+    pub(crate) fn peer_max_block(&self) -> Option<u64> {
+        self.peer_max_block
+    }
+
     /// Whether the peer has said its SETTINGS.
     pub(crate) fn knows_peer(&self) -> bool {
         self.peer_max_block.is_some()

@@ -346,6 +346,7 @@ impl Session {
             live_in: blocks + streams,
             live_in_bytes: bytes + stream_bytes,
             clock: self.clocks.estimate(),
+            peer_max_block_size: self.store.peer_max_block(),
         }
     }
 

@@ -93,9 +93,12 @@ fn blocks_larger_than_the_peer_takes() {
     let limits = Limits::default().max_block_size(1_000).receive_bytes(1_000);
     let mut pair = Pair::connecting(SessionConfig::default(), limits);
     let early = pair.send_all([block(1_001), block(1_000)]);
+    let said = |pair: &mut Pair| pair.world.session(pair.from.host, pair.from.session).stats().peer_max_block_size;
+    assert_eq!(said(&mut pair), None);
     pair.connected();
     assert_eq!(pair.received_in(ms(300)), [early[1]]);
     assert_eq!(outcomes(&pair.events())[&early[0]], dropped(DropReason::Refused));
+    assert_eq!(said(&mut pair), Some(1_000));
     let late = pair.world.try_send(pair.from, block(1_001));
     assert_eq!(late, Err(SendError::TooLarge { size: 1_001, limit: 1_000 }));
     pair.ends_clean();
