@@ -15,6 +15,7 @@ use crate::{
     eval::EvalArgs,
     exit::EXIT_CODES,
     link::args::LinkArgs,
+    scope,
     source::{Coding, Cut, MAX_PIECE, Video},
 };
 
@@ -237,7 +238,7 @@ impl DoorArgs {
 /// `punctual recv`.
 #[derive(Debug, Args)]
 pub(crate) struct RecvArgs {
-    /// Where to listen: a port on all addresses, or an address with port; may be repeated [default: 4433, or the UDP sockets that a service manager hands over
+    /// Where to listen: a port on all addresses, or an address with port ([fe80::1%eth0]:4433 for one on a link); may be repeated [default: 4433, or the UDP sockets that a service manager hands over
     /// (LISTEN_FDS, from a .socket unit of systemd)].
     #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = parse_listen)]
     pub(crate) listen: Vec<Listen>,
@@ -287,7 +288,7 @@ pub(crate) struct RecvArgs {
 /// `punctual send`.
 #[derive(Debug, Args)]
 pub(crate) struct SendArgs {
-    /// The receiver: its name or address, and the port.
+    /// The receiver: its name or address, and the port. An address on one link needs the interface to it: [fe80::1%eth0]:4433.
     #[arg(value_name = "HOST:PORT")]
     pub(crate) to: String,
     /// What to send; without it, or with `-`, standard input.
@@ -343,6 +344,7 @@ pub(crate) struct SourceArgs {
     pub(crate) framed: bool,
     /// A message behind a line of its own settings, and 4 bytes of its length. The line has fields with spaces between them, any or none of
     /// priority=0-255, channel=NUMBER|none, deadline=TIME|none, needs=N[,N…] (the messages so many before it without which it is of no use).
+    /// There may be 256 channels; what is on one more is left out.
     #[arg(long)]
     pub(crate) framed_headers: bool,
 }
@@ -443,8 +445,14 @@ pub(crate) enum Listen {
 }
 
 pub(crate) fn parse_listen(text: &str) -> Result<Listen, String> {
-    let port = text.parse().map(Listen::Port);
-    port.or_else(|_| text.parse().map(Listen::Address)).map_err(|_| "expected a port, or an address with port".into())
+    if let Ok(port) = text.parse() {
+        return Ok(Listen::Port(port));
+    }
+    let address = match scope::parse(text) {
+        Some(address) => address,
+        None => scope::check(text.parse().map_err(|_| "expected a port, or an address with port")?),
+    };
+    address.map(Listen::Address).map_err(|error| error.to_string())
 }
 
 /// What a block of a reply is.
@@ -506,6 +514,11 @@ mod tests {
     fn one_listens_at_a_port_or_an_address() {
         assert_eq!(parse_listen("4433"), Ok(Listen::Port(4433)));
         assert_eq!(parse_listen("[::1]:1"), Ok(Listen::Address("[::1]:1".parse().unwrap())));
+        let loopback = if_addrs::get_if_addrs().unwrap().into_iter().find(if_addrs::Interface::is_loopback).unwrap();
+        let on_link = format!("[fe80::1%{}]:1", loopback.index.unwrap()).parse().unwrap();
+        assert_eq!(parse_listen(&format!("[fe80::1%{}]:1", loopback.name)), Ok(Listen::Address(on_link)));
+        assert!(parse_listen("[fe80::1]:1").unwrap_err().contains("say by which interface"));
+        assert!(parse_listen("[fe80::1%no-such-if0]:1").unwrap_err().contains("no interface `no-such-if0`"));
         for bad in ["", "eth0", "127.0.0.1", "70000"] {
             assert!(parse_listen(bad).is_err(), "{bad}");
         }

@@ -122,7 +122,7 @@ async fn choices(ways: &[Way], within: Duration, display: &Display) -> Result<Ch
     let due = Instant::now() + within;
     let (mut lists, mut failure, mut by_system) = (Vec::new(), None, Vec::new());
     for way in ways {
-        let found = route::resolve(&way.to, within).await;
+        let found = route::resolve(way, within).await;
         if !matches!(way.from, From::Bind(Bind::Interface(_))) {
             by_system.extend(found.iter().flatten().map(SocketAddr::ip));
         }

@@ -38,6 +38,7 @@ mod released;
 mod reply;
 mod route;
 mod say;
+mod scope;
 mod send;
 mod server;
 mod signals;

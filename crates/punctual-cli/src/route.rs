@@ -4,7 +4,10 @@ use std::{fmt::Display, net::SocketAddr, time::Duration};
 
 use punctual::{Bind, Route, RouteTerms, Routes, duration::spoken};
 
-use crate::exit::Failure;
+use crate::{
+    exit::Failure,
+    scope::{self, ScopeError},
+};
 
 /// What stands for every interface that leads to the receiver, in place of one of our ends.
 const AUTO: &str = "auto";
@@ -43,13 +46,20 @@ impl Way {
     /// Reads `LOCAL` or `LOCAL=HOST:PORT`, and behind commas a role, a cost, a budget or several of them; without the address, the way leads `to`.
     pub(crate) fn parse(text: &str, to: &str) -> Result<Self, Failure> {
         let wrong = |error: &dyn Display| Failure::Usage(format!("--path {text}: {error}"));
+        let named = |error: ScopeError| error.in_flag(&format!("--path {text}"));
         let mut parts = text.split(',');
         let way = parts.next().unwrap_or_default();
         let (local, to) = way.split_once('=').unwrap_or((way, to));
         let from = match local {
             AUTO => From::Auto,
-            _ => From::Bind(local.parse().map_err(|error| wrong(&error))?),
+            _ => From::Bind(match scope::parse(local) {
+                Some(address) => address.map_err(named)?.into(),
+                None => local.parse().map_err(|error| wrong(&error))?,
+            }),
         };
+        if let From::Bind(Bind::Address(address)) = &from {
+            scope::check(*address).map_err(named)?;
+        }
         let mut terms = RouteTerms::new();
         for part in parts {
             terms = match part.split_once('=') {
@@ -87,31 +97,45 @@ fn parse_cost(text: &str) -> Result<f64, &'static str> {
 pub(crate) fn name(bind: &Bind) -> String {
     match bind {
         Bind::Address(address) if address.ip().is_unspecified() => SYSTEM.into(),
-        Bind::Address(address) if address.port() == 0 => address.ip().to_string(),
+        Bind::Address(address) if address.port() == 0 => scope::without_port(*address),
         bind => bind.to_string(),
     }
 }
 
-/// The host of `HOST:PORT`, without the brackets of an IPv6 address.
+/// The host of `HOST:PORT`, without the brackets of an IPv6 address and the interface behind it: what a certificate bears.
 pub(crate) fn host(to: &str) -> Result<&str, Failure> {
     let (host, port) = to.rsplit_once(':').unwrap_or((to, ""));
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let host = host.split_once('%').map_or(host, |(host, _)| host);
     match port.parse::<u16>() {
         Ok(1..) if !host.is_empty() => Ok(host),
         _ => Err(Failure::Usage(format!("`{to}` is not HOST:PORT"))),
     }
 }
 
-/// The addresses of `HOST:PORT`; at least one.
-pub(crate) async fn resolve(to: &str, within: Duration) -> Result<Vec<SocketAddr>, Failure> {
+/// The addresses that a way leads to; at least one.
+pub(crate) async fn resolve(way: &Way, within: Duration) -> Result<Vec<SocketAddr>, Failure> {
+    let to = &way.to;
     host(to)?;
+    if let Some(address) = scope::parse(to) {
+        return Ok(vec![address?]);
+    }
     let unreachable = |reason: &dyn Display| Failure::Unreachable(format!("cannot resolve {to}: {reason}"));
     let found = tokio::time::timeout(within, tokio::net::lookup_host(to))
         .await
         .map_err(|_| unreachable(&format_args!("no answer within {}", spoken(within))))?
         .map_err(|error| unreachable(&error))?;
-    let found: Vec<SocketAddr> = found.collect();
-    if found.is_empty() { Err(unreachable(&"it has no address")) } else { Ok(found) }
+    // An interface that was named says on which link an address is.
+    let placed = found.map(|address| match &way.from {
+        From::Bind(Bind::Interface(name)) => scope::on_link_of(name, address),
+        _ => address,
+    });
+    let (good, loose): (Vec<_>, Vec<_>) = placed.map(scope::check).partition(Result::is_ok);
+    match (good.is_empty(), loose.into_iter().find_map(Result::err)) {
+        (true, Some(error)) => Err(error.into()),
+        (true, None) => Err(unreachable(&"it has no address")),
+        (false, _) => Ok(good.into_iter().flatten().collect()),
+    }
 }
 
 #[cfg(test)]
@@ -173,6 +197,7 @@ mod tests {
     fn a_receiver_is_a_host_and_a_port() {
         assert_eq!(host("server.example:4433").unwrap(), "server.example");
         assert_eq!(host("[::1]:4433").unwrap(), "::1");
+        assert_eq!(host("[fe80::1%eth0]:4433").unwrap(), "fe80::1");
         for bad in ["", "server.example", ":4433", "host:", "host:0", "host:70000"] {
             assert_eq!(host(bad).unwrap_err().code(), 2, "{bad}");
         }
@@ -181,6 +206,41 @@ mod tests {
     #[tokio::test]
     async fn numbers_need_no_resolver() {
         let within = Duration::from_secs(5);
-        assert_eq!(resolve("127.0.0.1:9", within).await.unwrap(), ["127.0.0.1:9".parse().unwrap()]);
+        let resolve = |path: &str, to: &str| {
+            let way = if path.is_empty() { Way::of_system(to) } else { Way::parse(path, to).unwrap() };
+            async move { resolve(&way, within).await }
+        };
+        assert_eq!(resolve("", "127.0.0.1:9").await.unwrap(), ["127.0.0.1:9".parse().unwrap()]);
+        assert_eq!(resolve("", "[::1]:9").await.unwrap(), ["[::1]:9".parse().unwrap()]);
+        let error = resolve("", "[fe80::1]:9").await.unwrap_err();
+        assert!(error.code() == 2 && error.to_string().contains("say by which interface"), "{error}");
+        let error = resolve("", "[fe80::1%no-such-if0]:9").await.unwrap_err();
+        assert!(error.code() == 6 && error.to_string().contains("no interface `no-such-if0`"), "{error}");
+        // By its number, or by the interface that the way leaves from.
+        let loopback = if_addrs::get_if_addrs().unwrap().into_iter().find(if_addrs::Interface::is_loopback).unwrap();
+        let index = loopback.index.unwrap();
+        let placed: SocketAddr = format!("[fe80::1%{index}]:9").parse().unwrap();
+        assert_eq!(resolve("", &placed.to_string()).await.unwrap(), [placed]);
+        assert_eq!(resolve(&loopback.name, "[fe80::1]:9").await.unwrap(), [placed]);
+    }
+
+    #[test]
+    fn our_end_may_be_an_address_on_a_link() {
+        let loopback = if_addrs::get_if_addrs().unwrap().into_iter().find(if_addrs::Interface::is_loopback).unwrap();
+        let index = loopback.index.unwrap();
+        let end = |text: &str| Way::parse(text, "host:1").map(|way| way.from);
+        let bound = From::Bind(Bind::Address(format!("[fe80::1%{index}]:0").parse().unwrap()));
+        assert_eq!(end(&format!("fe80::1%{},backup", loopback.name)).unwrap(), bound);
+        assert_eq!(end(&format!("fe80::1%{index}=[fe80::2%{index}]:4433")).unwrap(), bound);
+        for (bad, code, word) in [
+            ("fe80::1", 2, "say by which interface"),
+            ("fe80::1%no-such-if0", 6, "there is no interface `no-such-if0`"),
+            ("192.0.2.7%eth0", 2, "IPv6 address"),
+        ] {
+            let error = end(bad).unwrap_err();
+            let text = error.to_string();
+            assert!(error.code() == code && text.starts_with("--path fe") | text.starts_with("--path 19"), "{text}");
+            assert!(text.contains(word), "{text}");
+        }
     }
 }

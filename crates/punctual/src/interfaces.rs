@@ -8,7 +8,7 @@ use std::{
 
 use if_addrs::Interface;
 
-use crate::local::Bind;
+use crate::local::{Bind, is_of_a_link};
 
 /// How often the list is read where changes are told, in case one was missed.
 #[cfg(target_os = "linux")]
@@ -72,7 +72,7 @@ impl Interfaces {
     pub(crate) fn sight(&self, bind: &Bind, remote: SocketAddr) -> Option<Sight> {
         let found = match bind {
             Bind::Interface(name) => self.best_of(name, remote)?,
-            Bind::Address(address) => match self.0.iter().find(|i| i.ip() == address.ip()) {
+            Bind::Address(address) => match self.0.iter().find(|i| has(i, address)) {
                 Some(found) => found,
                 // It may be one of many (0.0.0.0, 127.0.0.2), or not there yet: binding tells.
                 None => {
@@ -102,6 +102,10 @@ impl Interfaces {
             if found.is_loopback() != remote.ip().is_loopback() || !reaches(found, remote) {
                 return None;
             }
+            // Its link is the one that the peer is on.
+            if link_of(&remote).is_some_and(|link| found.index != Some(link)) {
+                return None;
+            }
             if is_routed(found, None, remote).unwrap_or(true) {
                 return Some(Bind::Interface(name.to_owned()));
             }
@@ -113,17 +117,15 @@ impl Interfaces {
     /// The interface with the address that a socket would have for the way to `remote`.
     fn best_of(&self, name: &str, remote: SocketAddr) -> Option<&Interface> {
         let of_family = |i: &&Interface| i.name == name && i.ip().is_ipv4() == remote.is_ipv4();
-        self.0.iter().filter(of_family).min_by_key(|i| (i.is_link_local(), i.ip()))
+        // Of IPv6 each interface has an address of its link, which is none for the way elsewhere.
+        let leads = |i: &&Interface| remote.is_ipv4() || reaches(i, remote);
+        self.0.iter().filter(of_family).filter(leads).min_by_key(|i| (i.is_link_local(), i.ip()))
     }
 }
 
 /// An address of the link alone reaches what is on the link alone.
 fn reaches(interface: &Interface, remote: SocketAddr) -> bool {
-    let local_only = match remote.ip() {
-        IpAddr::V4(ip) => ip.is_link_local(),
-        IpAddr::V6(ip) => ip.is_unicast_link_local(),
-    };
-    !interface.is_link_local() || local_only
+    !interface.is_link_local() || is_of_a_link(remote.ip())
 }
 
 /// Whether the routing tables lead to `remote` through the interface, for a sender with that address; `None` if nobody knows.
@@ -199,11 +201,24 @@ impl Watch {
     }
 }
 
+/// The number of the interface on whose link alone an address is of use, if it says so.
+fn link_of(address: &SocketAddr) -> Option<u32> {
+    match address {
+        SocketAddr::V6(v6) => Some(v6.scope_id()).filter(|&link| link != 0),
+        SocketAddr::V4(_) => None,
+    }
+}
+
+/// Whether that is an interface's address. One that is of use on one link only may be that of several.
+fn has(interface: &Interface, address: &SocketAddr) -> bool {
+    interface.ip() == address.ip() && link_of(address).is_none_or(|link| interface.index == Some(link))
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
 
-    use if_addrs::{IfAddr, IfOperStatus, Ifv4Addr};
+    use if_addrs::{IfAddr, IfOperStatus, Ifv4Addr, Ifv6Addr};
 
     use super::*;
 
@@ -254,6 +269,27 @@ mod tests {
         for unlisted in [[127, 0, 0, 2], [0, 0, 0, 0]] {
             assert!(all.sight(&IpAddr::from(unlisted).into(), PEER).is_some_and(|sight| sight.interface.is_none()));
         }
+    }
+
+    #[test]
+    fn an_address_of_a_link_leads_no_further() {
+        let on_link = |index| Interface {
+            addr: IfAddr::V6(Ifv6Addr {
+                ip: "fe80::1".parse().expect("an address"),
+                netmask: "ffff:ffff:ffff:ffff::".parse().expect("a mask"),
+                prefixlen: 64,
+                broadcast: None,
+            }),
+            ..interface(&format!("w{index}"), index, [0; 4], true)
+        };
+        let all = Interfaces(vec![on_link(3), on_link(4)]);
+        let address = |text: &str| text.parse::<SocketAddr>().expect("an address");
+        let named = |remote: &str| all.sight(&Bind::Interface("w4".into()), address(remote)).map(|sight| sight.index);
+        assert_eq!((named("[fe80::2%4]:1"), named("[2001:db8::1]:1")), (Some(Some(4)), None));
+        // The same address on two links.
+        let seen =
+            |bind: &str| all.sight(&address(bind).into(), address("[fe80::2%4]:1")).and_then(|sight| sight.index);
+        assert_eq!((seen("[fe80::1%3]:0"), seen("[fe80::1%4]:0")), (Some(3), Some(4)));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use tokio::task::AbortHandle;
 use crate::{
     backoff::Backoff,
     interfaces::Sight,
-    local::Bind,
+    local::{Bind, without_port},
     route::{DownReason, Route, RouteChange, RouteError, RouteEvent},
     terms::RouteTerms,
 };
@@ -95,7 +95,7 @@ impl Kept {
     /// Whether that is what the application calls it.
     pub(crate) fn is_over(&self, name: &str) -> bool {
         let bound_to = match &self.route.bind {
-            Bind::Address(address) if address.port() == 0 => address.ip().to_string(),
+            Bind::Address(address) if address.port() == 0 => without_port(address),
             bind => bind.to_string(),
         };
         self.interface() == Some(name) || bound_to == name

@@ -14,7 +14,10 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// Returns once the host of `remote` has said that nobody listens there, as seen from `bind`; never if it does not say so.
 pub(crate) async fn nobody_listens(bind: Bind, remote: SocketAddr) {
     let bind = match bind {
-        Bind::Address(address) => Bind::Address(SocketAddr::new(address.ip(), 0)),
+        Bind::Address(mut address) => {
+            address.set_port(0);
+            Bind::Address(address)
+        }
         interface => interface,
     };
     loop {

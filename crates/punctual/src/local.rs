@@ -111,6 +111,22 @@ pub struct Local {
     pub bind: Bind,
 }
 
+/// Whether an address is of use on one link only.
+pub(crate) fn is_of_a_link(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    }
+}
+
+/// An address without its port, but with the link that it is of use on: `fe80::1%3`.
+pub(crate) fn without_port(address: &SocketAddr) -> String {
+    match address {
+        SocketAddr::V6(v6) if v6.scope_id() != 0 => format!("{}%{}", v6.ip(), v6.scope_id()),
+        address => address.ip().to_string(),
+    }
+}
+
 /// The addresses of an interface that a socket may be bound to: at most one of each IP version, with the reach to leave the link if it
 /// has one.
 pub(crate) fn interface_addresses(name: &str) -> Result<Vec<SocketAddr>, BuildError> {
@@ -145,6 +161,14 @@ mod tests {
         for bad in ["", "127.0.0.1.5", "256.1.1.1", "::zz", "eth0:80", "a name", "an-interface-name-too-long"] {
             assert_eq!(bad.parse::<Bind>(), Err(BindParseError), "{bad}");
         }
+    }
+
+    #[test]
+    fn an_address_keeps_its_link() {
+        let without_port = |text: &str| without_port(&text.parse().unwrap());
+        assert_eq!(without_port("[fe80::1%3]:9"), "fe80::1%3");
+        assert_eq!(without_port("[fe80::1]:9"), "fe80::1");
+        assert_eq!(without_port("192.0.2.7:9"), "192.0.2.7");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use tokio::sync::broadcast;
 use crate::{
     error::{BuildError, ConnectError, OpenPathError},
     interfaces::Interfaces,
-    local::Bind,
+    local::{Bind, without_port},
     session::canonical,
     terms::RouteTerms,
 };
@@ -36,7 +36,9 @@ impl Route {
 impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.bind {
-            Bind::Address(address) if address.port() == 0 => write!(f, "{} to {}", address.ip(), self.remote),
+            Bind::Address(address) if address.port() == 0 => {
+                write!(f, "{} to {}", without_port(address), self.remote)
+            }
             bind => write!(f, "{bind} to {}", self.remote),
         }
     }

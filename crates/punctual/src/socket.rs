@@ -16,7 +16,7 @@ use tracing::{debug, warn};
 
 use crate::{
     error::BuildError,
-    local::{Bind, Local, interface_addresses},
+    local::{Bind, Local, interface_addresses, is_of_a_link},
     outbox::Batch,
 };
 
@@ -166,7 +166,12 @@ impl Socket {
             Bind::Address(address) => (vec![*address], None),
             Bind::Interface(name) => (interface_addresses(name)?, Some(name.as_str())),
         };
-        let address = addresses.into_iter().find(|address| address.is_ipv4() == remote.is_ipv4());
+        // Of IPv6 each interface has an address of its link, which leads no further.
+        let leads = |address: &SocketAddr| {
+            let stays = device.is_some() && address.is_ipv6() && is_of_a_link(address.ip());
+            address.is_ipv4() == remote.is_ipv4() && (!stays || is_of_a_link(remote.ip()))
+        };
+        let address = addresses.into_iter().find(leads);
         let failed = |source| BuildError::Bind { bind: bind.clone(), source };
         let address = address.ok_or_else(|| failed(io::ErrorKind::AddrNotAvailable.into()))?;
         Self::open(address, device, bind.clone(), receive_buffer).map_err(failed)
