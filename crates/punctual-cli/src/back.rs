@@ -16,6 +16,9 @@ pub(crate) struct BackFigures {
     /// Blocks that this session has not delivered, and that are kept for the next sender. They are not among the others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) left: Option<u64>,
+    /// Of those delivered, the blocks that are not written, at a sender whose output does not take them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) unwritten: Option<u64>,
     /// Whether the receiver has said that there is no more, in each of the sessions. If not, blocks may be missing of which nothing is known here. Null before that, and at
     /// the receiver.
     pub(crate) complete: Option<bool>,
@@ -31,7 +34,7 @@ impl BackFigures {
 
     /// Whether every block was delivered on time, was taken, and is known of.
     pub(crate) fn is_whole(&self) -> bool {
-        self.late + self.dropped == 0 && !self.is_in_doubt() && self.complete != Some(false)
+        self.late + self.dropped == 0 && self.unwritten.is_none() && !self.is_in_doubt() && self.complete != Some(false)
     }
 
     /// Whether blocks were delivered of which nobody has said that they were taken.
@@ -49,7 +52,8 @@ impl BackFigures {
             None | Some(0) => String::new(),
             Some(left) => format!(", and {left} for the next sender"),
         };
-        format!("back {blocks} {noun}: {on_time} on time, {late} late, {dropped} dropped{doubt}{left}{more}")
+        let unwritten = self.unwritten.map_or_else(String::new, |blocks| format!(", {blocks} not written"));
+        format!("back {blocks} {noun}: {on_time} on time, {late} late, {dropped} dropped{unwritten}{doubt}{left}{more}")
     }
 
     /// In words, behind others.
@@ -69,6 +73,7 @@ mod tests {
         for (figures, words) in [
             (BackFigures { confirmed: Some(false), ..all }, ", not known to be taken by the sender's program"),
             (BackFigures { complete: Some(false), ..all }, ", and perhaps more that never came"),
+            (BackFigures { unwritten: Some(1), ..all }, "0 dropped, 1 not written"),
             (all.with_dropped(1), "back 4 blocks: 3 on time, 0 late, 1 dropped"),
         ] {
             assert!(!figures.is_whole() && figures.summary().contains(words), "{}", figures.summary());

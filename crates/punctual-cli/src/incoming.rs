@@ -68,7 +68,8 @@ impl Incoming {
     /// The figures, with what the receiver has dropped.
     pub(crate) fn figures(&self, dropped: u64) -> BackFigures {
         let complete = Some(self.unfinished.load(Ordering::Relaxed) == 0);
-        BackFigures { complete, ..self.tally.back().with_dropped(dropped) }
+        let unwritten = Some(self.sink.unwritten()).filter(|&blocks| blocks > 0);
+        BackFigures { complete, unwritten, ..self.tally.back().with_dropped(dropped) }
     }
 }
 

@@ -26,6 +26,9 @@ use crate::{
 /// be told.
 const END_WITHIN: Duration = Duration::from_secs(1);
 
+/// Senders that may wait for the output of one that is done. What they have to send is still with them.
+const WAITING: usize = 16;
+
 /// Receives from one sender, or from any number.
 pub(crate) async fn run(args: &RecvArgs) -> Result<(), Failure> {
     let to_stdout = args.dir.is_none() && args.out.as_deref().is_none_or(|path| path == Path::new("-"));
@@ -158,7 +161,10 @@ impl Reception {
                 self.serving.spawn(serving.run(self.interrupt.clone()));
             }
             // Who sends one thing after the other is not told that it is in its own way.
-            Err(NoOutput::Busy) if self.latest.as_ref().is_some_and(|latest| latest.close_reason().is_some()) => {
+            Err(NoOutput::Busy)
+                if self.next.len() < WAITING
+                    && self.latest.as_ref().is_some_and(|latest| latest.close_reason().is_some()) =>
+            {
                 self.next.push_back(incoming);
             }
             Err(NoOutput::Busy) => {
@@ -289,6 +295,7 @@ impl Serving {
         Figures {
             peer: self.peer.clone(),
             released: self.tally.released(skipped),
+            unwritten: Some(self.sink.unwritten()).filter(|&blocks| blocks > 0),
             back,
             ..figures.with_peer_dropped(dropped)
         }

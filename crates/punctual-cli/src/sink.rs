@@ -7,7 +7,10 @@ use std::{
     fs::{self, File},
     io::{self, BufWriter, Write},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     thread,
 };
 
@@ -22,6 +25,10 @@ pub(crate) struct Sink {
     messages: mpsc::Sender<Message>,
     /// Why the thread has ended, if it has.
     failure: Arc<Mutex<Option<Failure>>>,
+    /// Blocks that were to be written,
+    put: AtomicU64,
+    /// and those of them that the operating system has.
+    written: Arc<AtomicU64>,
 }
 
 enum Message {
@@ -38,7 +45,8 @@ impl Sink {
     /// Starts to write to `target`; if `framed`, 4 bytes of its length (big endian) before each block.
     pub(crate) fn open(target: Target, framed: bool) -> Result<Self, Failure> {
         let name = target.name().to_owned();
-        let mut writer = Writer { target, framed };
+        let written = Arc::<AtomicU64>::default();
+        let mut writer = Writer { target, framed, put: 0, written: written.clone() };
         let (sender, mut messages) = mpsc::channel(WAITING);
         let failure = Arc::new(Mutex::new(None));
         let left = failure.clone();
@@ -50,7 +58,7 @@ impl Sink {
         };
         let thread = thread::Builder::new().name("sink".into()).spawn(write);
         thread.map_err(|error| Failure::Other(format!("cannot start a thread: {error}")))?;
-        Ok(Self { name, messages: sender, failure })
+        Ok(Self { name, messages: sender, failure, put: AtomicU64::new(0), written })
     }
 
     /// What it writes to, for people.
@@ -60,6 +68,7 @@ impl Sink {
 
     /// Puts a block away, as soon as there is room for it.
     pub(crate) async fn put(&self, number: u64, block: Bytes) -> Result<(), Failure> {
+        self.put.fetch_add(1, Ordering::Relaxed);
         match self.messages.send(Message::Block(number, block)).await {
             Ok(()) => Ok(()),
             Err(_) => Err(self.failure().await),
@@ -75,6 +84,11 @@ impl Sink {
             Ok(()) => Ok(()),
             Err(_) => Err(self.failure().await),
         }
+    }
+
+    /// Blocks that were to be written and are not, or not for certain.
+    pub(crate) fn unwritten(&self) -> u64 {
+        self.put.load(Ordering::Relaxed).saturating_sub(self.written.load(Ordering::Relaxed))
     }
 
     async fn failure(&self) -> Failure {
@@ -134,6 +148,10 @@ struct Writer {
     target: Target,
     /// Whether each block goes behind its length.
     framed: bool,
+    /// Blocks so far,
+    put: u64,
+    /// and those before the last flush.
+    written: Arc<AtomicU64>,
 }
 
 impl Writer {
@@ -143,6 +161,7 @@ impl Writer {
             match message {
                 Message::Block(number, block) => {
                     self.put(number, &block)?;
+                    self.put += 1;
                     // What is complete shall be seen, once there is time for it.
                     if messages.is_empty() {
                         self.flush()?;
@@ -177,9 +196,36 @@ impl Writer {
 
     fn flush(&mut self) -> Result<(), Failure> {
         let Target { name, to } = &mut self.target;
-        match to {
-            Form::Dir => Ok(()),
-            Form::Stream(to) => to.flush().map_err(|error| Failure::file("write", name, error)),
+        if let Form::Stream(to) = to {
+            to.flush().map_err(|error| Failure::file("write", name, error))?;
         }
+        self.written.store(self.put, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_not_written_is_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let sink = Sink::open(Target::file(&dir.path().join("out")).unwrap(), false).unwrap();
+        assert_eq!(sink.unwritten(), 0);
+        for n in 0..100 {
+            sink.put(n, Bytes::from_static(b"a block")).await.unwrap();
+        }
+        sink.sync().await.unwrap();
+        assert_eq!(sink.unwritten(), 0);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn what_cannot_be_written_is_not() {
+        let sink = Sink::open(Target::file(Path::new("/dev/full")).unwrap(), false).unwrap();
+        sink.put(0, Bytes::from_static(b"a block")).await.unwrap();
+        assert!(sink.sync().await.is_err());
+        assert_eq!(sink.unwritten(), 1);
     }
 }

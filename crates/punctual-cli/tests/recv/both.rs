@@ -140,7 +140,7 @@ fn handed_over(receiver: &Receiver, blocks: u64) {
     wait_for("blocks handed over", || {
         let text = receiver.said();
         let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        lines.filter(|line| line["back"]["blocks"] == blocks).last()
+        lines.rev().find(|line| line["back"]["blocks"] == blocks)
     });
 }
 

@@ -155,6 +155,33 @@ fn words_that_nobody_reads_hold_nothing_up() {
     receiver.end();
 }
 
+/// What a receiver that is told to stop has taken in and its reader has not is said not to be written.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_is_not_written_is_told_at_a_stop() {
+    for (args, code) in [(&[][..], 143), (&["--keep-going", "--strict"], 8)] {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("out");
+        assert!(Command::new("mkfifo").arg(&out).status().unwrap().success());
+        let _unread = fs::OpenOptions::new().read(true).write(true).open(&out).unwrap();
+        let mut receiver =
+            Receiver::start(&[&["--out", out.to_str().unwrap(), "--stats-json", "--json"], args].concat());
+        let mut sender = receiver.sender(&["--finish-timeout", "1m"]);
+        // More than a pipe holds.
+        sender.say(&"x".repeat(1 << 17));
+        wait_for("the block", || {
+            let said = receiver.said();
+            let lines = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            lines.rev().find(|line| line["blocks"] == 1)
+        });
+        receiver.process.signal("TERM");
+        assert_eq!(receiver.end(), Some(code), "{}", receiver.said());
+        let summary: Value = serde_json::from_str(&receiver.process.stdout.text()).expect("one JSON object");
+        assert_eq!((&summary["on_time"], &summary["unwritten"]), (&1.into(), &1.into()), "{summary}");
+        assert_eq!(sender.end(), Some(7), "{}", sender.said());
+    }
+}
+
 /// A receiver with an identity that is kept in `dir`, where the output of each of its senders goes.
 fn lasting(dir: &Path, listen: &str) -> Receiver {
     let (identity, out) = (dir.join("identity.pem"), dir.join("{number}"));
@@ -214,6 +241,39 @@ fn an_input_that_ends_badly_during_an_outage_is_sent_as_far_as_it_is_good() {
     let _receiver = start(&address);
     assert_eq!(sender.end_by_itself(), Some(2), "{}", sender.stderr.text());
     wrote("0002", "two");
+}
+
+/// That the input is no good comes to light before it does that the session is gone: what waits is sent all the same, once there is another.
+#[test]
+fn an_input_that_ends_badly_before_an_outage_is_noticed_is_sent_as_far_as_it_is_good() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = |listen: &str| lasting(dir.path(), listen);
+    let mut receiver = start("127.0.0.1:0");
+    let (address, fingerprint) = (receiver.address.clone(), receiver.fingerprint.clone());
+    let args = ["--framed", "--idle-timeout", "2s", "--finish-timeout", "1m", "--reconnect", "1m", "--json"];
+    let mut command = punctual();
+    command.args(["send", &address, "--fingerprint", &fingerprint]).args(args);
+    let mut sender = Process::start(command.stdin(Stdio::piped()));
+    let mut input = sender.input();
+    let wrote = |name: &str, text: &str| {
+        let file = dir.path().join(name);
+        wait_for(text, || fs::read_to_string(&file).is_ok_and(|written| written == text).then_some(()));
+    };
+    input.write_all(b"\0\0\0\x03one").unwrap();
+    wrote("0001", "one");
+    // It answers nothing any more, and nobody says so.
+    receiver.process.signal("STOP");
+    input.write_all(b"\0\0\0\x03two\0\0\0\x09cut").unwrap();
+    drop(input);
+    sender.stderr.after("connecting again");
+    receiver.process.signal("KILL");
+    receiver.process.end_by_itself();
+    let _receiver = start(&address);
+    assert_eq!(sender.end_by_itself(), Some(2), "{}", sender.stderr.text());
+    wrote("0002", "two");
+    assert!(sender.stderr.text().contains("the input ends in the middle of a message"), "{}", sender.stderr.text());
+    let summary: Value = serde_json::from_str(&sender.stdout.text()).expect("one JSON object");
+    assert_eq!((&summary["blocks"], &summary["on_time"]), (&2.into(), &2.into()), "{summary}");
 }
 
 #[test]

@@ -146,6 +146,29 @@ fn who_waits_for_the_output_has_delivered_nothing_yet() {
     assert_eq!(receiver.end(), Some(0), "{}", receiver.said());
 }
 
+/// Those who are to wait for an output whose reader does not read are no more than there is room for, whether they wait or have gone.
+#[cfg(target_os = "linux")]
+#[test]
+fn no_more_wait_for_the_output_than_there_is_room_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    assert!(Command::new("mkfifo").arg(&out).status().unwrap().success());
+    let _unread = fs::OpenOptions::new().read(true).write(true).open(&out).unwrap();
+    let mut receiver = Receiver::start(&["--keep-going", "--out", out.to_str().unwrap()]);
+    let call = |receiver: &Receiver, line: &str| {
+        let mut sender = receiver.sender(&["--finish-timeout", "200ms"]);
+        sender.say(line);
+        sender.end()
+    };
+    assert_eq!(call(&receiver, &"more than a pipe holds".repeat(50_000)), Some(7));
+    let waited = (0..40).take_while(|_| call(&receiver, "a line") == Some(7)).count();
+    assert!(waited <= 16, "{waited}");
+    assert_eq!(call(&receiver, "a line"), Some(9));
+    receiver.process.signal("TERM");
+    receiver.process.signal("TERM");
+    assert!(receiver.end().is_some(), "{}", receiver.said());
+}
+
 #[test]
 fn once_ends_with_the_first_whatever_the_name() {
     let dir = tempfile::tempdir().unwrap();
