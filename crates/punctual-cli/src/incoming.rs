@@ -61,7 +61,7 @@ impl Incoming {
             if let Ok(Until::Finished) = taken {
                 incoming.unfinished.fetch_sub(1, Ordering::Relaxed);
             }
-            taken.map(drop)
+            taken
         })))
     }
 
@@ -74,12 +74,12 @@ impl Incoming {
 }
 
 /// What comes by one session, as long as it is not known how that ended.
-pub(crate) struct Coming(Option<JoinHandle<Result<(), Failure>>>);
+pub(crate) struct Coming(Option<JoinHandle<Result<Until, Failure>>>);
 
 impl Coming {
-    /// Waits until the receiver has no more, or the session has ended, and all that came is written. May be given up, and begun again.
-    pub(crate) async fn end(&mut self) -> Result<(), Failure> {
-        let Some(task) = &mut self.0 else { return Ok(()) };
+    /// Waits until the receiver has no more, or the session has ended, and all that came is written; which of the two it was. May be given up, and begun again.
+    pub(crate) async fn end(&mut self) -> Result<Until, Failure> {
+        let Some(task) = &mut self.0 else { return Ok(Until::Closed) };
         let ended = task.await;
         self.0 = None;
         ended.unwrap_or_else(|error| Err(Failure::Other(error.to_string())))

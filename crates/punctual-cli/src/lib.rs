@@ -77,7 +77,7 @@ fn run_to_its_end(registry: &Registry) -> ExitCode {
         Command::Vpn(args) if !args.gateway.quiet => Some("punctual_gateway=info"),
         _ => None,
     });
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match has_room().and_then(|()| tokio::runtime::Builder::new_multi_thread().enable_all().build()) {
         Ok(runtime) => runtime,
         Err(error) => return Failure::Other(format!("cannot start: {error}")).report(),
     };
@@ -101,6 +101,13 @@ fn run_to_its_end(registry: &Registry) -> ExitCode {
     // A thread may still wait for a pipe to say something.
     runtime.shutdown_background();
     done.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
+}
+
+/// That there is room for the files that the runtime opens: it panics if one of them is one too many.
+fn has_room() -> std::io::Result<()> {
+    #[cfg(unix)]
+    let _tried = [(); 3].map(|()| std::os::unix::net::UnixStream::pair()).into_iter().collect::<Result<Vec<_>, _>>()?;
+    Ok(())
 }
 
 /// Logs to standard error what `RUST_LOG` asks for, or else what is said here, if anything.

@@ -22,6 +22,7 @@ use crate::{
     signals::Interrupt,
     source::{Coding, Cut, Source, Video},
     stats::{self, Figures, SentFigures, Tally},
+    take::Until,
     token,
     watch::{PathNames, Watch},
 };
@@ -260,15 +261,16 @@ impl Sender {
                 Some(coming) if sent.is_ok() && input.failure.is_none() => {
                     self.await_the_other_end(&session, settings.finish_timeout(), coming).await
                 }
-                _ => Ok(()),
+                _ => Ok(Until::Closed),
             };
-            let finished = self.finish(&session, settings.finish_timeout()).await;
+            let took_all = matches!(came, Ok(Until::Finished));
+            let finished = self.finish(&session, settings.finish_timeout(), took_all).await;
             outcomes.join_all().await;
             let written = match coming {
                 Some(coming) => coming.written(END_WITHIN).await,
                 None => Ok(()),
             };
-            written.and(sent).and(came).and(finished)
+            written.and(sent).and(came.map(drop)).and(finished)
         };
         tokio::select! {
             ended = work => ended,
@@ -295,7 +297,7 @@ impl Sender {
         session: &Session,
         within: Duration,
         coming: &mut Coming,
-    ) -> Result<(), Failure> {
+    ) -> Result<Until, Failure> {
         let all = async {
             session.finish_sending(within).await;
             coming.end().await
@@ -354,10 +356,16 @@ impl Sender {
         *current = Current { session, paths, before: Some(before), dropped_before, unconfirmed, confirmed: None };
     }
 
-    /// Waits for blocks under way; a second signal ends that.
-    async fn finish(&self, session: &Session, within: Duration) -> Result<(), Failure> {
+    /// Waits for blocks under way, and closes the session; a second signal ends that. `took_all`: all that came back is written.
+    async fn finish(&self, session: &Session, within: Duration, took_all: bool) -> Result<(), Failure> {
+        let finished = async {
+            if session.finish_sending(within).await && took_all {
+                session.close(0, close::TOOK_ALL);
+            }
+            session.finish(Duration::ZERO).await
+        };
         let undelivered = tokio::select! {
-            undelivered = session.finish(within) => undelivered,
+            undelivered = finished => undelivered,
             signal = self.interrupt.second() => {
                 session.close(close::STOPPED, "the sender was told to stop");
                 self.confirm(session.is_punctual().then_some(false));

@@ -16,7 +16,7 @@ use crate::{
     attempts::{Attempted, OwnSockets},
     connect,
     endpoint::Endpoint,
-    error::ConnectError,
+    error::{BuildError, ConnectError},
     events::SessionEvent,
     interfaces::{Interfaces, Watch},
     kept::{Attempt, Kept},
@@ -38,6 +38,8 @@ pub(crate) struct Keeper {
     /// Interfaces that the application has taken down.
     down: BTreeSet<String>,
     interfaces: Interfaces,
+    /// Why they could not be listed when they were looked at last, if so.
+    unlisted: Option<String>,
     watch: Watch,
     pub(crate) attempts: JoinSet<Attempted>,
     pub(crate) next_attempt: u64,
@@ -93,6 +95,7 @@ impl Keeper {
             kept: routes.named.into_iter().map(|(route, terms)| Kept::new(route, terms, false)).collect(),
             down: BTreeSet::new(),
             interfaces: Interfaces::default(),
+            unlisted: None,
             watch: Watch::new(),
             attempts: JoinSet::new(),
             next_attempt: 0,
@@ -122,7 +125,7 @@ impl Keeper {
                 RouteError::NoAnswer { cause: connect::last_error(&self.shared, *local, kept.route.remote) }
             }
             (_, Some(failure)) => failure.clone(),
-            (_, None) => RouteError::NoInterface,
+            (_, None) => self.unlisted.clone().map_or(RouteError::NoInterface, RouteError::Bind),
         };
         self.kept.iter().map(|kept| (kept.route.clone(), failure(kept))).collect()
     }
@@ -164,9 +167,10 @@ impl Keeper {
     fn look(&mut self) {
         let now = Instant::now();
         match Interfaces::read() {
-            Ok(interfaces) => self.interfaces = interfaces,
+            Ok(interfaces) => (self.interfaces, self.unlisted) = (interfaces, None),
             Err(error) => {
                 tracing::debug!(%error, "cannot list the interfaces");
+                self.unlisted = Some(BuildError::Interfaces(error).to_string());
                 return;
             }
         }

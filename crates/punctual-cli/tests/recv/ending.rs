@@ -182,6 +182,34 @@ fn what_is_not_written_is_told_at_a_stop() {
     }
 }
 
+/// Who may open too few files is told so, however few.
+#[cfg(target_os = "linux")]
+#[test]
+fn too_few_files_are_said_to_be_too_few() {
+    let mut receiver = Receiver::start(&["--keep-going", "--out", "/dev/null"]);
+    let limited = |files: u32, args: &[&str]| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -n \"$FILES\"; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_punctual")]);
+        let mut process = Process::start(command.args(args).env("FILES", files.to_string()).stdin(Stdio::null()));
+        (process.end_by_itself(), process.stderr.text())
+    };
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    let to = ["send", &receiver.address, "--fingerprint", &receiver.fingerprint, "--lines", file];
+    let mut went = 0;
+    for files in 6..24 {
+        let (code, said) = limited(files, &[&to[..], &["--connect-timeout", "1s", "--quiet"]].concat());
+        match code {
+            Some(0) => went += 1,
+            // By any code that has a meaning; a panic's has none.
+            Some(1..=9) => assert!(said.contains("Too many open files"), "{files}: {said}"),
+            code => panic!("{files}: {code:?}: {said}"),
+        }
+    }
+    assert!(went > 0, "some of these are enough");
+    receiver.process.signal("TERM");
+    assert_eq!(receiver.end(), Some(0), "{}", receiver.said());
+}
+
 /// A receiver with an identity that is kept in `dir`, where the output of each of its senders goes.
 fn lasting(dir: &Path, listen: &str) -> Receiver {
     let (identity, out) = (dir.join("identity.pem"), dir.join("{number}"));
