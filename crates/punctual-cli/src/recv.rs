@@ -267,7 +267,8 @@ impl Serving {
         let mut told = Ok(());
         self.screen.beside(|| told = stats::conclude(&self.common, &figures));
         let peer = self.peer.as_deref();
-        let missed = figures.shortfall().filter(|_| self.common.strict);
+        let cut_short = || self.answer.as_ref().and_then(Answer::cut_short);
+        let missed = figures.shortfall().or_else(cut_short).filter(|_| self.common.strict);
         Served {
             ended: ended.map_err(|failure| failure.of(peer)).and(told),
             missed: missed.map(|words| Failure::NotDelivered(words).of(peer)),
@@ -280,7 +281,8 @@ impl Serving {
             Some(answer) => answer.send(&self.session).await,
             None => Ok(()),
         };
-        if let Err(failure) = sent {
+        if let (Err(failure), Some(answer)) = (sent, &self.answer) {
+            answer.ends_with(&failure);
             self.screen.beside(|| say!("punctual: the reply ends here: {failure}"));
         }
         reply::no_more(&self.session).await;

@@ -48,7 +48,8 @@ impl Reply {
     /// The reply that the command line asks for, if it does; `at_once`: there may be several senders at the same time.
     pub(crate) fn open(args: &RecvArgs, at_once: bool) -> Result<Option<Self>, Failure> {
         let Some(path) = &args.reply else { return Ok(None) };
-        let source = Source::open(Some(path), args.reply_as)?;
+        // To have nothing to say is no error.
+        let source = Source::open(Some(path), args.reply_as)?.maybe_empty();
         let from = match source.is_live() || path.as_os_str() == "-" {
             true if at_once => {
                 let path = path.display();
@@ -66,7 +67,14 @@ impl Reply {
     pub(crate) fn answer(self: &Arc<Self>) -> Answer {
         let (tally, blocks) = (Tally::default(), self.blocks().cloned().unwrap_or_default());
         tally.taken_over(blocks.len() as u64);
-        Answer { reply: self.clone(), tally, blocks, outcomes: Mutex::default(), settled: OnceLock::new() }
+        Answer {
+            reply: self.clone(),
+            tally,
+            blocks,
+            outcomes: Mutex::default(),
+            cut_short: OnceLock::new(),
+            settled: OnceLock::new(),
+        }
     }
 
     /// What was read from a pipe and no sender has got, and now nobody will.
@@ -90,6 +98,8 @@ pub(crate) struct Answer {
     blocks: Blocks,
     /// Those under way. They end with the session, at the latest, which may be after [`send`](Self::send) was given up.
     outcomes: Mutex<JoinSet<()>>,
+    /// Why there is less of it than there should be, if so.
+    cut_short: OnceLock<String>,
     settled: OnceLock<Settled>,
 }
 
@@ -113,7 +123,7 @@ impl Answer {
         };
         let sent = match from {
             From::File(path) => {
-                let source = Source::open(Some(path), *cut)?;
+                let source = Source::open(Some(path), *cut)?.maybe_empty();
                 self.feed(&feeder, session, &mut Input::new(source.start()?)).await
             }
             From::Once { once, .. } => {
@@ -155,6 +165,17 @@ impl Answer {
         let taken =
             session.finish_sending(Duration::ZERO).await || session.close_reason().as_ref().is_some_and(took_all);
         let _ = self.settled.set(Settled { confirmed: session.is_punctual().then_some(taken), left });
+    }
+
+    /// Notes that it cannot be read on.
+    pub(crate) fn ends_with(&self, failure: &Failure) {
+        // The first reason is the one that counts.
+        let _ = self.cut_short.set(format!("the reply ends before its end: {failure}"));
+    }
+
+    /// Why there is less of it than there should be, if so.
+    pub(crate) fn cut_short(&self) -> Option<String> {
+        self.cut_short.get().cloned()
     }
 
     pub(crate) fn figures(&self) -> BackFigures {

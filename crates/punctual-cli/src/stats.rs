@@ -475,7 +475,8 @@ impl Figures {
         match (self.missed(), is_known) {
             (0, true) => None,
             (_, true) => Some(self.counts()),
-            (_, false) => Some(self.summary()),
+            // Whose figures they are is for the caller to say.
+            (_, false) => Some(self.summary().split_off(self.prefix().len())),
         }
     }
 

@@ -86,6 +86,7 @@ pub(crate) const MAX_PIECE: usize = 16 << 20;
 pub(crate) struct Source {
     input: Input,
     cut: Cut,
+    may_be_empty: bool,
 }
 
 impl Source {
@@ -103,7 +104,12 @@ impl Source {
             read.map_err(|error| Input::unreadable(path, error))?;
             video::check_file(video.coding, path, &head)?;
         }
-        Ok(Self { input, cut })
+        Ok(Self { input, cut, may_be_empty: false })
+    }
+
+    /// Lets it have nothing in it.
+    pub(crate) fn maybe_empty(self) -> Self {
+        Self { may_be_empty: true, ..self }
     }
 
     /// Whether it gives bytes at its own pace.
@@ -116,7 +122,9 @@ impl Source {
     pub(crate) fn start(self) -> Result<mpsc::Receiver<Result<Piece, Failure>>, Failure> {
         let (tell, pieces) = mpsc::channel(AHEAD);
         let read = move || {
+            let name = self.input.name.clone();
             let end = self.cut.read(self.input, &mut |piece| tell.blocking_send(Ok(piece)).is_ok());
+            let end = end.and_then(|any| if any || self.may_be_empty { Ok(()) } else { Err(empty(&name)) });
             if let Err(failure) = end {
                 // Nobody there to hear it: then nobody needs to know.
                 let _ = tell.blocking_send(Err(failure));
@@ -132,11 +140,11 @@ impl Source {
 type Take<'a> = &'a mut dyn FnMut(Piece) -> bool;
 
 impl Cut {
-    fn read(self, input: Input, take: Take<'_>) -> Result<(), Failure> {
-        let name = input.name.clone();
-        let mut none = true;
+    /// Reads all pieces; whether there were any.
+    fn read(self, input: Input, take: Take<'_>) -> Result<bool, Failure> {
+        let mut any = false;
         let take: Take<'_> = &mut |piece| {
-            none = false;
+            any = true;
             take(piece)
         };
         match self {
@@ -145,7 +153,7 @@ impl Cut {
             Self::Lines => messages::lines(input, take),
             Self::Framed { headers } => messages::framed(input, headers, take),
         }?;
-        if none { Err(empty(&name)) } else { Ok(()) }
+        Ok(any)
     }
 }
 
@@ -165,12 +173,13 @@ mod tests {
     }
 
     pub(super) fn collect(cut: Cut, input: Input) -> Result<Vec<Piece>, Failure> {
+        let name = input.name.clone();
         let mut pieces = Vec::new();
-        cut.read(input, &mut |piece| {
+        let any = cut.read(input, &mut |piece| {
             pieces.push(piece);
             true
         })?;
-        Ok(pieces)
+        if any { Ok(pieces) } else { Err(empty(&name)) }
     }
 
     #[test]

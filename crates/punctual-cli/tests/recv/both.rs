@@ -213,9 +213,31 @@ fn what_nobody_got_of_a_reply_is_said_to_be_lost() {
         if keeps_going {
             assert_eq!((code, told), (Some(8), ["1", "1", "0", "false"].map(str::to_owned)), "{}", receiver.said());
             assert!(receiver.said().contains("1 block of the reply went to nobody"), "{}", receiver.said());
+            // Whose figures they are is said once.
+            let peer = summary["peer"].as_str().unwrap();
+            assert!(!receiver.said().contains(&format!("{peer}: {peer}: ")), "{}", receiver.said());
         } else {
             assert_eq!((code, told), (Some(7), ["2", "1", "1", "false"].map(str::to_owned)), "{}", receiver.said());
         }
+    }
+}
+
+#[test]
+fn a_reply_that_cannot_be_read_to_its_end_is_told_and_one_of_nothing_is_fine() {
+    for (reply, code) in [(&b"\0\0\0\x03one\0\0\0\x09cut"[..], 8), (b"\0\0\0\x03one", 0), (b"", 0)] {
+        let dir = tempfile::tempdir().unwrap();
+        let [out, from, back] = ["out", "reply", "back"].map(|name| dir.path().join(name));
+        fs::write(&from, reply).unwrap();
+        let args = ["--out", out.to_str().unwrap(), "--reply", from.to_str().unwrap(), "--reply-as", "framed"];
+        let mut receiver = Receiver::start(&[&args[..], &["--strict"]].concat());
+        let mut sender = sender(&receiver, &["--lines", "--receive", back.to_str().unwrap(), "--strict"]);
+        writeln!(sender.input(), "a line").unwrap();
+        assert_eq!(sender.end_by_itself(), Some(0), "{}", sender.stderr.text());
+        assert_eq!(receiver.end(), Some(code), "{}", receiver.said());
+        assert_eq!(fs::read_to_string(&back).unwrap(), if reply.is_empty() { "" } else { "one" });
+        let told = receiver.said().contains("the reply ends before its end");
+        assert_eq!(told, code == 8, "{}", receiver.said());
+        assert!(!receiver.said().contains("is empty"), "{}", receiver.said());
     }
 }
 

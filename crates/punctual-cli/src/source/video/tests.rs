@@ -89,7 +89,7 @@ fn a_live_frame_goes_before_the_next_one_begins() {
         assert!(got == unit.data);
     }
     drop(write);
-    assert_eq!(reader.join().unwrap(), Ok(()));
+    assert_eq!(reader.join().unwrap(), Ok(true));
 }
 
 #[test]
