@@ -219,7 +219,7 @@ pub enum RouteError {
     /// The interface is not there, or has no address of the peer's IP version. It is waited for.
     #[error("the interface is not there, or has no address of the peer's IP version")]
     NoInterface,
-    /// No socket could be had.
+    /// No socket could be had, or the interfaces could not be listed.
     #[error("{0}")]
     Bind(String),
     /// Nothing came back over it.

@@ -29,7 +29,8 @@ impl LeftOut {
     pub(crate) fn note(&self, position: u64, why: &SendError) {
         let why = match why {
             SendError::TooManyChannels => {
-                "its channel is one more than a session may have, which is 256 (channel=NUMBER)".to_owned()
+                "its channel is one more than the session may have (channel=NUMBER; `punctual recv` takes 256)"
+                    .to_owned()
             }
             why => why.to_string(),
         };

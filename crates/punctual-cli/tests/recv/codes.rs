@@ -103,6 +103,11 @@ const CASES: &[Case] = &[
     Case("send", "what is to be a video is none", 2, |dir| {
         send(&Receiver::start(&[]), &["--h264"], file(dir, b"hello"))
     }),
+    Case("send", "a message cannot be sent: its channel is one too many", 2, |dir| {
+        let messages: Vec<u8> =
+            (0..257).flat_map(|n| [format!("channel={n}\n").as_bytes(), b"\0\0\0\x02hi"].concat()).collect();
+        send(&Receiver::start(&[]), &["--framed-headers"], file(dir, &messages))
+    }),
     Case("send", "the file to send is not there", 3, |_| call("127.0.0.1:9", &["/no/such/file"])),
     Case("send", "the settings file is not there", 3, |_| call("127.0.0.1:9", &["--config", "/no/such/file"])),
     Case("send", "the name does not resolve", 4, |_| call("no-such-host.invalid:9", &["--connect-timeout", "1s"])),
