@@ -257,3 +257,39 @@ fn a_sender_that_is_not_to_connect_again_does_not() {
     assert_eq!(sender.0.end_by_itself(), Some(7), "{}", sender.said());
     assert!(!sender.said().contains("connecting again"), "{}", sender.said());
 }
+
+/// Addresses that are of use on one link only, at both ends, with its interface by name, by number, and as `--path` names it.
+#[test]
+fn an_address_of_the_link_needs_its_interface_and_no_more() {
+    if !inside("an_address_of_the_link_needs_its_interface_and_no_more") {
+        return;
+    }
+    two_hosts();
+    plug(1);
+    plug(2);
+    for n in [1, 2] {
+        ip(&format!("-n srv address add fe80::b/64 dev w{n} nodad"));
+        ip(&format!("address add fe80::a/64 dev w{n} nodad"));
+    }
+    let shown = Command::new("ip").args(["-o", "link", "show", "w2"]).output().expect("ip ran before");
+    let number = String::from_utf8(shown.stdout).unwrap().split(':').next().unwrap().to_owned();
+    for (to, path) in [
+        ("[fe80::b%w2]:4433", &[][..]),
+        (&format!("[fe80::b%{number}]:4433"), &[]),
+        ("[fe80::b%w2]:4433", &["--path", "fe80::a%w2"]),
+        ("[fe80::b]:4433", &["--path", "w2"]),
+        ("[fe80::b%w2]:4433", &["--path", "auto"]),
+    ] {
+        let program = punctual();
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", "srv"]).arg(program.get_program()).args(program.get_args());
+        command.args(["recv", "--listen", "[fe80::b%w2]:4433"]);
+        let mut receiver = Receiver::of(command.stdin(Stdio::null()));
+        receiver.address = to.to_owned();
+        let mut sender = receiver.sender(path);
+        sender.say("over the second");
+        assert_eq!(sender.end(), Some(0), "{to} {path:?}: {}", sender.said());
+        assert_eq!(receiver.end(), Some(0), "{}", receiver.said());
+        assert_eq!(receiver.process.stdout.text(), "over the second\n");
+    }
+}
