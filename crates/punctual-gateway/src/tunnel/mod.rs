@@ -41,7 +41,7 @@ use std::{
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use punctual::{CloseReason, Fingerprint, Outcome, SentBlock, Session};
 use thiserror::Error;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tracing::{debug, info, warn};
 
 pub use config::{Carry, Config, ConfigError, Forward, Limits, Listen};
@@ -98,6 +98,8 @@ pub struct Tunnel {
 struct Shared {
     instance: Instance,
     plan: RwLock<Arc<Plan>>,
+    /// Told when there is another plan: each session greets anew then.
+    replanned: watch::Sender<()>,
     /// Far gateways, in the order in which they last came.
     peers: Mutex<Vec<Arc<Peer>>>,
     followed: mpsc::UnboundedSender<Followed>,
@@ -176,6 +178,7 @@ impl Tunnel {
         let shared = Arc::new_cyclic(|shared| Shared {
             instance: Instance(rand::random()),
             plan: RwLock::new(Arc::new(Plan::of(&config))),
+            replanned: watch::Sender::default(),
             peers: Mutex::default(),
             followed,
             metrics: Metrics::of_tunnel(Weak::clone(shared)),
@@ -209,10 +212,10 @@ impl Tunnel {
         let plan = Arc::new(Plan::of(&config));
         let before =
             std::mem::replace(&mut *self.shared.plan.write().unwrap_or_else(PoisonError::into_inner), plan.clone());
-        let hello = self.shared.hello();
         for peer in lock(&self.shared.peers).iter() {
-            peer.replan(&before, &plan, &hello);
+            peer.replan(&before, &plan);
         }
+        self.shared.replanned.send_replace(());
         Ok(())
     }
 
@@ -284,6 +287,8 @@ impl Shared {
     /// Serves a session to its end.
     async fn serve(self: &Arc<Self>, session: &Session, side: Side) -> Result<Infallible, Ended> {
         let closed = |_| Ended::Closed(session.close_reason().unwrap_or(CloseReason::Local));
+        // From before the greeting is made, so that none is missed.
+        let mut replanned = self.replanned.subscribe();
         if side == Side::Client {
             say::greet(session, self.hello()).await.map_err(closed)?;
         }
@@ -302,21 +307,26 @@ impl Shared {
                 sent.await;
             }
         };
-        let mut greeted = std::pin::pin!(greeted);
+        // Later ones replace it, each as soon as the session has room for it.
+        let greeting = async {
+            greeted.await;
+            peer.open(attached.generation);
+            while replanned.changed().await.is_ok() {
+                let _ = say::greet(session, self.hello()).await;
+            }
+            std::future::pending::<Infallible>().await
+        };
+        let mut greeting = std::pin::pin!(greeting);
         let stops = Stops::default();
         let mut stopping = std::pin::pin!(stops.say_all(session));
-        let mut waiting = true;
         loop {
             tokio::select! {
-                () = &mut greeted, if waiting => {
-                    waiting = false;
-                    peer.open(attached.generation);
-                }
                 block = session.recv() => {
                     let block = block.map_err(Ended::Closed)?;
                     peer.hear(self, session, attached.generation, &stops, block.data)?;
                 }
                 never = &mut stopping => match never {},
+                never = &mut greeting => match never {},
             }
         }
     }

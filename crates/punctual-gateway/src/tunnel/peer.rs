@@ -17,9 +17,9 @@ use super::{
     flows::{Budget, Flow, Flows, Held, Queued, TcpWord, UdpFlow},
     lock,
     name::{Name, Protocol},
-    say::{Stops, greeting, stop},
+    say::{Stops, stop},
     tcp, udp,
-    wire::{FlowId, Hello, Instance, StopReason, WireError, Word},
+    wire::{FlowId, Instance, StopReason, WireError, Word},
 };
 use crate::{
     class::Origin,
@@ -191,8 +191,8 @@ impl Peer {
         }
     }
 
-    /// It is asked for other things from now on: flows end whose port is gone or leads elsewhere, and it is told what there is.
-    pub(super) fn replan(&self, before: &Plan, plan: &Plan, hello: &Hello) {
+    /// It is asked for other things from now on: flows end whose port is gone or leads elsewhere.
+    pub(super) fn replan(&self, before: &Plan, plan: &Plan) {
         let mut state = lock(&self.state);
         let target = |plan: &Plan, name: &Name| plan.forward(Protocol::Udp, name).map(|forward| forward.to.clone());
         let leads_elsewhere = |flow: &Flow| match flow {
@@ -211,13 +211,8 @@ impl Peer {
             let bucket = || (plan.limits.rate > 0).then(|| Bucket::new(plan.limits.rate, Instant::now()));
             (state.to, state.from) = (bucket(), bucket());
         }
-        let session = state.session.clone().filter(|_| state.open);
         drop(state);
         drop(gone);
-        if let Some(session) = session {
-            // If there is no room for it, it is told with the next session.
-            let _ = session.try_send(greeting(hello.clone()));
-        }
     }
 
     /// How it is now.
