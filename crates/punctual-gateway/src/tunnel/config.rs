@@ -99,6 +99,9 @@ pub enum ConfigError {
     /// Two ports of one protocol have one address.
     #[error("two ports are to listen at {0}:{1}")]
     Twice(Protocol, SocketAddr),
+    /// One port is at all addresses of the host, another at one of them, by the same number.
+    #[error("{0}:{1} and {0}:{2} cannot both be listened at: the one is a part of the other")]
+    Within(Protocol, SocketAddr, SocketAddr),
     /// Two ports of one protocol are forwarded by one name.
     #[error("two {0} ports are forwarded as `{1}`")]
     SameName(Protocol, Name),
@@ -129,9 +132,12 @@ impl Config {
             return Err(ConfigError::TooMany(self.forward.len()));
         }
         for (index, listen) in self.listen.iter().enumerate() {
-            let same = |other: &Listen| (other.protocol, other.address) == (listen.protocol, listen.address);
-            if listen.address.port() != 0 && self.listen[..index].iter().any(same) {
-                return Err(ConfigError::Twice(listen.protocol, listen.address));
+            if let Some(other) = self.listen[..index].iter().find(|other| other.clashes_with(listen)) {
+                return Err(if other.address == listen.address {
+                    ConfigError::Twice(listen.protocol, listen.address)
+                } else {
+                    ConfigError::Within(listen.protocol, other.address, listen.address)
+                });
             }
         }
         for (index, forward) in self.forward.iter().enumerate() {
@@ -162,6 +168,18 @@ impl Config {
             }
         }
         Ok(())
+    }
+}
+
+impl Listen {
+    /// Whether the system has no room for both. `[::]` stands for addresses of IPv6 only.
+    fn clashes_with(&self, other: &Self) -> bool {
+        let (here, there) = (self.address, other.address);
+        let whole = here.ip().is_unspecified() || there.ip().is_unspecified();
+        self.protocol == other.protocol
+            && here.port() == there.port()
+            && here.port() != 0
+            && (here == there || whole && here.is_ipv4() == there.is_ipv4())
     }
 }
 
@@ -383,6 +401,17 @@ mod tests {
             check(&["udp:127.0.0.1:1=a", "tcp:127.0.0.1:1=a", "udp:127.0.0.1:0=c", "udp:127.0.0.1:0=c"], &[]),
             Ok(())
         );
+        for protocol in ["udp", "tcp"] {
+            let at = |addresses: [&str; 2]| {
+                check(&addresses.map(|address| format!("{protocol}:{address}=a")).each_ref().map(|port| &port[..]), &[])
+            };
+            for parts in [["0.0.0.0:1", "127.0.0.1:1"], ["[::1]:1", "[::]:1"]] {
+                assert!(at(parts).unwrap_err().contains("cannot both be listened at"), "{parts:?}");
+            }
+            for apart in [["0.0.0.0:1", "[::]:1"], ["127.0.0.1:1", "127.0.0.2:1"], ["0.0.0.0:1", "127.0.0.1:2"]] {
+                assert_eq!(at(apart), Ok(()), "{apart:?}");
+            }
+        }
         assert!(check(&[], &["a=udp:h:1", "a=udp:h:2"]).unwrap_err().contains("forwarded as `a`"));
         assert_eq!(check(&[], &["a=udp:h:1", "a=tcp:h:2"]), Ok(()));
         assert!(check(&["udp:127.0.0.1:1=a,class=x"], &[]).unwrap_err().contains("no class `x`"));

@@ -71,7 +71,7 @@ impl Socket {
                     (Self::Udp(Arc::new(socket)), address)
                 }
                 Protocol::Tcp => {
-                    let listener = TcpListener::bind(address).await?;
+                    let listener = tcp::listen(address)?;
                     let address = listener.local_addr()?;
                     (Self::Tcp(Arc::new(listener)), address)
                 }

@@ -39,10 +39,10 @@ use std::{
 };
 
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
-use punctual::{CloseReason, Outcome, SentBlock, Session};
+use punctual::{CloseReason, Fingerprint, Outcome, SentBlock, Session};
 use thiserror::Error;
-use tokio::sync::mpsc;
-use tracing::{debug, info};
+use tokio::sync::{mpsc, watch};
+use tracing::{debug, info, warn};
 
 pub use config::{Carry, Config, ConfigError, Forward, Limits, Listen};
 pub use name::{Name, NameError, Protocol};
@@ -60,7 +60,7 @@ use wire::{Hello, Instance, Word};
 
 /// The codes with which a gateway closes a session; 0 is an end in peace.
 pub mod close {
-    /// The session is not wanted: it is no gateway's, or there are as many as are allowed. The words say which.
+    /// The session is not wanted: it is no gateway's, there are as many as are allowed, or another gateway has a name that it forwards. The words say which.
     pub const REFUSED: u32 = 2;
     /// The gateway was told to stop, or the same gateway has another session.
     pub const STOPPED: u32 = 3;
@@ -98,6 +98,8 @@ pub struct Tunnel {
 struct Shared {
     instance: Instance,
     plan: RwLock<Arc<Plan>>,
+    /// Told when there is another plan: each session greets anew then.
+    replanned: watch::Sender<()>,
     /// Far gateways, in the order in which they last came.
     peers: Mutex<Vec<Arc<Peer>>>,
     followed: mpsc::UnboundedSender<Followed>,
@@ -160,6 +162,9 @@ pub enum Ended {
     /// There are as many far gateways as are allowed.
     #[error("as many gateways as are allowed are here already")]
     Full,
+    /// The far side forwards a port by a name that another gateway, with another certificate or none, has while it is connected.
+    #[error("`{1}` ({0}) is forwarded by another gateway that is connected, with another identity")]
+    NameTaken(Protocol, Name),
 }
 
 impl Tunnel {
@@ -173,6 +178,7 @@ impl Tunnel {
         let shared = Arc::new_cyclic(|shared| Shared {
             instance: Instance(rand::random()),
             plan: RwLock::new(Arc::new(Plan::of(&config))),
+            replanned: watch::Sender::default(),
             peers: Mutex::default(),
             followed,
             metrics: Metrics::of_tunnel(Weak::clone(shared)),
@@ -206,10 +212,10 @@ impl Tunnel {
         let plan = Arc::new(Plan::of(&config));
         let before =
             std::mem::replace(&mut *self.shared.plan.write().unwrap_or_else(PoisonError::into_inner), plan.clone());
-        let hello = self.shared.hello();
         for peer in lock(&self.shared.peers).iter() {
-            peer.replan(&before, &plan, &hello);
+            peer.replan(&before, &plan);
         }
+        self.shared.replanned.send_replace(());
         Ok(())
     }
 
@@ -241,6 +247,11 @@ impl Tunnel {
                 session.close(close::REFUSED, "this is a gateway (`punctual tunnel`), and was not greeted")
             }
             Ended::Full => session.close(close::REFUSED, "busy: as many gateways as are allowed are here already"),
+            Ended::NameTaken(..) => {
+                let identity = session.peer_fingerprint().map_or_else(|| "none".into(), |shown| shown.to_string());
+                warn!(address = ?session.remote_address(), identity, "gateway refused: {ended}");
+                session.close(close::REFUSED, &ended.to_string());
+            }
             Ended::Violation(violation) => session.close(close::VIOLATION, &violation.to_string()),
         }
         ended
@@ -276,16 +287,18 @@ impl Shared {
     /// Serves a session to its end.
     async fn serve(self: &Arc<Self>, session: &Session, side: Side) -> Result<Infallible, Ended> {
         let closed = |_| Ended::Closed(session.close_reason().unwrap_or(CloseReason::Local));
+        // From before the greeting is made, so that none is missed.
+        let mut replanned = self.replanned.subscribe();
         if side == Side::Client {
             say::greet(session, self.hello()).await.map_err(closed)?;
         }
         let hello = tokio::time::timeout(GREET_WITHIN, first_word(session)).await.map_err(|_| Ended::NoGreeting)??;
-        let peer = self.welcome(side, &hello)?;
+        let peer = self.welcome(side, session.peer_fingerprint(), &hello)?;
         let attached = Attached::new(self, &peer, session);
         let offers =
             hello.offers.iter().map(|(protocol, name)| format!("{name} ({protocol})")).collect::<Vec<_>>().join(", ");
+        self.greeted(&peer, hello)?;
         info!(gateway = %peer, address = ?session.remote_address(), offers, "gateway connected");
-        peer.greeted(hello)?;
         // Nothing else is to come to the far side before our greeting. A client has sent that long ago, and has been answered.
         let greeted = async {
             if side == Side::Server
@@ -294,36 +307,57 @@ impl Shared {
                 sent.await;
             }
         };
-        let mut greeted = std::pin::pin!(greeted);
+        // Later ones replace it, each as soon as the session has room for it.
+        let greeting = async {
+            greeted.await;
+            peer.open(attached.generation);
+            while replanned.changed().await.is_ok() {
+                let _ = say::greet(session, self.hello()).await;
+            }
+            std::future::pending::<Infallible>().await
+        };
+        let mut greeting = std::pin::pin!(greeting);
         let stops = Stops::default();
         let mut stopping = std::pin::pin!(stops.say_all(session));
-        let mut waiting = true;
         loop {
             tokio::select! {
-                () = &mut greeted, if waiting => {
-                    waiting = false;
-                    peer.open(attached.generation);
-                }
                 block = session.recv() => {
                     let block = block.map_err(Ended::Closed)?;
                     peer.hear(self, session, attached.generation, &stops, block.data)?;
                 }
                 never = &mut stopping => match never {},
+                never = &mut greeting => match never {},
             }
         }
     }
 
     /// Who greets: somebody known, or somebody new, if there is room.
-    fn welcome(&self, side: Side, hello: &Hello) -> Result<Arc<Peer>, Ended> {
+    fn welcome(&self, side: Side, identity: Option<Fingerprint>, hello: &Hello) -> Result<Arc<Peer>, Ended> {
         let mut peers = lock(&self.peers);
-        let known = peers.iter().position(|peer| peer.side == side && peer.instance == hello.instance);
+        let is_it = |peer: &Arc<Peer>| (peer.side, peer.instance, peer.identity) == (side, hello.instance, identity);
+        let known = peers.iter().position(is_it);
         let peer = match known {
             Some(index) => peers.remove(index),
             None if peers.len() >= self.plan().limits.clients => return Err(Ended::Full),
-            None => Arc::new(Peer::new(side, hello.instance)),
+            None => Arc::new(Peer::new(side, hello.instance, identity)),
         };
         peers.push(peer.clone());
         Ok(peer)
+    }
+
+    /// Hears what a far gateway forwards. A name belongs to the identity that has it for as long as it is connected; the same identity may come again beside
+    /// its session before, which it may not know to be lost.
+    fn greeted(&self, peer: &Arc<Peer>, hello: Hello) -> Result<(), Ended> {
+        if hello.instance != peer.instance {
+            return Err(Violation::Instance.into());
+        }
+        let peers = lock(&self.peers);
+        let others = peers.iter().filter(|other| other.identity != peer.identity);
+        if let Some((protocol, name)) = others.filter_map(|other| other.holds(&hello.offers)).next() {
+            return Err(Ended::NameTaken(protocol, name));
+        }
+        peer.offer(hello.offers);
+        Ok(())
     }
 
     /// Waits for the end of a datagram's block.

@@ -8,18 +8,18 @@ use std::{
 };
 
 use bytes::Bytes;
-use punctual::{Channel, SendError, Session};
+use punctual::{Channel, Fingerprint, SendError, Session};
 use thiserror::Error;
 use tracing::{debug, info};
 
 use super::{
-    Plan, Shared,
+    Ended, Plan, Shared,
     flows::{Budget, Flow, Flows, Held, Queued, TcpWord, UdpFlow},
     lock,
     name::{Name, Protocol},
-    say::{Stops, greeting, stop},
+    say::{Stops, stop},
     tcp, udp,
-    wire::{FlowId, Hello, Instance, StopReason, WireError, Word},
+    wire::{FlowId, Instance, StopReason, WireError, Word},
 };
 use crate::{
     class::Origin,
@@ -53,6 +53,8 @@ impl Side {
 pub(super) struct Peer {
     pub(super) side: Side,
     pub(super) instance: Instance,
+    /// Of the certificate that it has shown. Whoever comes with another is another, and those without any cannot be told apart.
+    pub(super) identity: Option<Fingerprint>,
     state: Mutex<State>,
     datagrams: Budget,
     pub(super) windows: Budget,
@@ -66,6 +68,7 @@ struct State {
     generation: u64,
     /// and whether the far side has our greeting, before which nothing is to come.
     open: bool,
+    /// The ports that it forwards, for as long as it has a session.
     offers: BTreeSet<(Protocol, Name)>,
     flows: Flows,
     next_flow: u64,
@@ -101,7 +104,7 @@ pub enum Violation {
 }
 
 impl Peer {
-    pub(super) fn new(side: Side, instance: Instance) -> Self {
+    pub(super) fn new(side: Side, instance: Instance, identity: Option<Fingerprint>) -> Self {
         let state = State {
             session: None,
             generation: 0,
@@ -115,6 +118,7 @@ impl Peer {
         Self {
             side,
             instance,
+            identity,
             state: Mutex::new(state),
             datagrams: Budget::new(QUEUED_DATAGRAMS),
             windows: Budget::new(TCP_WINDOWS),
@@ -180,14 +184,15 @@ impl Peer {
         let mut state = lock(&self.state);
         if state.generation == generation {
             state.session = None;
+            state.offers.clear();
             let gone = state.flows.drain_tcp(generation + 1);
             drop(state);
             drop(gone);
         }
     }
 
-    /// It is asked for other things from now on: flows end whose port is gone or leads elsewhere, and it is told what there is.
-    pub(super) fn replan(&self, before: &Plan, plan: &Plan, hello: &Hello) {
+    /// It is asked for other things from now on: flows end whose port is gone or leads elsewhere.
+    pub(super) fn replan(&self, before: &Plan, plan: &Plan) {
         let mut state = lock(&self.state);
         let target = |plan: &Plan, name: &Name| plan.forward(Protocol::Udp, name).map(|forward| forward.to.clone());
         let leads_elsewhere = |flow: &Flow| match flow {
@@ -206,13 +211,8 @@ impl Peer {
             let bucket = || (plan.limits.rate > 0).then(|| Bucket::new(plan.limits.rate, Instant::now()));
             (state.to, state.from) = (bucket(), bucket());
         }
-        let session = state.session.clone().filter(|_| state.open);
         drop(state);
         drop(gone);
-        if let Some(session) = session {
-            // If there is no room for it, it is told with the next session.
-            let _ = session.try_send(greeting(hello.clone()));
-        }
     }
 
     /// How it is now.
@@ -230,13 +230,15 @@ impl Peer {
         state.session.is_none() && state.flows.all.is_empty()
     }
 
-    /// Hears a greeting.
-    pub(super) fn greeted(&self, hello: Hello) -> Result<(), Violation> {
-        if hello.instance != self.instance {
-            return Err(Violation::Instance);
-        }
-        lock(&self.state).offers = hello.offers.into_iter().collect();
-        Ok(())
+    /// The first of these ports that it forwards.
+    pub(super) fn holds(&self, offers: &[(Protocol, Name)]) -> Option<(Protocol, Name)> {
+        let state = lock(&self.state);
+        offers.iter().find(|offer| state.offers.contains(offer)).cloned()
+    }
+
+    /// It forwards these ports from now on.
+    pub(super) fn offer(&self, offers: Vec<(Protocol, Name)>) {
+        lock(&self.state).offers = offers.into_iter().collect();
     }
 
     /// Hears what comes by a session.
@@ -247,15 +249,15 @@ impl Peer {
         generation: u64,
         stops: &Stops,
         block: Bytes,
-    ) -> Result<(), Violation> {
-        let Some(word) = Word::decode(block)? else { return Ok(()) };
+    ) -> Result<(), Ended> {
+        let Some(word) = Word::decode(block).map_err(Violation::from)? else { return Ok(()) };
         let now = Instant::now();
         if !matches!(word, Word::Hello(_)) {
             // It would say nothing else if it did not have our greeting.
             self.open(generation);
         }
         match word {
-            Word::Hello(hello) => self.greeted(hello)?,
+            Word::Hello(hello) => shared.greeted(self, hello)?,
             Word::Datagram { flow, data } => {
                 shared.metrics.received();
                 if !self.datagram(flow, data, now, &shared.metrics)? {
@@ -264,7 +266,7 @@ impl Peer {
             }
             Word::First { flow, name, data } => {
                 if self.side.began(flow) {
-                    return Err(Violation::NotItsFlow(flow));
+                    return Err(Violation::NotItsFlow(flow).into());
                 }
                 shared.metrics.received();
                 if !self.datagram(flow, data.clone(), now, &shared.metrics)? {
@@ -279,7 +281,7 @@ impl Peer {
             }
             Word::Open { flow, name } => {
                 if self.side.began(flow) || self.knows(flow) {
-                    return Err(Violation::NotItsFlow(flow));
+                    return Err(Violation::NotItsFlow(flow).into());
                 }
                 if let Err(reason) = tcp::begin_inward(self, shared, session, generation, flow, &name) {
                     debug!(%name, flow = flow.0, reason = reason.words(), "connection refused");

@@ -3,7 +3,7 @@
 
 use std::{
     io,
-    net::Shutdown,
+    net::{Shutdown, SocketAddr},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -37,6 +37,8 @@ use crate::class::Class;
 const LARGEST: usize = 65_536;
 /// Bytes that may be under way to, or wait for, a program that reads: enough for 300 Mbit/s over 100 ms.
 const WINDOW: u64 = 4 << 20;
+/// Connections that wait to be accepted: what tokio's own listeners have.
+const BACKLOG: i32 = 1_024;
 /// How long to wait after an error in accepting: there may be no descriptors left.
 const PAUSE: Duration = Duration::from_millis(100);
 /// After how long a silence it is asked whether a program's host is still there,
@@ -68,6 +70,22 @@ enum Broken {
     Session(#[from] SendError),
     #[error("the far side stopped it")]
     Stopped,
+}
+
+/// A socket to listen with.
+pub(super) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
+    if address.is_ipv6() {
+        // As of UDP, so that 0.0.0.0 and [::] can be listened to by different names.
+        socket.set_only_v6(true)?;
+    }
+    // Not of Windows, where it would let two listen at one port.
+    #[cfg(unix)]
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    TcpListener::from_std(socket.into())
 }
 
 /// Accepts connections of this side's programs, and never returns.

@@ -11,14 +11,17 @@ use punctual::Fingerprint;
 /// How many addresses of a pool may be given to clients that have none of their own, at most: of IPv6 there are more than can be counted.
 const MOST: usize = 65_536;
 
-/// Gives addresses to clients: those that settings say, or else the next that is free. A client that comes again has what it had, unless others
-/// needed it meanwhile.
+/// Gives addresses to clients that have none by the settings: to each by its place in the list of them, so that a server that is started anew gives the same whoever comes
+/// first. Whose place is taken, as the list was another when that was given, has the next that is free. A client that comes again has what it had, unless others needed
+/// it meanwhile.
 #[derive(Debug, Default)]
 pub(super) struct Addresses {
     /// The networks to give from, with the server's own address in each.
     pools: Vec<IpNet>,
     /// What settings give to one client each.
     reserved: HashSet<IpAddr>,
+    /// What each client is given if nobody has it: one of each pool.
+    places: HashMap<Fingerprint, Vec<IpNet>>,
     leases: HashMap<Fingerprint, Lease>,
     taken: HashMap<IpAddr, Fingerprint>,
     /// Leases that have been given: later ones have higher numbers.
@@ -33,8 +36,13 @@ struct Lease {
 }
 
 impl Addresses {
-    /// Gives from these pools from now on, and never what is reserved. Leases that are outside, or reserved for somebody now, end.
-    pub(super) fn replace(&mut self, pools: &[IpNet], reserved: impl Iterator<Item = IpAddr>) {
+    /// Gives from these pools from now on, to these clients, in their order, and never what is reserved. Leases that are outside, or reserved for somebody now, end.
+    pub(super) fn replace(
+        &mut self,
+        pools: &[IpNet],
+        reserved: impl Iterator<Item = IpAddr>,
+        clients: impl Iterator<Item = Fingerprint>,
+    ) {
         self.pools = pools.to_vec();
         self.reserved = reserved.collect();
         let (pools, reserved) = (&self.pools, &self.reserved);
@@ -49,6 +57,12 @@ impl Addresses {
             .iter()
             .flat_map(|(client, lease)| lease.addresses.iter().map(|address| (address.addr(), *client)))
             .collect();
+        let mut free: Vec<_> = self.pools.iter().map(|pool| self.to_give(pool)).collect();
+        // Those for whom a pool has no room have no place.
+        let place = |client| Some((client, free.iter_mut().map(Iterator::next).collect::<Option<_>>()?));
+        let places = clients.map_while(place).collect();
+        drop(free);
+        self.places = places;
     }
 
     /// An address of each pool for a client; `None` if there are none left. `is_here` says whether a client that has some is connected: else they may be
@@ -59,7 +73,9 @@ impl Addresses {
             lease.number = self.given;
             return Some(lease.addresses.clone());
         }
-        let addresses = match self.free() {
+        let place =
+            self.places.get(&client).filter(|place| place.iter().all(|at| !self.taken.contains_key(&at.addr())));
+        let addresses = match place.cloned().or_else(|| self.free()) {
             Some(addresses) => addresses,
             None => {
                 let idle = self.leases.iter().filter(|(client, _)| !is_here(client));
@@ -83,18 +99,17 @@ impl Addresses {
 
     /// One of each pool that nobody has.
     fn free(&self) -> Option<Vec<IpNet>> {
-        let free = |pool: &IpNet| {
-            let is_free = |address: &IpAddr| {
-                // The first of an IPv6 network is the anycast address of its routers (RFC 4291, 2.6.1); of IPv4, hosts() leaves it out.
-                *address != pool.addr()
-                    && *address != pool.network()
-                    && !self.reserved.contains(address)
-                    && !self.taken.contains_key(address)
-            };
-            let address = pool.hosts().take(MOST).find(is_free)?;
-            IpNet::new(address, pool.prefix_len()).ok()
-        };
+        let free = |pool| self.to_give(pool).find(|address| !self.taken.contains_key(&address.addr()));
         self.pools.iter().map(free).collect()
+    }
+
+    /// Addresses of a pool that may be given.
+    fn to_give<'a>(&'a self, pool: &'a IpNet) -> impl Iterator<Item = IpNet> + 'a {
+        // The first of an IPv6 network is the anycast address of its routers (RFC 4291, 2.6.1); of IPv4, hosts() leaves it out.
+        let may = |address: &IpAddr| {
+            *address != pool.addr() && *address != pool.network() && !self.reserved.contains(address)
+        };
+        pool.hosts().take(MOST).filter(may).filter_map(|address| IpNet::new(address, pool.prefix_len()).ok())
     }
 }
 
@@ -109,7 +124,7 @@ mod tests {
     fn addresses(pools: &[&str], reserved: &[&str]) -> Addresses {
         let pools: Vec<IpNet> = pools.iter().map(|pool| pool.parse().unwrap()).collect();
         let mut addresses = Addresses::default();
-        addresses.replace(&pools, reserved.iter().map(|address| address.parse().unwrap()));
+        addresses.replace(&pools, reserved.iter().map(|address| address.parse().unwrap()), std::iter::empty());
         addresses
     }
 
@@ -144,9 +159,29 @@ mod tests {
     fn what_settings_take_away_is_given_anew() {
         let mut all = addresses(&["10.9.0.1/24"], &[]);
         assert_eq!(text(all.lease(client(1), |_| true)), ["10.9.0.2/24"]);
-        all.replace(&["10.9.0.1/24".parse().unwrap()], ["10.9.0.2".parse().unwrap()].into_iter());
+        all.replace(&["10.9.0.1/24".parse().unwrap()], ["10.9.0.2".parse().unwrap()].into_iter(), std::iter::empty());
         assert_eq!(text(all.lease(client(1), |_| true)), ["10.9.0.3/24"]);
-        all.replace(&["10.8.0.1/24".parse().unwrap()], std::iter::empty());
+        all.replace(&["10.8.0.1/24".parse().unwrap()], std::iter::empty(), std::iter::empty());
         assert_eq!(text(all.lease(client(1), |_| true)), ["10.8.0.2/24"]);
+    }
+
+    #[test]
+    fn whose_place_is_taken_has_another_and_who_has_none_can_come() {
+        let mut all = addresses(&["10.9.0.1/29"], &["10.9.0.3"]);
+        let of = |all: &mut Addresses, clients: &[u8]| {
+            all.replace(
+                &["10.9.0.1/29".parse().unwrap()],
+                ["10.9.0.3".parse().unwrap()].into_iter(),
+                clients.iter().map(|number| client(*number)),
+            );
+        };
+        of(&mut all, &[1, 2]);
+        assert_eq!(text(all.lease(client(2), |_| true)), ["10.9.0.4/29"]);
+        of(&mut all, &[3, 1, 2, 4, 5, 6]);
+        assert_eq!(text(all.lease(client(2), |_| true)), ["10.9.0.4/29"], "what it has, it keeps");
+        assert_eq!(text(all.lease(client(1), |_| true)), ["10.9.0.2/29"], "the second is taken");
+        assert_eq!(text(all.lease(client(4), |_| true)), ["10.9.0.6/29"]);
+        assert_eq!(text(all.lease(client(6), |_| true)), ["10.9.0.5/29"], "there is no sixth");
+        assert_eq!(all.lease(client(3), |_| true), None);
     }
 }

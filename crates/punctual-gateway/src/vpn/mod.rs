@@ -507,7 +507,8 @@ impl Plan {
     fn give(&self, table: &mut Table) {
         if let Some(server) = &self.server {
             let reserved = self.clients.values().flat_map(|client| client.address.iter().copied());
-            table.addresses.replace(&server.addresses, reserved);
+            let given = server.clients.iter().filter(|client| client.address.is_empty());
+            table.addresses.replace(&server.addresses, reserved, given.map(|client| client.fingerprint));
         }
     }
 }

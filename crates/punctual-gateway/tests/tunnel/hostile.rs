@@ -186,6 +186,30 @@ async fn a_connection_that_is_refused_is_told_of_even_if_the_session_is_full() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_forwarded_now_is_told_even_if_the_session_is_full() {
+    let (source, flooding) = flood().await;
+    let flood = format!("flood=udp:{source},deadline=none");
+    let server = Server::start(config(&[], &[&flood])).await;
+    let stranger = Stranger::slow(&server).await;
+    stranger.say(first(0, "flood", b"!")).await;
+    let full = async {
+        while !server.tunnel.metrics().contains("refused_datagrams_total{reason=\"full\"}") {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, full).await.expect("a session that is full");
+    // It is full while it is read again, too: nothing is heard until then.
+    server.tunnel.reload(config(&[], &[&flood, "new=tcp:127.0.0.1:9"])).await.expect("it makes sense");
+    flooding.abort();
+    let offers = loop {
+        if let Word::Hello(hello) = stranger.hear().await {
+            break hello.offers;
+        }
+    };
+    assert!(offers.iter().any(|(_, name)| name.as_str() == "new"), "{offers:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn each_far_gateway_has_its_share_of_flows_and_no_other_s() {
     let limits = Limits { flows: 3, ..Limits::default() };
     let server = Server::start(Config { limits, ..config(&[], &[&format!("x=udp:{}", echo().await)]) }).await;

@@ -3,6 +3,7 @@
 mod bad_links;
 mod hostile;
 mod lasting;
+mod names;
 mod pair;
 mod tcp;
 mod udp;

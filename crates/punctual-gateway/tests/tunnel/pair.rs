@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use punctual::{Config as EndpointConfig, Endpoint, Fingerprint, Identity, Route, Session};
+use punctual::{Config as EndpointConfig, Endpoint, Fingerprint, Identity, Route, Session, Trust};
 use punctual_gateway::tunnel::{Config, Ended, Protocol, Tunnel, session_limits};
 use tokio::{
     net::{TcpStream, UdpSocket},
@@ -45,10 +45,18 @@ pub(crate) fn endpoint_config() -> EndpointConfig {
 
 impl Server {
     pub(crate) async fn start(config: Config) -> Self {
+        Self::letting_in(config, None).await
+    }
+
+    /// One that lets in who shows a certificate that it trusts, if it is to ask for one.
+    pub(crate) async fn letting_in(config: Config, clients: Option<Trust>) -> Self {
         let identity = Identity::self_signed(["localhost"]).expect("an identity");
         let fingerprint = identity.fingerprint();
-        let builder =
+        let mut builder =
             Endpoint::server(identity).config(endpoint_config()).bind("127.0.0.1:0".parse().expect("an address"));
+        if let Some(clients) = clients {
+            builder = builder.client_ca(clients);
+        }
         let endpoint = builder.build().expect("a server");
         let tunnel = Arc::new(Tunnel::start(config).await.expect("a tunnel"));
         let (accepting, answering) = (endpoint.clone(), tunnel.clone());

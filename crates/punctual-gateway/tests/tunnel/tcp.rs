@@ -230,3 +230,14 @@ async fn programs_of_both_sides_are_asked_whether_they_are_there() {
     };
     tokio::time::timeout(PATIENCE, asked).await.expect("both are asked");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_addresses_of_either_version_can_be_listened_at_by_one_port() {
+    let four = Tunnel::start(config(&["tcp:0.0.0.0:0=web", "udp:0.0.0.0:0=game"], &[])).await.expect("a tunnel");
+    let ports = four.ports().await;
+    let six: Vec<_> =
+        ports.iter().map(|(protocol, at, name)| format!("{protocol}:[::]:{}={name}", at.port())).collect();
+    let six: Vec<_> = six.iter().map(|port| &port[..]).collect();
+    let six = Tunnel::start(config(&six, &[])).await.expect("there is room for both");
+    assert_eq!(six.ports().await.len(), 2);
+}

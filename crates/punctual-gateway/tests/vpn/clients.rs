@@ -53,6 +53,22 @@ async fn each_client_has_its_addresses_and_gets_what_is_for_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_started_anew_gives_the_same_addresses_whoever_comes_first() {
+    let keys = [Key::new(), Key::new(), Key::new()];
+    let clients = || config(keys.iter().map(Key::client).collect());
+    let mut had = Vec::new();
+    let before = Called::start(clients()).await;
+    for key in &keys {
+        had.push(key.call(&before).await.addresses());
+    }
+    drop(before);
+    let after = Called::start(clients()).await;
+    for (key, had) in keys.iter().zip(had).rev() {
+        assert_eq!(key.call(&after).await.addresses(), had);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn two_with_one_key_put_each_other_out_and_the_last_is_reached() {
     let key = Key::new();
     let called = Called::start(config(vec![key.client()])).await;
