@@ -25,6 +25,20 @@ pub(crate) fn load_or_make(path: &Path, names: &[String]) -> Result<Loaded, Fail
     Ok(Loaded { identity, made: true })
 }
 
+/// Whether [`load_or_make`] can be expected to go well; makes nothing.
+pub(crate) fn check(path: &Path, names: &[String]) -> Result<(), Failure> {
+    if path.exists() {
+        return load_or_make(path, names).map(drop);
+    }
+    make(names)?;
+    match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        Some(parent) if !parent.is_dir() => {
+            Err(Failure::file("write", path, std::io::Error::from(std::io::ErrorKind::NotFound)))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// A new identity that bears `names`.
 pub(crate) fn make(names: &[String]) -> Result<Identity, Failure> {
     Identity::self_signed(names).map_err(|error: TlsError| Failure::Usage(error.to_string()))

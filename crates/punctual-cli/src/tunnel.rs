@@ -55,6 +55,11 @@ pub(crate) fn check(file: &Path) -> Result<(), Failure> {
     let flags = TunnelArgs::of_file(file);
     let (args, config) = settings::load(&flags)?;
     args.gateway.check(args.to.as_deref())?;
+    if let Some(identity) = &args.door.identity {
+        identity::check(identity, &args.door.name)?;
+    } else if args.to.is_none() {
+        identity::make(&args.door.name)?;
+    }
     if let Some(authorities) = &args.door.client_ca {
         identity::authorities(authorities)?;
     }

@@ -71,6 +71,10 @@ pub(crate) async fn run(flags: &VpnArgs) -> Result<(), Failure> {
 pub(crate) fn check(file: &Path) -> Result<(), Failure> {
     let (args, config) = settings::load(&VpnArgs::of_file(file))?;
     args.gateway.check(args.to.as_deref())?;
+    match &args.identity {
+        Some(identity) => identity::check(identity, &args.name)?,
+        None => drop(identity::make(&args.name)?),
+    }
     match config.server {
         Some(server) => {
             let (clients, routes) = (server.clients.len(), server.routes.len());

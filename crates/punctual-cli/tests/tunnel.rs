@@ -173,6 +173,15 @@ fn a_settings_file_is_checked() {
     assert!(code == Some(2) && said.contains("class \"a\\\"b\": a name is 1 to 64 letters"), "{said}");
     let (code, said) = check("[session]\nscheduler = 'magic'\n[[forward]]\nname = 'x'\nudp = 'h:1'\n");
     assert!(code == Some(2) && said.contains("magic"), "{said}");
+    let junk = write(&dir.path().join("junk.pem"), "no key");
+    let (code, said) = check(&format!("identity = '{junk}'\n[[forward]]\nname = 'x'\nudp = 'h:1'\n"));
+    assert!(code == Some(2) && said.contains("junk.pem"), "{said}");
+    let new = dir.path().join("new.pem");
+    let (code, said) = check(&format!("identity = '{}'\n[[forward]]\nname = 'x'\nudp = 'h:1'\n", new.display()));
+    assert!(code == Some(0) && !new.exists(), "a check makes no identity: {said}");
+    let (code, said) =
+        check("[[listen]]\nname = 'x'\nudp = '0.0.0.0:5'\n[[listen]]\nname = 'y'\nudp = '127.0.0.1:5'\n");
+    assert!(code == Some(2) && said.contains("cannot both be listened at"), "{said}");
     assert_eq!(start(&["check-config", "/no/such/file"]).end_by_itself(), Some(3));
 }
 

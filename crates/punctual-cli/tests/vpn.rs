@@ -253,12 +253,26 @@ fn settings_that_make_no_sense_are_named() {
         ("to = 'h:1'\nidentity = 'x.pem'\n[session]\nfingerprint = 'ab'\n[vpn]", 2, "fingerprint"),
         ("[vpn]\naddress = ['10.9.0.0/24']\n[[client]]\nfingerprint = ''", 2, ":4: "),
         ("[vpn]\naddress = ['10.9.0.1/24']", 2, "nobody is let in"),
+        (
+            "to = 'h:1'\nidentity = 'x.pem'\n[vpn]\ndevice = 'sixteen-letters0'",
+            2,
+            "sixteen-letters0\" is no name of a device",
+        ),
+        ("to = 'h:1'\nidentity = 'x.pem'\n[vpn]\ndevice = 'a/b'", 2, "\"a/b\" is no name of a device"),
+        ("to = 'h:1'\nidentity = 'x.pem'\n[vpn]\ndevice = ''", 2, "is no name of a device"),
+        ("to = 'h:1'\nidentity = '/no/such/place/x.pem'\n[vpn]", 3, "/no/such/place/x.pem"),
     ] {
         fs::write(&file, settings).expect("written");
         let output = punctual().args(["check-config", text(&file)]).output().expect("it runs");
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(code) && said.contains(word), "{settings}: {said}");
     }
+    let junk = dir.path().join("junk.pem");
+    fs::write(&junk, "no key").expect("written");
+    fs::write(&file, format!("to = 'h:1'\nidentity = '{}'\n[vpn]", junk.display())).expect("written");
+    let output = punctual().args(["check-config", text(&file)]).output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.contains("junk.pem"), "{said}");
     let client = "ab".repeat(32);
     fs::write(&file, format!("[vpn]\naddress = ['10.9.0.1/24']\n[[client]]\nfingerprint = '{client}'"))
         .expect("written");

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, net::SocketAddr, path::Path, path::PathBuf}
 use ipnet::IpNet;
 use punctual_gateway::{
     class::ClassSettings,
-    vpn::{AcceptRoutes, Client, Config, DEFAULT_MTU, Limits, Rule, Server},
+    vpn::{AcceptRoutes, Client, Config, DEFAULT_MTU, Limits, Rule, Server, check_device_name},
 };
 use serde::Deserialize;
 
@@ -65,6 +65,9 @@ pub(super) fn load(flags: &VpnArgs) -> Result<(VpnArgs, Config), Failure> {
     }
     let Table { device, address, route, accept_routes, mtu, client_to_client } = file.vpn;
     args.device = args.device.take().or(device);
+    if let Some(device) = &args.device {
+        check_device_name(device).map_err(|error| wrong("device", &error))?;
+    }
     if args.address.is_empty() {
         args.address = address;
     }

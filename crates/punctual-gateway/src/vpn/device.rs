@@ -3,6 +3,7 @@
 use std::{fmt, io, ops::Range};
 
 use ipnet::IpNet;
+use thiserror::Error;
 
 use super::{packet::Packet, segment::Rest};
 
@@ -34,6 +35,27 @@ pub trait Device: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// What the system says.
     fn beside(&self) -> impl Future<Output = io::Result<Vec<IpNet>>> + Send;
+}
+
+/// The longest name that Linux gives a device, bytes: IFNAMSIZ, less the byte that ends it.
+const LONGEST_NAME: usize = 15;
+
+/// A device cannot be called that.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "{0:?} is no name of a device: it has 1 to 15 bytes, no space, no `/` and no `:`, and `%` only as `%d`, for a number that is free"
+)]
+pub struct DeviceNameError(String);
+
+/// Whether Linux lets a device have this name.
+///
+/// # Errors
+/// If not.
+pub fn check_device_name(name: &str) -> Result<(), DeviceNameError> {
+    let counted = name.replacen("%d", "", 1);
+    let forbidden = |c: char| matches!(c, '/' | ':' | '%' | '\0') || c.is_ascii_whitespace() || c == '\x0b';
+    let fits = (1..=LONGEST_NAME).contains(&name.len()) && name != "." && name != ".." && !counted.contains(forbidden);
+    if fits { Ok(()) } else { Err(DeviceNameError(name.to_owned())) }
 }
 
 /// What a device is to be.

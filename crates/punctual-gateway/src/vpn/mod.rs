@@ -54,7 +54,7 @@ use tokio::{sync::watch, task::AbortHandle};
 use tracing::{debug, info, warn};
 
 pub use config::{Client, Config, ConfigError, DEFAULT_MTU, Limits, Protocol, Rule, Server};
-pub use device::{Device, SPACE, Setup};
+pub use device::{Device, DeviceNameError, SPACE, Setup, check_device_name};
 pub use error::{Ended, StartError, Violation};
 pub use routes::{AcceptRoutes, Refusal};
 #[cfg(target_os = "linux")]
