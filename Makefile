@@ -9,7 +9,7 @@ WORLDS ?= 100000
 FROM ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test example lint licences crates package bench fuzz chaos links gateway vpn soak sparse fades worlds
+.PHONY: help setup demo test example lint licences crates package bench fuzz chaos links gateway vpn soak sparse fades jitter worlds
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
@@ -82,7 +82,13 @@ sparse: setup ## who has little to send, over 400 random paths that change or di
 FADES ?=
 fades: setup ## who sends over 200 random paths that are much too slow for a while
 	$(CARGO) build --release -p punctual-cli --bin punctual
-	python3 scripts/fades $(FADES)
+	python3 scripts/trouble fades $(FADES)
+
+# What else to tell it: JITTER='--first 2000 --worst 10'.
+JITTER ?=
+jitter: setup ## who sends over 200 random paths on which packets are late by chance
+	$(CARGO) build --release -p punctual-cli --bin punctual
+	python3 scripts/trouble jitter $(JITTER)
 
 # How long; and what else to tell it: SOAK='--mbit 20'.
 MINUTES ?= 60
