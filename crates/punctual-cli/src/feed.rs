@@ -80,7 +80,7 @@ impl Feeder {
             Ok(sent) => {
                 self.blocks.named(position, sent.id());
                 let (blocks, tally, left_out) = (self.blocks.clone(), self.tally.clone(), self.left_out.clone());
-                // The session ends with its last handle, which is not to be this one.
+                // How large a block may be is known only by then, if it is refused for that.
                 let session = session.clone();
                 outcomes.spawn(async move {
                     let outcome = sent.await;

@@ -40,6 +40,7 @@ mod route;
 mod say;
 mod scope;
 mod send;
+mod sent;
 mod server;
 mod signals;
 mod sink;

@@ -2,7 +2,10 @@
 
 use serde::Serialize;
 
-use crate::stats::{Figures, PathFigures, SentFigures, quantile_ms};
+use crate::{
+    sent::SentFigures,
+    stats::{Figures, PathFigures, quantile_ms},
+};
 
 /// What a session did lately.
 #[derive(Debug, Clone, PartialEq, Serialize)]

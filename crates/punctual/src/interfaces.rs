@@ -8,7 +8,7 @@ use std::{
 
 use if_addrs::Interface;
 
-use crate::local::{Bind, is_of_a_link};
+use crate::local::{Bind, reaches};
 
 /// How often the list is read where changes are told, in case one was missed.
 #[cfg(target_os = "linux")]
@@ -99,7 +99,7 @@ impl Interfaces {
         names.dedup();
         let way = |name: &str| {
             let found = self.best_of(name, remote)?;
-            if found.is_loopback() != remote.ip().is_loopback() || !reaches(found, remote) {
+            if found.is_loopback() != remote.ip().is_loopback() || !reaches(found.ip(), remote.ip()) {
                 return None;
             }
             // Its link is the one that the peer is on.
@@ -118,14 +118,9 @@ impl Interfaces {
     fn best_of(&self, name: &str, remote: SocketAddr) -> Option<&Interface> {
         let of_family = |i: &&Interface| i.name == name && i.ip().is_ipv4() == remote.is_ipv4();
         // Of IPv6 each interface has an address of its link, which is none for the way elsewhere.
-        let leads = |i: &&Interface| remote.is_ipv4() || reaches(i, remote);
+        let leads = |i: &&Interface| remote.is_ipv4() || reaches(i.ip(), remote.ip());
         self.0.iter().filter(of_family).filter(leads).min_by_key(|i| (i.is_link_local(), i.ip()))
     }
-}
-
-/// An address of the link alone reaches what is on the link alone.
-fn reaches(interface: &Interface, remote: SocketAddr) -> bool {
-    !interface.is_link_local() || is_of_a_link(remote.ip())
 }
 
 /// Whether the routing tables lead to `remote` through the interface, for a sender with that address; `None` if nobody knows.

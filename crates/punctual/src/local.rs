@@ -112,11 +112,16 @@ pub struct Local {
 }
 
 /// Whether an address is of use on one link only.
-pub(crate) fn is_of_a_link(ip: IpAddr) -> bool {
+fn is_of_a_link(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => ip.is_link_local(),
         IpAddr::V6(ip) => ip.is_unicast_link_local(),
     }
+}
+
+/// Whether one with that address can reach the other, as far as that is known by the addresses: one of a link alone leads no further.
+pub(crate) fn reaches(from: IpAddr, to: IpAddr) -> bool {
+    !is_of_a_link(from) || is_of_a_link(to)
 }
 
 /// An address without its port, but with the link that it is of use on: `fe80::1%3`.

@@ -16,7 +16,7 @@ use tracing::{debug, warn};
 
 use crate::{
     error::BuildError,
-    local::{Bind, Local, interface_addresses, is_of_a_link},
+    local::{Bind, Local, interface_addresses, reaches},
     outbox::Batch,
 };
 
@@ -167,10 +167,8 @@ impl Socket {
             Bind::Interface(name) => (interface_addresses(name)?, Some(name.as_str())),
         };
         // Of IPv6 each interface has an address of its link, which leads no further.
-        let leads = |address: &SocketAddr| {
-            let stays = device.is_some() && address.is_ipv6() && is_of_a_link(address.ip());
-            address.is_ipv4() == remote.is_ipv4() && (!stays || is_of_a_link(remote.ip()))
-        };
+        let stays = |address: &SocketAddr| device.is_some() && address.is_ipv6() && !reaches(address.ip(), remote.ip());
+        let leads = |address: &SocketAddr| address.is_ipv4() == remote.is_ipv4() && !stays(address);
         let address = addresses.into_iter().find(leads);
         let failed = |source| BuildError::Bind { bind: bind.clone(), source };
         let address = address.ok_or_else(|| failed(io::ErrorKind::AddrNotAvailable.into()))?;

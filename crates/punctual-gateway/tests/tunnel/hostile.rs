@@ -161,6 +161,16 @@ async fn flood() -> (SocketAddr, AbortHandle) {
     (address, flooding.abort_handle())
 }
 
+/// Waits until the server's metrics have that in them.
+async fn until_counted(server: &Server, counted: &str) {
+    let there = async {
+        while !server.tunnel.metrics().contains(counted) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, there).await.expect(counted);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_is_refused_is_told_of_even_if_the_session_is_full() {
     let sink = UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
@@ -170,12 +180,7 @@ async fn a_connection_that_is_refused_is_told_of_even_if_the_session_is_full() {
     let server = Server::start(config(&[], &[&forwards[0], &forwards[1]])).await;
     let stranger = Stranger::slow(&server).await;
     stranger.say(first(0, "flood", b"!")).await;
-    let full = async {
-        while !server.tunnel.metrics().contains("refused_datagrams_total{reason=\"full\"}") {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, full).await.expect("a session that is full");
+    until_counted(&server, "refused_datagrams_total{reason=\"full\"}").await;
     flooding.abort();
     stranger.say(Word::Open { flow: FlowId(2), name: "never".parse().expect("a name") }).await;
     stranger.say(first(4, "sink", b"heard")).await;
@@ -192,12 +197,7 @@ async fn what_is_forwarded_now_is_told_even_if_the_session_is_full() {
     let server = Server::start(config(&[], &[&flood])).await;
     let stranger = Stranger::slow(&server).await;
     stranger.say(first(0, "flood", b"!")).await;
-    let full = async {
-        while !server.tunnel.metrics().contains("refused_datagrams_total{reason=\"full\"}") {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, full).await.expect("a session that is full");
+    until_counted(&server, "refused_datagrams_total{reason=\"full\"}").await;
     // It is full while it is read again, too: nothing is heard until then.
     server.tunnel.reload(config(&[], &[&flood, "new=tcp:127.0.0.1:9"])).await.expect("it makes sense");
     flooding.abort();
@@ -272,10 +272,5 @@ async fn what_cannot_be_given_to_the_program_is_counted() {
     let stranger = Stranger::greeted(&server, 1).await;
     // Larger than a datagram can be.
     stranger.say(first(0, "x", &[7; 70_000])).await;
-    let counted = async {
-        while !server.tunnel.metrics().contains("refused_datagrams_total{reason=\"not_sent\"} 1") {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, counted).await.expect("a datagram that is counted");
+    until_counted(&server, "refused_datagrams_total{reason=\"not_sent\"} 1").await;
 }
