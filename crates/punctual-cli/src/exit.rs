@@ -16,8 +16,6 @@ pub(crate) mod close {
     pub(crate) const REFUSED: u32 = 2;
     /// Somebody told this side to stop.
     pub(crate) const STOPPED: u32 = 3;
-    /// What a sender says with code 0 when it has written all that came back: its word of that, which goes with the session, may not be there before the session's end.
-    pub(crate) const TOOK_ALL: &str = "all that was sent back is written";
 }
 
 /// Why the program gave up. The message is the line a person reads, so it says what to look at.

@@ -6,13 +6,13 @@ use std::{
     time::Duration,
 };
 
-use punctual::{Channel, CloseReason, Session};
+use punctual::{Channel, Session};
 use tokio::{sync::Mutex, task::JoinSet};
 
 use crate::{
     back::BackFigures,
     cli::RecvArgs,
-    exit::{Failure, close},
+    exit::Failure,
     feed::{Blocks, Feeder, Input, LeftOut},
     source::{Cut, Source},
     stats::Tally,
@@ -160,10 +160,7 @@ impl Answer {
             Some(left) => self.tally.handed_on(left),
             None => self.blocks.give_up_all(&self.tally),
         }
-        let took_all =
-            |reason: &CloseReason| matches!(reason, CloseReason::Peer { code: 0, reason } if reason == close::TOOK_ALL);
-        let taken =
-            session.finish_sending(Duration::ZERO).await || session.close_reason().as_ref().is_some_and(took_all);
+        let taken = session.finish_sending(Duration::ZERO).await;
         let _ = self.settled.set(Settled { confirmed: session.is_punctual().then_some(taken), left });
     }
 

@@ -264,8 +264,7 @@ impl Sender {
                 }
                 _ => Ok(Until::Closed),
             };
-            let took_all = matches!(came, Ok(Until::Finished));
-            let finished = self.finish(&session, settings.finish_timeout(), took_all).await;
+            let finished = self.finish(&session, settings.finish_timeout()).await;
             outcomes.join_all().await;
             let written = match coming {
                 Some(coming) => coming.written(END_WITHIN).await,
@@ -357,16 +356,10 @@ impl Sender {
         *current = Current { session, paths, before: Some(before), dropped_before, unconfirmed, confirmed: None };
     }
 
-    /// Waits for blocks under way, and closes the session; a second signal ends that. `took_all`: all that came back is written.
-    async fn finish(&self, session: &Session, within: Duration, took_all: bool) -> Result<(), Failure> {
-        let finished = async {
-            if session.finish_sending(within).await && took_all {
-                session.close(0, close::TOOK_ALL);
-            }
-            session.finish(Duration::ZERO).await
-        };
+    /// Waits for blocks under way, and closes the session; a second signal ends that.
+    async fn finish(&self, session: &Session, within: Duration) -> Result<(), Failure> {
         let undelivered = tokio::select! {
-            undelivered = finished => undelivered,
+            undelivered = session.finish(within) => undelivered,
             signal = self.interrupt.second() => {
                 session.close(close::STOPPED, "the sender was told to stop");
                 self.confirm(session.is_punctual().then_some(false));

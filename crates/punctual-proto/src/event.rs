@@ -53,6 +53,8 @@ pub enum Event {
     Writable,
     /// After [`finish`](crate::Session::finish): every block has ended, and the peer's application has dealt with those it was given.
     Taken,
+    /// The peer has heard that our application has taken everything ([`awaits_hearing`](crate::Session::awaits_hearing)).
+    Heard,
     /// A path changed.
     Path {
         /// Which.

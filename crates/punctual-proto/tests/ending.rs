@@ -321,3 +321,44 @@ fn other_ways_that_are_tried_make_no_dead_session_last() {
     assert_eq!(reason, CloseReason::TimedOut);
     assert!((idle..idle + ms(500)).contains(&after), "after {after:?}");
 }
+
+/// Who closes as soon as its application has taken everything says so to nobody if that word is lost.
+#[test]
+fn it_is_known_whether_the_peer_has_heard_that_all_is_taken() {
+    for lost in 0..4 {
+        let (mut world, from, to) = joined(false);
+        let awaits = |world: &mut World| world.session(from.host, from.session).awaits_hearing();
+        finish(&mut world, from);
+        world.send(to, Block::new("an answer"));
+        finish(&mut world, to);
+        world.run(ms(500));
+        assert!(!awaits(&mut world), "nothing has been taken");
+        world.take_events(to.host);
+        let before = world.packets_sent[from.host];
+        world.cut = (lost > 0).then(|| address_at(from.host, 0));
+        assert!(world.recv(from).is_some());
+        world.run_until(ms(10_000), |world| world.packets_sent[from.host] >= before + lost);
+        assert!(awaits(&mut world), "{lost}");
+        assert!(!world.events_of(from.host, from.session).contains(&Event::Heard), "{lost}");
+        world.cut = None;
+        world.run(ms(3_000));
+        assert!(!awaits(&mut world), "{lost}");
+        assert!(world.events_of(from.host, from.session).contains(&Event::Heard), "{lost}");
+        assert!(world.events_of(to.host, to.session).contains(&Event::Taken), "{lost}");
+        close(&mut world, from);
+        assert!(!awaits(&mut world), "closed");
+    }
+}
+
+/// A server that takes its time to accept says its settings before what it has said of the end.
+#[test]
+fn that_all_is_taken_is_heard_whenever_the_session_was_accepted() {
+    let (mut world, from, to) = joined(true);
+    finish(&mut world, from);
+    world.run(ms(200));
+    let now = world.now;
+    world.session(to.host, to.session).accept(now);
+    world.run(ms(500));
+    assert!(!world.session(to.host, to.session).awaits_hearing());
+    assert!(world.events_of(to.host, to.session).contains(&Event::Heard));
+}

@@ -551,7 +551,20 @@ impl Session {
         }
     }
 
+    /// Waits until the peer has heard what it is to know of our application before the session is closed.
+    async fn heard_or_closed(&self) {
+        let link = self.link();
+        loop {
+            let changed = link.signals.changed.notified();
+            if !link.drive(|session, _, _| session.awaits_hearing()).unwrap_or(false) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
     /// Ends the session in peace: accepts no more blocks, waits until those handed over have ended and the peer's application has taken them, for `timeout` at most, and closes it.
+    /// If the peer has finished, too, and is told that its own blocks are taken, it is waited for until it has heard that, within the same time: the word would go with the session.
     ///
     /// A block is [delivered](crate::Outcome::Delivered) once the peer's session has all of it, and only sessions that the peer's application has accepted get any. That the application has *taken* all of them is told
     /// by [`Undelivered::taken`]: it was given them, or has dealt with them, if it says so itself ([`confirm_on_next_recv`](Self::confirm_on_next_recv)). A peer that does not speak Punctual says nothing of that.
@@ -560,7 +573,11 @@ impl Session {
     pub async fn finish(&self, timeout: Duration) -> Undelivered {
         let link = self.link();
         self.hand_over_no_more();
-        let _ = tokio::time::timeout(timeout, self.taken_or_closed()).await;
+        let both = async {
+            self.taken_or_closed().await;
+            self.heard_or_closed().await;
+        };
+        let _ = tokio::time::timeout(timeout, both).await;
         self.close(0, "");
         let reason = self.closed().await;
         let mut undelivered = link.slot(|slot| slot.finishing.clone()).flatten().unwrap_or_default();

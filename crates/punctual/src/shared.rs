@@ -382,6 +382,7 @@ impl Slot {
                 self.taken = true;
                 self.signals.changed.notify_waiters();
             }
+            Event::Heard => self.signals.changed.notify_waiters(),
             Event::PeerDropped { id, reason, received_bytes } => {
                 trace!(block = id.0, %reason, received_bytes, "dropped by the peer");
                 if let Some(log) = &self.log {

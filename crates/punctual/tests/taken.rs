@@ -2,10 +2,19 @@
 
 mod common;
 
-use std::{future::IntoFuture, time::Duration};
+use std::{
+    future::IntoFuture,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use common::{client, pair, server, within};
 use punctual::{Block, CloseReason, DropReason, Incoming, Outcome};
+use tokio::net::UdpSocket;
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -87,4 +96,61 @@ async fn an_application_says_when_it_has_dealt_with_everything() {
     assert!(matches!(within(theirs.recv()).await, Err(CloseReason::Peer { code: 0, .. })));
     let undelivered = within(finishing).await.expect("no panic");
     assert!(undelivered.taken, "{undelivered:?}");
+}
+
+/// A relay to a server that loses every other datagram of its client's once it is told to. Where it is.
+async fn lossy_relay(server: SocketAddr, loses: Arc<AtomicBool>) -> SocketAddr {
+    let (front, back) = (bound().await, bound().await);
+    back.connect(server).await.expect("an address");
+    let address = front.local_addr().expect("bound");
+    tokio::spawn(async move {
+        let (mut there, mut here, mut client, mut count) = ([0; 2_048], [0; 2_048], None, 0);
+        loop {
+            tokio::select! {
+                came = front.recv_from(&mut there) => {
+                    let Ok((length, from)) = came else { continue };
+                    client = Some(from);
+                    count += 1;
+                    if count % 2 == 0 || !loses.load(Ordering::Relaxed) {
+                        let _ = back.send(&there[..length]).await;
+                    }
+                }
+                came = back.recv(&mut here) => {
+                    let (Ok(length), Some(client)) = (came, client) else { continue };
+                    let _ = front.send_to(&here[..length], client).await;
+                }
+            }
+        }
+    });
+    address
+}
+
+async fn bound() -> UdpSocket {
+    UdpSocket::bind("127.0.0.1:0").await.expect("a loopback address")
+}
+
+/// The word that an answer is taken was lost with the session, if its datagram was.
+#[tokio::test]
+async fn who_finishes_has_told_that_the_answer_is_taken() {
+    let server = server();
+    let client = client(&server);
+    for n in 0..12 {
+        let loses = Arc::<AtomicBool>::default();
+        let relay = lossy_relay(server.address, loses.clone()).await;
+        let connect = client.connect(relay, "localhost").into_future();
+        let (ours, theirs) = within(async { tokio::join!(connect, server.endpoint.accept()) }).await;
+        let (ours, theirs) = (ours.expect("connected"), theirs.expect("accepted"));
+        let answer = async {
+            within(theirs.send(Block::new("an answer"))).await.expect("accepted");
+            within(theirs.finish_sending(LONG)).await
+        };
+        let take = async {
+            loses.store(true, Ordering::Relaxed);
+            while within(ours.recv_until_finished()).await.expect("open").is_some() {}
+            within(ours.finish(LONG)).await
+        };
+        let (taken, undelivered) = tokio::join!(answer, take);
+        assert!(taken, "session {n}");
+        assert_eq!(undelivered.reason, Some(CloseReason::Local));
+    }
 }

@@ -126,6 +126,8 @@ pub(super) struct Control {
     given_up: GivenUp,
     /// Live blocks of which the application has changed what it said, and the peer has not been told yet: only the last word on each counts.
     updates: BTreeMap<BlockId, (Option<u64>, u8)>,
+    /// Up to where the peer is to have read before our application's word of the end is known to be heard.
+    awaited: Option<u64>,
     /// How much of the words is of our own blocks: no less than that, and all of it forgotten when all words have been heard.
     own: usize,
     /// Of what has not been handed on.
@@ -150,6 +152,7 @@ impl Control {
             completed: Vec::new(),
             given_up: GivenUp::default(),
             updates: BTreeMap::new(),
+            awaited: None,
             own: 0,
             hurry: Hurry::Least,
             flushed: None,
@@ -173,6 +176,8 @@ impl Control {
             repair_window: limits.repair_window,
         };
         ControlFrame::Settings(settings).encode(&mut self.words);
+        let ahead = self.words.len() as u64;
+        self.awaited = self.awaited.map(|place| place + ahead);
         self.words.extend(waiting);
     }
 
@@ -195,6 +200,17 @@ impl Control {
         if matches!(frame, Dropped { .. }) {
             self.own += self.words.len() - before;
         }
+    }
+
+    /// Queues the word that our application has taken everything, of which it is of interest whether the peer has read it.
+    pub(super) fn write_taken(&mut self) {
+        self.write(&ControlFrame::Taken);
+        self.awaited = Some(self.heard + self.words.len() as u64);
+    }
+
+    /// Whether the peer is to be told that our application has taken everything, and is not known to have read that.
+    pub(super) fn awaits_hearing(&self) -> bool {
+        self.awaited.is_some()
     }
 
     /// Queues the word that a block is complete, all of it in time. What comes in a row shares a frame.
@@ -332,11 +348,11 @@ impl Control {
         self.stream == Some(id)
     }
 
-    /// The peer has read this much.
+    /// The peer has read this much. Whether that is up to what was awaited.
     ///
     /// # Errors
     /// If that is more than was said.
-    pub(super) fn on_heard(&mut self, bytes: u64) -> Result<(), ProtocolError> {
+    pub(super) fn on_heard(&mut self, bytes: u64) -> Result<bool, ProtocolError> {
         if bytes > self.said {
             return Err(ProtocolError::Stream);
         }
@@ -347,7 +363,7 @@ impl Control {
         self.given -= more;
         self.heard += more as u64;
         self.pieces.on_heard(self.heard);
-        Ok(())
+        Ok(self.awaited.take_if(|place| bytes >= *place).is_some())
     }
 
     /// There is so much to say that nothing should be added to it.
@@ -375,6 +391,8 @@ pub(super) struct Hearing {
     /// How much the peer has been told to have been read, and in how many pieces what has been read since has come.
     told: u64,
     pieces: usize,
+    /// The peer waits for being told so.
+    asked: bool,
     decoder: ControlDecoder,
 }
 
@@ -425,6 +443,7 @@ impl Hearing {
     pub(super) fn next(&mut self) -> Result<Option<ControlFrame>, ProtocolError> {
         let frame = self.decoder.next()?;
         self.holds = frame.is_some();
+        self.asked |= matches!(frame, Some(ControlFrame::Taken));
         Ok(frame)
     }
 
@@ -437,9 +456,9 @@ impl Hearing {
     pub(super) fn news(&mut self) -> Option<u64> {
         let place = self.splice.place();
         let more = place - self.told;
-        let due = more >= HEARD_EVERY || more > 0 && self.pieces >= HEARD_PIECES;
+        let due = more >= HEARD_EVERY || more > 0 && (self.asked || self.pieces >= HEARD_PIECES);
         if due {
-            (self.told, self.pieces) = (place, 0);
+            (self.told, self.pieces, self.asked) = (place, 0, false);
         }
         due.then_some(place)
     }

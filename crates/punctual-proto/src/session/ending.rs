@@ -135,9 +135,15 @@ impl Session {
         let waited = self.ending.peer_finished && !self.ending.told && !self.receiver.has_ready();
         if waited && self.phase == Phase::Open {
             self.ending.told = true;
-            self.control.write(&ControlFrame::Taken);
+            self.control.write_taken();
         }
         waited
+    }
+
+    /// Whether the peer is to be told that our application has taken everything, and is not known to have heard that: were the session closed now, it might never. Once it has,
+    /// [`Event::Heard`] follows.
+    pub fn awaits_hearing(&self) -> bool {
+        self.phase == Phase::Open && self.control.awaits_hearing()
     }
 
     pub(super) fn is_finishing(&self) -> bool {

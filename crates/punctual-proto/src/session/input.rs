@@ -257,7 +257,11 @@ impl Session {
                 self.store.check_known(id)?;
                 self.events.push_back(Event::Expected { id, delta });
             }
-            ControlFrame::Heard { bytes } => self.control.on_heard(bytes)?,
+            ControlFrame::Heard { bytes } => {
+                if self.control.on_heard(bytes)? {
+                    self.events.push_back(Event::Heard);
+                }
+            }
             ControlFrame::Path { path, terms } => self.paths.on_terms(path, terms),
             ControlFrame::Latency { channel, latency } => {
                 let latency = Some(Duration::from_micros(latency)).filter(|latency| !latency.is_zero());
