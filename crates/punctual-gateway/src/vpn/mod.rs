@@ -35,13 +35,13 @@ pub mod packet;
 mod peer;
 mod routes;
 pub mod segment;
+mod server;
 #[cfg(target_os = "linux")]
 mod tun;
 pub mod wire;
 
 use std::{
     collections::HashMap,
-    convert::Infallible,
     io,
     net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak},
@@ -49,9 +49,9 @@ use std::{
 };
 
 use ipnet::IpNet;
-use punctual::{AccessList, CloseReason, Fingerprint, Session};
+use punctual::{AccessList, Fingerprint, Session};
 use tokio::{sync::watch, task::AbortHandle};
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 
 pub use config::{Client, Config, ConfigError, DEFAULT_MTU, Limits, Protocol, Rule, Server};
 pub use device::{Device, DeviceNameError, SPACE, Setup, check_device_name};
@@ -69,7 +69,7 @@ use error::end;
 use packet::Packet;
 use peer::{Follow, Peer, Places};
 use segment::{Rest, is_sound};
-use wire::{Welcome, Word};
+use wire::Welcome;
 
 /// How long the far side may take to greet.
 const GREET_WITHIN: Duration = Duration::from_secs(10);
@@ -304,8 +304,7 @@ impl<D: Device> Shared<D> {
                     let told =
                         |server: &Option<Server>| server.as_ref().map(|server| (server.routes.clone(), server.mtu));
                     if changed || told(&before.server) != told(&plan.server) {
-                        // If there is no room for it, it is told with the next session.
-                        let _ = peer::try_say(&session, &Word::Welcome(welcome));
+                        peer.tell(welcome);
                     }
                 }
                 Err(why) => session.close(close::REFUSED, why),
@@ -348,61 +347,6 @@ impl<D: Device> Shared<D> {
         let of_clients = || plan.of_clients.iter().any(|network| network.contains(&to));
         if !own && of_clients() { Err("client_to_client") } else { Ok(()) }
     }
-
-    /// Serves a session with a client.
-    async fn answer(&self, session: &Session) -> Result<Infallible, Ended> {
-        let closed = |_| Ended::Closed(session.close_reason().unwrap_or(CloseReason::Local));
-        // Nobody but those who are let in gets so far, unless the endpoint is not ours, or the settings have just changed.
-        let fingerprint = session.peer_fingerprint().ok_or(Ended::Unknown)?;
-        tokio::time::timeout(GREET_WITHIN, greeting(session)).await.map_err(|_| Ended::NoGreeting)??;
-        let Welcomed { peer, welcome, generation, follow } = self.welcome(fingerprint, session)?;
-        // In this order: who is here is looked at once the session is gone.
-        let _present = Present { shared: self, fingerprint, peer: &peer };
-        let attached = Attached { peer: &peer, generation };
-        info!(client = %peer, address = ?session.remote_address(), addresses = ?welcome.addresses, "client connected");
-        peer::say(session, &Word::Welcome(welcome)).await.map_err(closed)?;
-        peer.open(attached.generation);
-        let hear = async {
-            loop {
-                let block = session.recv().await.map_err(Ended::Closed)?;
-                match Word::decode(block.data).map_err(Violation::from)? {
-                    Some(Word::Packet { packet, rest }) => self.deliver(&peer, &packet, rest, &self.plan()),
-                    Some(Word::Hello(_) | Word::Welcome(_)) => return Err(Violation::Greeting.into()),
-                    None => {}
-                }
-            }
-        };
-        tokio::select! {
-            ended = hear => ended,
-            never = peer.drive(follow, &self.metrics) => never,
-        }
-    }
-
-    /// A client that has come, if it may, and what it is given. It has the session when it is in the table, lest one that ends meanwhile takes it out again.
-    fn welcome(&self, fingerprint: Fingerprint, session: &Session) -> Result<Welcomed, Ended> {
-        let mut table = lock(&self.table);
-        let plan = self.plan();
-        let client = plan.clients.get(&fingerprint).ok_or(Ended::Unknown)?;
-        let known = table.clients.get(&fingerprint).cloned();
-        if known.is_none() && table.clients.len() >= plan.limits.clients {
-            return Err(Ended::Full);
-        }
-        let peer = known.unwrap_or_else(|| Arc::new(Peer::new(client.name(), &plan.limits)));
-        peer.replan(&plan, plan.rate(client));
-        let (welcome, _) = table.place(&plan, client, &peer).ok_or(Ended::NoAddress)?;
-        table.clients.insert(fingerprint, peer.clone());
-        let (generation, follow) = peer.attach(session);
-        Ok(Welcomed { peer, welcome, generation, follow })
-    }
-}
-
-/// The client's greeting, with which it begins.
-async fn greeting(session: &Session) -> Result<(), Ended> {
-    let block = session.recv().await.map_err(Ended::Closed)?;
-    match Word::decode(block.data) {
-        Ok(Some(Word::Hello(_))) => Ok(()),
-        _ => Err(Ended::NoGreeting),
-    }
 }
 
 /// A session that a far side has, until this is dropped.
@@ -421,31 +365,6 @@ impl<'a> Attached<'a> {
 impl Drop for Attached<'_> {
     fn drop(&mut self) {
         self.peer.detach(self.generation);
-    }
-}
-
-/// A client that has come.
-struct Welcomed {
-    peer: Arc<Peer>,
-    welcome: Welcome,
-    generation: u64,
-    follow: Follow,
-}
-
-/// A client that is here, until this is dropped; unless it has come again meanwhile.
-struct Present<'a, D> {
-    shared: &'a Shared<D>,
-    fingerprint: Fingerprint,
-    peer: &'a Arc<Peer>,
-}
-
-impl<D> Drop for Present<'_, D> {
-    fn drop(&mut self) {
-        let mut table = lock(&self.shared.table);
-        if self.peer.session().is_none() {
-            table.clients.remove(&self.fingerprint);
-            table.forget(self.peer);
-        }
     }
 }
 

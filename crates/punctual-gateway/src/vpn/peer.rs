@@ -13,7 +13,7 @@ use std::{
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use ipnet::IpNet;
 use punctual::{Block, Channel, Outcome, SendError, SentBlock, Session};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tracing::debug;
 
 use super::{
@@ -24,7 +24,7 @@ use super::{
     lock,
     packet::Packet,
     segment::Rest,
-    wire::Word,
+    wire::{Welcome, Word},
 };
 use crate::{
     metrics::{Metrics, Snapshot},
@@ -47,6 +47,8 @@ pub(super) struct Peer {
     waits: AtomicBool,
     /// as is told here.
     wake: Notify,
+    /// Of a client: what it is given, if that is something else than it was told when it came.
+    given: watch::Sender<Option<Welcome>>,
 }
 
 #[derive(Debug)]
@@ -107,7 +109,18 @@ impl Peer {
             from: None,
             places: Places::default(),
         };
-        Self { name, state: Mutex::new(state), waits: AtomicBool::new(false), wake: Notify::new() }
+        let (state, waits, wake) = (Mutex::new(state), AtomicBool::new(false), Notify::new());
+        Self { name, state, waits, wake, given: watch::Sender::default() }
+    }
+
+    /// Has it told what it is given, by the session that it has.
+    pub(super) fn tell(&self, welcome: Welcome) {
+        self.given.send_replace(Some(welcome));
+    }
+
+    /// What it is to be told from now on.
+    pub(super) fn told(&self) -> watch::Receiver<Option<Welcome>> {
+        self.given.subscribe()
     }
 
     /// Takes a session, in place of one there may be: its generation, and what is to be [driven](Self::drive).
@@ -267,11 +280,6 @@ impl Peer {
 /// Says something else than a packet.
 pub(super) async fn say(session: &Session, word: &Word) -> Result<SentBlock, SendError> {
     session.send(Block::new(word.encode()).priority(0).channel(GREETINGS)).await
-}
-
-/// The same, if there is room for it.
-pub(super) fn try_say(session: &Session, word: &Word) -> Result<SentBlock, SendError> {
-    session.try_send(Block::new(word.encode()).priority(0).channel(GREETINGS))
 }
 
 impl fmt::Display for Peer {

@@ -8,8 +8,9 @@ use punctual_gateway::vpn::{
     segment::Rest,
     wire::{WireError, Word},
 };
+use tokio::sync::mpsc;
 
-use super::hosts::{Called, Key, config, nets, udp, wait_for};
+use super::hosts::{Called, Key, PATIENCE, config, nets, udp, wait_for};
 
 const SERVER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 9, 0, 1));
 
@@ -173,6 +174,34 @@ async fn strangers_are_not_let_in_and_settings_that_change_let_others_in() {
     both.server.as_mut().expect("it is one").addresses = nets(&["10.8.0.1/24"]);
     assert!(matches!(called.host.vpn.reload(both).await, Err(StartError::Restart)));
     assert!(keys[0].is_turned_away(&called).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_client_is_given_now_is_told_even_if_the_session_is_full() {
+    let (key, (tell, mut sessions)) = (Key::new(), mpsc::unbounded_channel());
+    let called = Called::telling(config(vec![key.client()]), Some(tell)).await;
+    let (_endpoint, session) = key.slow_session(&called).await;
+    let theirs = sessions.recv().await.expect("it is there");
+    let welcomed = || async {
+        loop {
+            let block = tokio::time::timeout(PATIENCE, session.recv()).await.expect("a word").expect("open");
+            if let Ok(Some(Word::Welcome(welcome))) = Word::decode(block.data) {
+                return welcome;
+            }
+        }
+    };
+    say(&session, &Word::Hello(1)).await;
+    let before = welcomed().await;
+    // Words that are for later versions, of which so many wait to be heard, and the others to leave.
+    let fill = || while theirs.try_send(Block::new([&[0x77][..], &[0; 50_000]].concat())).is_ok() {};
+    let delivered = || theirs.stats().blocks_on_time >= 16;
+    wait_for("a session that is full", || (fill(), delivered()).1).await;
+    fill();
+    let mut other = config(vec![key.client()]);
+    other.server.as_mut().expect("it is one").routes = nets(&["172.16.0.0/12"]);
+    called.host.vpn.reload(other).await.expect("it makes sense");
+    let after = welcomed().await;
+    assert_eq!((&after.addresses, after.routes), (&before.addresses, nets(&["172.16.0.0/12"])));
 }
 
 #[tokio::test(flavor = "multi_thread")]

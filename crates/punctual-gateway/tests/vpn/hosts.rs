@@ -179,6 +179,11 @@ fn endpoint_config() -> EndpointConfig {
 
 impl Called {
     pub(crate) async fn start(config: Config) -> Self {
+        Self::telling(config, None).await
+    }
+
+    /// One that tells of its sessions.
+    pub(crate) async fn telling(config: Config, sessions: Option<mpsc::UnboundedSender<Session>>) -> Self {
         let host = Host::new(config).await;
         let identity = Identity::self_signed(["localhost"]).expect("an identity");
         let fingerprint = identity.fingerprint();
@@ -190,6 +195,9 @@ impl Called {
         let accepting = tokio::spawn(async move {
             while let Some(session) = accepting.accept().await {
                 let (vpn, tell) = (vpn.clone(), tell.clone());
+                if let Some(sessions) = &sessions {
+                    let _ = sessions.send(session.clone());
+                }
                 tokio::spawn(async move { tell.send(vpn.answer(session).await) });
             }
         });
@@ -228,8 +236,21 @@ impl Key {
     }
 
     fn endpoint(&self, server: &Called) -> Endpoint {
+        self.endpoint_with(server, endpoint_config())
+    }
+
+    fn endpoint_with(&self, server: &Called, config: EndpointConfig) -> Endpoint {
         let builder = Endpoint::client().trust(server.fingerprint).identity(self.identity());
-        builder.config(endpoint_config()).build().expect("a client")
+        builder.config(config).build().expect("a client")
+    }
+
+    /// A session that takes few blocks before those that came are heard.
+    pub(crate) async fn slow_session(&self, server: &Called) -> (Endpoint, Session) {
+        let mut config = endpoint_config();
+        config.session.limits = config.session.limits.receive_blocks(16);
+        let endpoint = self.endpoint_with(server, config);
+        let session = endpoint.connect(server.address, "localhost").await.expect("a session");
+        (endpoint, session)
     }
 
     /// A session over two paths, of which each word is the test's to say.
