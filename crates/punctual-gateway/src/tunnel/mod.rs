@@ -162,7 +162,7 @@ pub enum Ended {
     /// There are as many far gateways as are allowed.
     #[error("as many gateways as are allowed are here already")]
     Full,
-    /// The far side forwards a port by a name that another gateway, with another certificate or none, has while it is connected.
+    /// The far side forwards a port by a name that another gateway has while it is connected: one with another certificate, or, where one of the two has none, any other.
     #[error("`{1}` ({0}) is forwarded by another gateway that is connected, with another identity")]
     NameTaken(Protocol, Name),
 }
@@ -297,6 +297,7 @@ impl Shared {
         let attached = Attached::new(self, &peer, session);
         let offers =
             hello.offers.iter().map(|(protocol, name)| format!("{name} ({protocol})")).collect::<Vec<_>>().join(", ");
+        self.make_way(&peer, &hello).await;
         self.greeted(&peer, hello)?;
         info!(gateway = %peer, address = ?session.remote_address(), offers, "gateway connected");
         // Nothing else is to come to the far side before our greeting. A client has sent that long ago, and has been answered.
@@ -345,14 +346,30 @@ impl Shared {
         Ok(peer)
     }
 
+    /// Has those that forward what another says it does, and cannot be told from it by a certificate, give that up if they are not heard of any more: it may be the same gateway,
+    /// started anew.
+    async fn make_way(&self, peer: &Arc<Peer>, hello: &Hello) {
+        if peer.identity.is_some() {
+            return;
+        }
+        let peers = lock(&self.peers).clone();
+        let others = peers.iter().filter(|other| other.may_be_another_than(peer) && other.identity.is_none());
+        for other in others.filter(|other| other.holds(&hello.offers).is_some()) {
+            if !other.answers(self.hello()).await {
+                info!(gateway = %other, by = %peer, "not heard of any more: what it forwarded is another's");
+                other.give_up_names(&hello.offers);
+            }
+        }
+    }
+
     /// Hears what a far gateway forwards. A name belongs to the identity that has it for as long as it is connected; the same identity may come again beside
-    /// its session before, which it may not know to be lost.
+    /// its session before, which it may not know to be lost. Those without a certificate have no identity in common.
     fn greeted(&self, peer: &Arc<Peer>, hello: Hello) -> Result<(), Ended> {
         if hello.instance != peer.instance {
             return Err(Violation::Instance.into());
         }
         let peers = lock(&self.peers);
-        let others = peers.iter().filter(|other| other.identity != peer.identity);
+        let others = peers.iter().filter(|other| other.may_be_another_than(peer));
         if let Some((protocol, name)) = others.filter_map(|other| other.holds(&hello.offers)).next() {
             return Err(Ended::NameTaken(protocol, name));
         }

@@ -1,5 +1,7 @@
 //! A far gateway: its session, what it offers, the flows between us.
 
+mod hearing;
+
 use std::{
     collections::BTreeSet,
     fmt,
@@ -8,29 +10,27 @@ use std::{
 };
 
 use bytes::Bytes;
-use punctual::{Channel, Fingerprint, SendError, Session};
-use thiserror::Error;
-use tracing::{debug, info};
+use punctual::{Channel, Fingerprint, Outcome, SendError, Session};
+use tracing::debug;
 
 use super::{
-    Ended, Plan, Shared,
-    flows::{Budget, Flow, Flows, Held, Queued, TcpWord, UdpFlow},
+    Plan, Shared,
+    flows::{Budget, Flow, Flows, Held, UdpFlow},
     lock,
     name::{Name, Protocol},
-    say::{Stops, stop},
-    tcp, udp,
-    wire::{FlowId, Instance, StopReason, WireError, Word},
+    say::{self, stop},
+    wire::{FlowId, Hello, Instance, StopReason, Word},
 };
-use crate::{
-    class::Origin,
-    metrics::{Metrics, Snapshot},
-    rate::Bucket,
-};
+use crate::{class::Origin, metrics::Snapshot, rate::Bucket};
+pub use hearing::Violation;
 
 /// Bytes of datagrams from one far gateway that wait to be sent on.
 const QUEUED_DATAGRAMS: u64 = 16 << 20;
 /// Bytes that one far gateway may have waiting for programs that read slowly, beyond what each connection has anyway.
 const TCP_WINDOWS: u64 = 64 << 20;
+
+/// How long one that forwards a port may take to answer when another, which cannot be told from it, says that it does.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(3);
 
 /// Which of the two gateways this one is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -76,33 +76,6 @@ struct State {
     from: Option<Bucket>,
 }
 
-/// What a far gateway may not say.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum Violation {
-    /// A block is no word.
-    #[error(transparent)]
-    Wire(#[from] WireError),
-    /// It began with something other than a greeting.
-    #[error("it does not greet")]
-    NoHello,
-    /// It greets as somebody else.
-    #[error("it has changed its instance")]
-    Instance,
-    /// It begins a flow by a number that is for us to give.
-    #[error("flow {} is not its to begin", .0.0)]
-    NotItsFlow(FlowId),
-    /// A flow of one protocol is spoken of as if it were of the other.
-    #[error("flow {} is of another protocol", .0.0)]
-    OtherProtocol(FlowId),
-    /// Bytes of a connection are not those that come next.
-    #[error("flow {} goes on at another byte than it should", .0.0)]
-    Offset(FlowId),
-    /// More came for a connection than was granted.
-    #[error("flow {} exceeds its credit", .0.0)]
-    Credit(FlowId),
-}
-
 impl Peer {
     pub(super) fn new(side: Side, instance: Instance, identity: Option<Fingerprint>) -> Self {
         let state = State {
@@ -123,6 +96,11 @@ impl Peer {
             datagrams: Budget::new(QUEUED_DATAGRAMS),
             windows: Budget::new(TCP_WINDOWS),
         }
+    }
+
+    /// Whether it may be somebody else than the other: it has shown another certificate, or is another program and none of the two has shown one.
+    pub(super) fn may_be_another_than(&self, other: &Self) -> bool {
+        self.identity != other.identity || self.identity.is_none() && self.instance != other.instance
     }
 
     /// The session there is, and its generation.
@@ -236,166 +214,32 @@ impl Peer {
         offers.iter().find(|offer| state.offers.contains(offer)).cloned()
     }
 
+    /// Whether it is heard of, within a time in which any that is there answers: it is greeted once more.
+    pub(super) async fn answers(&self, hello: Hello) -> bool {
+        let Some(session) = lock(&self.state).session.clone() else { return false };
+        let heard = || session.path_stats().iter().map(|path| path.bytes_received).sum::<u64>();
+        let before = heard();
+        let greeted = async {
+            match say::greet(&session, hello).await {
+                Ok(sent) => matches!(sent.await, Outcome::Delivered(_)),
+                Err(_) => false,
+            }
+        };
+        match tokio::time::timeout(ANSWERS_WITHIN, greeted).await {
+            Ok(delivered) => delivered,
+            // Its program may be slow to take what was said.
+            Err(_) => session.close_reason().is_none() && heard() > before,
+        }
+    }
+
+    /// These ports are not its own any more.
+    pub(super) fn give_up_names(&self, offers: &[(Protocol, Name)]) {
+        lock(&self.state).offers.retain(|offer| !offers.contains(offer));
+    }
+
     /// It forwards these ports from now on.
     pub(super) fn offer(&self, offers: Vec<(Protocol, Name)>) {
         lock(&self.state).offers = offers.into_iter().collect();
-    }
-
-    /// Hears what comes by a session.
-    pub(super) fn hear(
-        self: &Arc<Self>,
-        shared: &Arc<Shared>,
-        session: &Session,
-        generation: u64,
-        stops: &Stops,
-        block: Bytes,
-    ) -> Result<(), Ended> {
-        let Some(word) = Word::decode(block).map_err(Violation::from)? else { return Ok(()) };
-        let now = Instant::now();
-        if !matches!(word, Word::Hello(_)) {
-            // It would say nothing else if it did not have our greeting.
-            self.open(generation);
-        }
-        match word {
-            Word::Hello(hello) => shared.greeted(self, hello)?,
-            Word::Datagram { flow, data } => {
-                shared.metrics.received();
-                if !self.datagram(flow, data, now, &shared.metrics)? {
-                    stop(session, flow, StopReason::Unknown);
-                }
-            }
-            Word::First { flow, name, data } => {
-                if self.side.began(flow) {
-                    return Err(Violation::NotItsFlow(flow).into());
-                }
-                shared.metrics.received();
-                if !self.datagram(flow, data.clone(), now, &shared.metrics)? {
-                    match udp::begin_inward(self, shared, flow, &name) {
-                        Ok(()) => drop(self.datagram(flow, data, now, &shared.metrics)),
-                        Err(reason) => {
-                            debug!(%name, flow = flow.0, reason = reason.words(), "flow refused");
-                            stop(session, flow, reason);
-                        }
-                    }
-                }
-            }
-            Word::Open { flow, name } => {
-                if self.side.began(flow) || self.knows(flow) {
-                    return Err(Violation::NotItsFlow(flow).into());
-                }
-                if let Err(reason) = tcp::begin_inward(self, shared, session, generation, flow, &name) {
-                    debug!(%name, flow = flow.0, reason = reason.words(), "connection refused");
-                    stops.add(flow, reason);
-                }
-            }
-            Word::Data { flow, offset, data } => {
-                if !self.bytes(flow, offset, Some(data))? {
-                    stops.add(flow, StopReason::Unknown);
-                }
-            }
-            Word::Fin { flow, size } => {
-                if !self.bytes(flow, size, None)? {
-                    stops.add(flow, StopReason::Unknown);
-                }
-            }
-            Word::Credit { flow, limit } => {
-                if let Some(Flow::Tcp(tcp)) = lock(&self.state).flows.all.get(&flow) {
-                    tcp.credit.send_if_modified(|credit| {
-                        let more = limit > *credit;
-                        *credit = limit.max(*credit);
-                        more
-                    });
-                }
-            }
-            Word::Stop { flow, reason } => self.stopped(flow, reason, now),
-        }
-        Ok(())
-    }
-
-    fn knows(&self, flow: FlowId) -> bool {
-        lock(&self.state).flows.all.contains_key(&flow)
-    }
-
-    /// A datagram has come for a flow. `false` if there is no such flow.
-    fn datagram(&self, id: FlowId, data: Bytes, now: Instant, metrics: &Metrics) -> Result<bool, Violation> {
-        let mut state = lock(&self.state);
-        let State { flows, from, .. } = &mut *state;
-        let Some(flow) = flows.all.get(&id) else { return Ok(false) };
-        if from.as_mut().is_some_and(|from| !from.take(data.len(), now)) {
-            metrics.refused("rate");
-            return Ok(true);
-        }
-        match flow {
-            Flow::Outward(flow) => {
-                let flow = flow.clone();
-                drop(state);
-                flow.touch(now);
-                if !flow.answer(&data) {
-                    metrics.refused("not_sent");
-                }
-            }
-            Flow::Inward { flow, datagrams, .. } => {
-                flow.touch(now);
-                let held = self.datagrams.take(data.len() as u64);
-                // If its queue is full, a datagram is dropped, as any network would.
-                if held.is_none_or(|_held| datagrams.try_send(Queued { data, _held }).is_err()) {
-                    metrics.refused("full");
-                }
-            }
-            Flow::Tcp(_) => return Err(Violation::OtherProtocol(id)),
-        }
-        Ok(true)
-    }
-
-    /// Bytes have come for a connection, or it is said that these were all. `false` if there is no such connection: it was stopped here, which the far side has
-    /// yet to hear, or has not understood.
-    fn bytes(&self, id: FlowId, offset: u64, data: Option<Bytes>) -> Result<bool, Violation> {
-        let mut state = lock(&self.state);
-        let tcp = match state.flows.all.get_mut(&id) {
-            Some(Flow::Tcp(tcp)) => tcp,
-            Some(_) => return Err(Violation::OtherProtocol(id)),
-            None => return Ok(false),
-        };
-        if offset != tcp.received || tcp.finished {
-            return Err(Violation::Offset(id));
-        }
-        let word = match data {
-            Some(data) => {
-                tcp.received += data.len() as u64;
-                if tcp.received > tcp.granted.load(Ordering::Relaxed) {
-                    return Err(Violation::Credit(id));
-                }
-                TcpWord::Data(data)
-            }
-            None => {
-                tcp.finished = true;
-                TcpWord::Fin
-            }
-        };
-        // If its task has just ended, it will be heard of.
-        let _ = tcp.words.send(word);
-        Ok(true)
-    }
-
-    /// The far side does not carry a flow, or no longer.
-    fn stopped(&self, id: FlowId, reason: StopReason, now: Instant) {
-        let mut state = lock(&self.state);
-        match state.flows.all.get(&id) {
-            Some(Flow::Outward(flow)) => {
-                flow.known.store(false, Ordering::Relaxed);
-                if reason != StopReason::Unknown {
-                    info!(name = %flow.name, program = %flow.program, reason = reason.words(), "flow not carried");
-                    flow.refuse(now);
-                }
-            }
-            Some(_) => {
-                debug!(flow = id.0, reason = reason.words(), "flow stopped by the far side");
-                let gone = state.flows.remove(id);
-                drop(state);
-                drop(gone);
-            }
-            None => {}
-        }
     }
 
     /// Puts a flow of datagrams in, with a number and, if its order is kept, a channel.

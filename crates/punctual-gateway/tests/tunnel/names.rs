@@ -110,3 +110,70 @@ async fn who_was_started_anew_has_its_names_at_once() {
     assert!(session.close_reason().is_none(), "the server need not have heard that it is lost");
     assert_eq!(camera(&server).await, b"after");
 }
+
+/// Who is let in by a token, or by anybody, shows no certificate.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_cannot_be_taken_from_a_gateway_without_a_certificate_that_is_there() {
+    let server = Server::start(config(&["udp:127.0.0.1:0=camera", "udp:127.0.0.1:0=other"], &[])).await;
+    let first = server.client(config(&[], &[&named("owner").await])).await;
+    let (session, _) = first.call(&server).await;
+    until(&server, "camera", true).await;
+    let stolen = named("thief").await;
+    let second = server.client(config(&[], &[&stolen])).await;
+    refused(second.call(&server).await).await;
+    assert_eq!(camera(&server).await, b"owner");
+    // Nor with a greeting that comes later.
+    let harmless = server.client(config(&[], &["other=udp:127.0.0.1:9"])).await;
+    let called = harmless.call(&server).await;
+    until(&server, "other", true).await;
+    harmless.tunnel.reload(config(&[], &[&stolen])).await.expect("it makes sense");
+    refused(called).await;
+    assert_eq!(camera(&server).await, b"owner");
+    // The same one may come again beside its session before.
+    let again = first.call(&server).await;
+    tokio::time::timeout(PATIENCE, session.closed()).await.expect("another has taken its place");
+    assert_eq!(camera(&server).await, b"owner");
+    // When it is gone, the name is free.
+    again.0.close(0, "done");
+    until(&server, "camera", false).await;
+    let _called = second.call(&server).await;
+    until(&server, "camera", true).await;
+    assert_eq!(camera(&server).await, b"thief");
+}
+
+/// The server has not heard that the one before is gone, and cannot tell that it is the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_was_killed_and_started_anew_without_a_certificate_has_its_names() {
+    let server = Server::start(config(&["udp:127.0.0.1:0=camera"], &[])).await;
+    let before = Arc::new(Tunnel::start(config(&[], &[&named("before").await])).await.expect("a tunnel"));
+    // A session of a program that is killed: nobody closes it, and nobody answers any more.
+    let (address, fingerprint) = (server.address, server.fingerprint);
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let killed = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let held = runtime.block_on(async {
+            let builder = Endpoint::client().trust(fingerprint).config(endpoint_config());
+            let endpoint = builder.build().expect("a client");
+            let session = endpoint.connect(address, "localhost").await.expect("a session");
+            let call = before.call(session.clone());
+            tokio::select! {
+                ended = call => panic!("{ended}"),
+                stopped = stopped => stopped.expect("it is told"),
+            }
+            (endpoint, session)
+        });
+        // The driver goes before the handles, so that nobody closes anything.
+        drop(runtime);
+        held
+    });
+    until(&server, "camera", true).await;
+    assert_eq!(camera(&server).await, b"before");
+    stop.send(()).expect("it runs");
+    let held = tokio::task::spawn_blocking(|| killed.join().expect("no panic")).await.expect("no panic");
+    let after = server.client(config(&[], &[&named("after").await])).await;
+    let (session, ended) = after.call(&server).await;
+    let answers = async { while camera(&server).await != b"after" {} };
+    tokio::time::timeout(PATIENCE, answers).await.expect("the name is its own");
+    assert!(session.close_reason().is_none() && !ended.is_finished());
+    drop(held);
+}
