@@ -159,6 +159,45 @@ fn packets_pass_between_namespaces_and_settings_are_read_again() {
     assert_eq!(server.end_by_itself(), Some(0), "{}", server.stderr.text());
 }
 
+/// The kernel forgets a device's routes, and its addresses of IPv6, when it goes down.
+#[test]
+fn a_device_that_was_down_is_what_it_was() {
+    let Some([left, right]) = hosts() else { return };
+    let dir = tempfile::tempdir().expect("a directory");
+    let [key, settings] = ["client.pem", "server.toml"].map(|name| dir.path().join(name));
+    let fingerprint = fingerprint_of(&left, &key);
+    let behind = "networks = ['192.168.7.0/24', 'fd99::/64']\n";
+    let all = serving(&fingerprint, "'172.16.0.0/12', 'fd98::/64'", 1_400) + behind;
+    fs::write(&settings, all).expect("written");
+    let server = right.start(&["--config", text(&settings)]);
+    let known = server.stderr.after("fingerprint ");
+    let called = ["10.71.0.2:4433", "--fingerprint", &known, "--identity", text(&key)];
+    let client = left.start(&[&called[..], &["--accept-routes", "all"]].concat());
+    client.stderr.after("connected");
+    for (end, all) in [
+        (&left, ["10.72.0.2/24", "fd72::2/64", "172.16.0.0/12", "fd98::/64"]),
+        (&right, ["10.72.0.1/24", "fd72::1/64", "192.168.7.0/24", "fd99::/64"]),
+    ] {
+        let is_whole = || {
+            let shown = ["addr show", "-4 route show", "-6 route show"];
+            let shown = shown.map(|what| end.ip(&format!("{what} dev punctual0"))).concat();
+            all.iter().all(|part| shown.contains(part)).then_some(())
+        };
+        wait_for("addresses and routes", is_whole);
+        // Twice: the first time is not the last.
+        for _ in 0..2 {
+            end.ip("link set dev punctual0 down");
+            assert!(is_whole().is_none());
+            end.ip("link set dev punctual0 up");
+            wait_for("addresses and routes again", is_whole);
+        }
+    }
+    for mut one in [client, server] {
+        one.signal("TERM");
+        assert_eq!(one.end_by_itself(), Some(0), "{}", one.stderr.text());
+    }
+}
+
 #[test]
 fn a_server_takes_nothing_from_a_client_that_is_not_for_it_to_have() {
     let Some([left, right]) = hosts() else { return };

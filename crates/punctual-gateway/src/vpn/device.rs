@@ -1,6 +1,6 @@
 //! Where packets of the system come from and go to.
 
-use std::{fmt, io, ops::Range};
+use std::{convert::Infallible, fmt, io, ops::Range};
 
 use ipnet::IpNet;
 use thiserror::Error;
@@ -29,6 +29,12 @@ pub trait Device: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// What the system says, if it can have none of its addresses, or does not carry packets. What else could not be done is logged.
     fn set_up(&self, setup: &Setup) -> impl Future<Output = io::Result<()>> + Send;
+
+    /// Makes it what it was [made](Self::set_up) last whenever the system has forgotten some of that, as it does of a device that is taken down and up again; and never returns. May be
+    /// cancelled. A device of which nothing is forgotten has nothing to do.
+    fn keep_up(&self) -> impl Future<Output = Infallible> + Send {
+        std::future::pending()
+    }
 
     /// The networks of the system's other interfaces, each with the system's address in it.
     ///

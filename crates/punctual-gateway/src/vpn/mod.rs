@@ -95,7 +95,7 @@ pub fn session_limits(limits: punctual::Limits) -> punctual::Limits {
 #[derive(Debug)]
 pub struct Vpn<D> {
     shared: Arc<Shared<D>>,
-    _reader: Task,
+    _chores: [Task; 2],
 }
 
 /// A task that ends with what it belongs to.
@@ -173,8 +173,12 @@ impl<D: Device> Vpn<D> {
             gone: watch::Sender::default(),
             metrics: Metrics::of_vpn(Weak::clone(shared)),
         });
-        let reader = tokio::spawn(read(Arc::downgrade(&shared))).abort_handle();
-        Ok(Self { shared, _reader: Task(reader) })
+        let (reader, kept) = (Arc::downgrade(&shared), shared.clone());
+        let chores = [
+            tokio::spawn(read(reader)).abort_handle(),
+            tokio::spawn(async move { match kept.device.keep_up().await {} }).abort_handle(),
+        ];
+        Ok(Self { shared, _chores: chores.map(Task) })
     }
 
     /// The certificates of those that a server lets in: for its endpoint, which is to let in no others. It follows [`reload`](Self::reload).

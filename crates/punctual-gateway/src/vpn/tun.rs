@@ -2,26 +2,31 @@
 
 use std::{
     collections::HashSet,
+    convert::Infallible,
     io::{self, IoSlice},
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     ops::Range,
+    time::Duration,
 };
 
-use futures_util::TryStreamExt as _;
+use futures_util::{StreamExt as _, TryStreamExt as _};
 use ipnet::IpNet;
 use rtnetlink::{
-    Handle, LinkUnspec, RouteMessageBuilder,
+    Handle, LinkUnspec, MulticastGroup, RouteMessageBuilder,
+    packet_core::NetlinkPayload,
     packet_route::{
-        AddressFamily,
+        AddressFamily, RouteNetlinkMessage,
         address::{AddressAttribute, AddressHeaderFlags},
+        link::LinkFlags,
         route::{RouteAddress, RouteAttribute, RouteMessage, RouteScope},
     },
 };
 use tokio::sync::Mutex;
-use tracing::warn;
+use tracing::{info, warn};
 use tun_rs::{AsyncDevice, DeviceBuilder, VIRTIO_NET_HDR_LEN, VirtioNetHdr};
 
 use super::{
+    Task,
     device::{Device, Setup},
     packet::{Packet, Transport},
     segment::{Rest, checksum_offset, finish},
@@ -29,6 +34,8 @@ use super::{
 
 /// Packets that the system holds for us: at 1 Gbit/s in the smallest pieces, 12 ms.
 const QUEUE: u32 = 1_000;
+/// How long to wait before the system is asked anew to tell of changes, when it does not or has left some out.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 // linux/virtio_net.h; the others are known to the library.
 const NEEDS_CHECKSUM: u8 = 1;
@@ -106,12 +113,54 @@ impl Device for Tun {
         done
     }
 
+    async fn keep_up(&self) -> Infallible {
+        loop {
+            if let Err(error) = self.follow().await {
+                warn!(device = self.name, %error, "whether the device is taken down and up again is not known");
+            }
+            tokio::time::sleep(ASK_AGAIN).await;
+            // What happened meanwhile is not known.
+            self.restore().await;
+        }
+    }
+
     async fn beside(&self) -> io::Result<Vec<IpNet>> {
         self.ask(async |handle| beside(&handle, index(&handle, &self.name).await?).await).await
     }
 }
 
 impl Tun {
+    /// Restores the device whenever it comes up after it was down, for as long as the kernel tells of that.
+    async fn follow(&self) -> io::Result<()> {
+        let (connection, handle, mut messages) = rtnetlink::new_multicast_connection(&[MulticastGroup::Link])?;
+        let _connection = Task(tokio::spawn(connection).abort_handle());
+        let index = index(&handle, &self.name).await.map_err(in_words)?;
+        let mut was_down = false;
+        while let Some((message, _)) = messages.next().await {
+            let NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) = message.payload else { continue };
+            if link.header.index != index {
+                continue;
+            }
+            let is_down = !link.header.flags.contains(LinkFlags::Up);
+            if std::mem::replace(&mut was_down, is_down) && !is_down {
+                info!(device = self.name, "the device was down and is up again");
+                self.restore().await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the device what it was made last, if it was made anything.
+    async fn restore(&self) {
+        let setup = self.setup.lock().await;
+        if *setup == Setup::default() {
+            return;
+        }
+        if let Err(error) = self.ask(async |handle| change(&handle, &self.name, &setup, &setup).await).await {
+            warn!(device = self.name, %error, "the device is not as it should be");
+        }
+    }
+
     /// Asks the kernel something.
     async fn ask<R>(&self, what: impl AsyncFnOnce(Handle) -> Result<R, rtnetlink::Error>) -> io::Result<R> {
         let (connection, handle, _) = rtnetlink::new_connection()?;
