@@ -125,6 +125,7 @@ impl Reception {
                     }
                     self.account_for(ended)?;
                     self.account_for(missed.map_or(Ok(()), Err))?;
+                    self.forget_who_left();
                     // Whoever has to wait once more does so for the next to end.
                     for incoming in std::mem::take(&mut self.next) {
                         self.admit(incoming)?;
@@ -132,6 +133,11 @@ impl Reception {
                 }
             }
         }
+    }
+
+    /// Has those who wait no longer give their places up.
+    fn forget_who_left(&mut self) {
+        self.next.retain(|incoming| !incoming.has_ended());
     }
 
     /// Lets a session in if there is an output for it; else it is refused, and its sender knows that nothing was taken. Only who is let in can deliver
@@ -160,22 +166,24 @@ impl Reception {
                 };
                 self.serving.spawn(serving.run(self.interrupt.clone()));
             }
-            // Who sends one thing after the other is not told that it is in its own way.
-            Err(NoOutput::Busy)
-                if self.next.len() < WAITING
-                    && self.latest.as_ref().is_some_and(|latest| latest.close_reason().is_some()) =>
-            {
-                self.next.push_back(incoming);
-            }
-            Err(NoOutput::Busy) => {
-                incoming.refuse(close::REFUSED, "busy: the receiver serves one sender at a time; try again later");
-            }
+            Err(NoOutput::Busy) => self.have_wait(incoming),
             Err(NoOutput::Failed(failure)) => {
                 incoming.refuse(close::FAILED, CANNOT_GO_ON);
                 return if self.once { Err(failure) } else { self.account_for(Err(failure)) };
             }
         }
         Ok(())
+    }
+
+    /// Has a session wait for the output if that is about to be free; else it is refused. Who sends one thing after the other is not told that it is in its own way.
+    fn have_wait(&mut self, incoming: Incoming) {
+        self.forget_who_left();
+        let is_about_to_be_free = self.latest.as_ref().is_some_and(|latest| latest.close_reason().is_some());
+        if is_about_to_be_free && self.next.len() < WAITING {
+            self.next.push_back(incoming);
+        } else {
+            incoming.refuse(close::REFUSED, "busy: the receiver serves one sender at a time; try again later");
+        }
     }
 
     /// Whether to go on after a session that ended so.

@@ -43,6 +43,11 @@ impl Incoming {
         self.0.close(code, reason);
     }
 
+    /// Whether it has ended while it waits: its client has gone, or has not been heard of for too long. What it may have brought can be had by [accepting](Self::accept) it all the same.
+    pub fn has_ended(&self) -> bool {
+        self.0.close_reason().is_some()
+    }
+
     /// Where it comes from; `None` if it has ended before anything was known of it.
     pub fn remote_address(&self) -> Option<SocketAddr> {
         let first_path = || self.0.path_stats().first().map(|path| path.network.remote);
