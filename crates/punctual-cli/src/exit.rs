@@ -153,7 +153,7 @@ pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0  done; also a receiver that was to keep going and was told to stop by a signal
   1  an unexpected error; with eval check and eval gauntlet: a threshold does not hold
-  2  the command line, the configuration or the input makes no sense, or there are blocks in it that cannot be sent
+  2  the command line, the configuration or the input makes no sense, or there are blocks in it that cannot be sent; so of a reply (recv --reply)
   3  a file cannot be read or written
   4  the host cannot be resolved, does not answer, or says that nobody listens at that port
   5  the certificate or fingerprint does not match

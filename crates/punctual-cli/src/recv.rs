@@ -256,7 +256,7 @@ struct Serving {
 
 impl Serving {
     /// Receives until the sender is done, or, after a signal, until everything that has come is written.
-    async fn run(self, interrupt: Interrupt) -> Served {
+    async fn run(mut self, interrupt: Interrupt) -> Served {
         let display = Display::on(self.screen.clone());
         let ended = tokio::select! {
             ended = take::all(&self.session, &self.sink, &self.tally, Until::Closed) => ended.map(drop),
@@ -275,10 +275,13 @@ impl Serving {
         let mut told = Ok(());
         self.screen.beside(|| told = stats::conclude(&self.common, &figures));
         let peer = self.peer.as_deref();
-        let cut_short = || self.answer.as_ref().and_then(Answer::cut_short);
-        let missed = figures.shortfall().or_else(cut_short).filter(|_| self.common.strict);
+        let cut_short = self.answer.as_mut().and_then(Answer::cut_short);
+        let missed = figures.shortfall().or_else(|| cut_short.as_ref().map(Failure::to_string));
+        let missed = missed.filter(|_| self.common.strict);
+        // Where others come after this one, it is no reason to end, and has been told.
+        let cut_short = cut_short.filter(|_| self.last && missed.is_none());
         Served {
-            ended: ended.map_err(|failure| failure.of(peer)).and(told),
+            ended: ended.map_err(|failure| failure.of(peer)).and(told).and(cut_short.map_or(Ok(()), Err)),
             missed: missed.map(|words| Failure::NotDelivered(words).of(peer)),
         }
     }
@@ -290,8 +293,8 @@ impl Serving {
             None => Ok(()),
         };
         if let (Err(failure), Some(answer)) = (sent, &self.answer) {
-            answer.ends_with(&failure);
             self.screen.beside(|| say!("punctual: the reply ends here: {failure}"));
+            answer.ends_with(failure);
         }
         reply::no_more(&self.session).await;
         std::future::pending().await

@@ -1,6 +1,7 @@
 //! What a receiver sends back, in the session in which it receives.
 
 use std::{
+    fmt::Display,
     path::PathBuf,
     sync::{Arc, OnceLock},
     time::Duration,
@@ -71,6 +72,7 @@ impl Reply {
             reply: self.clone(),
             tally,
             blocks,
+            left_out: LeftOut::default(),
             outcomes: Mutex::default(),
             cut_short: OnceLock::new(),
             settled: OnceLock::new(),
@@ -96,10 +98,11 @@ pub(crate) struct Answer {
     reply: Arc<Reply>,
     tally: Tally,
     blocks: Blocks,
+    left_out: LeftOut,
     /// Those under way. They end with the session, at the latest, which may be after [`send`](Self::send) was given up.
     outcomes: Mutex<JoinSet<()>>,
     /// Why there is less of it than there should be, if so.
-    cut_short: OnceLock<String>,
+    cut_short: OnceLock<Failure>,
     settled: OnceLock<Settled>,
 }
 
@@ -119,7 +122,7 @@ impl Answer {
             channel: Some(Channel(0)),
             tally: self.tally.clone(),
             blocks: self.blocks.clone(),
-            left_out: LeftOut::default(),
+            left_out: self.left_out.clone(),
         };
         let sent = match from {
             From::File(path) => {
@@ -165,14 +168,20 @@ impl Answer {
     }
 
     /// Notes that it cannot be read on.
-    pub(crate) fn ends_with(&self, failure: &Failure) {
+    pub(crate) fn ends_with(&self, failure: Failure) {
         // The first reason is the one that counts.
-        let _ = self.cut_short.set(format!("the reply ends before its end: {failure}"));
+        let _ = self.cut_short.set(failure);
     }
 
-    /// Why there is less of it than there should be, if so.
-    pub(crate) fn cut_short(&self) -> Option<String> {
-        self.cut_short.get().cloned()
+    /// Why there is less of it than there should be, if so: it could not be read to its end, or has blocks that cannot be sent. To be asked once.
+    pub(crate) fn cut_short(&mut self) -> Option<Failure> {
+        let ended = |text: &dyn Display| format!("the reply ends before its end: {text}");
+        match self.cut_short.take() {
+            Some(Failure::File(text)) => Some(Failure::File(ended(&text))),
+            Some(Failure::Usage(text)) => Some(Failure::Usage(ended(&text))),
+            Some(other) => Some(Failure::Other(ended(&other))),
+            None => self.left_out.failure().map(|failure| Failure::Usage(format!("of the reply, {failure}"))),
+        }
     }
 
     pub(crate) fn figures(&self) -> BackFigures {

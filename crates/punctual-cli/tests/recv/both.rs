@@ -224,21 +224,64 @@ fn what_nobody_got_of_a_reply_is_said_to_be_lost() {
 
 #[test]
 fn a_reply_that_cannot_be_read_to_its_end_is_told_and_one_of_nothing_is_fine() {
-    for (reply, code) in [(&b"\0\0\0\x03one\0\0\0\x09cut"[..], 8), (b"\0\0\0\x03one", 0), (b"", 0)] {
+    let (cut, whole) = (&b"\0\0\0\x03one\0\0\0\x09cut"[..], &b"\0\0\0\x03one"[..]);
+    for (reply, strict, code) in [(cut, true, 8), (cut, false, 2), (whole, true, 0), (whole, false, 0), (b"", true, 0)]
+    {
         let dir = tempfile::tempdir().unwrap();
         let [out, from, back] = ["out", "reply", "back"].map(|name| dir.path().join(name));
         fs::write(&from, reply).unwrap();
         let args = ["--out", out.to_str().unwrap(), "--reply", from.to_str().unwrap(), "--reply-as", "framed"];
-        let mut receiver = Receiver::start(&[&args[..], &["--strict"]].concat());
+        let mut receiver = Receiver::start(&[&args[..], if strict { &["--strict"] } else { &[] }].concat());
         let mut sender = sender(&receiver, &["--lines", "--receive", back.to_str().unwrap(), "--strict"]);
         writeln!(sender.input(), "a line").unwrap();
         assert_eq!(sender.end_by_itself(), Some(0), "{}", sender.stderr.text());
         assert_eq!(receiver.end(), Some(code), "{}", receiver.said());
         assert_eq!(fs::read_to_string(&back).unwrap(), if reply.is_empty() { "" } else { "one" });
         let told = receiver.said().contains("the reply ends before its end");
-        assert_eq!(told, code == 8, "{}", receiver.said());
+        assert_eq!(told, code != 0, "{}", receiver.said());
         assert!(!receiver.said().contains("is empty"), "{}", receiver.said());
     }
+}
+
+#[test]
+fn a_reply_that_is_not_there_any_more_and_one_with_blocks_that_cannot_be_sent_have_codes_of_their_own() {
+    let too_many: Vec<u8> =
+        (0..257).flat_map(|n| [format!("channel={n}\n").as_bytes(), b"\0\0\0\x02hi"].concat()).collect();
+    for (reply, code, word) in [(None, 3, "the reply ends before its end"), (Some(&too_many), 2, "is left out")] {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, back) = (dir.path().join("reply"), dir.path().join("back"));
+        fs::write(&from, reply.map_or(&b""[..], |reply| reply)).unwrap();
+        let mut receiver = Receiver::start(&["--reply", from.to_str().unwrap(), "--reply-as", "framed-headers"]);
+        if reply.is_none() {
+            fs::remove_file(&from).unwrap();
+        }
+        let mut sender = sender(&receiver, &["--lines", "--receive", back.to_str().unwrap()]);
+        writeln!(sender.input(), "a line").unwrap();
+        assert_eq!(sender.end_by_itself(), Some(0), "{}", sender.stderr.text());
+        assert_eq!(receiver.end(), Some(code), "{}", receiver.said());
+        assert!(receiver.said().contains(word), "{}", receiver.said());
+    }
+}
+
+/// Others come after it, to whom a reply that is read for each may be sent whole.
+#[test]
+fn a_receiver_that_keeps_going_does_so_after_a_reply_that_was_cut_short() {
+    let dir = tempfile::tempdir().unwrap();
+    let [out, from, back] = ["out", "reply", "back"].map(|name| dir.path().join(name));
+    fs::write(&from, "one\n").unwrap();
+    let args = ["--keep-going", "--out", out.to_str().unwrap(), "--reply", from.to_str().unwrap()];
+    let mut receiver = Receiver::start(&args);
+    fs::remove_file(&from).unwrap();
+    for told in ["", "one\n"] {
+        let mut sender = sender(&receiver, &["--lines", "--receive", back.to_str().unwrap()]);
+        writeln!(sender.input(), "a line").unwrap();
+        assert_eq!(sender.end_by_itself(), Some(0), "{}", sender.stderr.text());
+        file_has(&back, told);
+        fs::write(&from, "one\n").unwrap();
+    }
+    assert!(receiver.said().contains("the reply ends here"), "{}", receiver.said());
+    receiver.process.signal("TERM");
+    assert_eq!(receiver.end(), Some(0), "{}", receiver.said());
 }
 
 #[test]

@@ -165,6 +165,14 @@ const CASES: &[Case] = &[
     }),
     Case("recv", "its sender is told to stop", 0, |_| signalled("TERM", true, false)),
     Case("recv", "`--json` and the blocks would be mixed up", 2, |_| run(&["recv", "--json"])),
+    Case("recv", "what it sends back (`--reply`) cannot be read to its end", 2, |dir| {
+        let reply = dir.join("reply");
+        fs::write(&reply, b"\0\0\0\x09cut").unwrap();
+        let receiver = Receiver::start(&["--reply", reply.to_str().unwrap(), "--reply-as", "framed"]);
+        let since = Instant::now();
+        send(&receiver, &["--lines"], file(dir, b"a line\n"));
+        end(receiver.process, since)
+    }),
     Case("recv", "the output cannot be made", 3, |_| {
         run(&["recv", "--listen", "127.0.0.1:0", "--out", "/no/such/file"])
     }),
