@@ -15,7 +15,7 @@ use crate::{
     eval::EvalArgs,
     exit::EXIT_CODES,
     link::args::LinkArgs,
-    scope,
+    scope::{self, ScopeError},
     source::{Coding, Cut, MAX_PIECE, Video},
 };
 
@@ -448,11 +448,11 @@ pub(crate) fn parse_listen(text: &str) -> Result<Listen, String> {
     if let Ok(port) = text.parse() {
         return Ok(Listen::Port(port));
     }
-    let address = match scope::parse(text) {
-        Some(address) => address,
-        None => scope::check(text.parse().map_err(|_| "expected a port, or an address with port")?),
-    };
-    address.map(Listen::Address).map_err(|error| error.to_string())
+    match scope::parse_with_port(text) {
+        Ok(address) => Ok(Listen::Address(address)),
+        Err(ScopeError::NoPort(_)) => Err("expected a port, or an address with port".into()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// What a block of a reply is.

@@ -1,12 +1,16 @@
 //! From names to addresses: who the receiver is, and which of our ends to reach it from.
 
-use std::{fmt::Display, net::SocketAddr, time::Duration};
+use std::{
+    fmt::Display,
+    net::{SocketAddr, SocketAddrV6},
+    time::Duration,
+};
 
 use punctual::{Bind, Route, RouteTerms, Routes, duration::spoken};
 
 use crate::{
     exit::Failure,
-    scope::{self, ScopeError},
+    scope::{self, OnLink, ScopeError},
 };
 
 /// What stands for every interface that leads to the receiver, in place of one of our ends.
@@ -46,16 +50,15 @@ impl Way {
     /// Reads `LOCAL` or `LOCAL=HOST:PORT`, and behind commas a role, a cost, a budget or several of them; without the address, the way leads `to`.
     pub(crate) fn parse(text: &str, to: &str) -> Result<Self, Failure> {
         let wrong = |error: &dyn Display| Failure::Usage(format!("--path {text}: {error}"));
-        let named = |error: ScopeError| error.in_flag(&format!("--path {text}"));
+        let named = |error: ScopeError| scope::in_flag(error, &format!("--path {text}"));
         let mut parts = text.split(',');
         let way = parts.next().unwrap_or_default();
         let (local, to) = way.split_once('=').unwrap_or((way, to));
         let from = match local {
             AUTO => From::Auto,
-            _ => From::Bind(match scope::parse(local) {
-                Some(address) => address.map_err(named)?.into(),
-                None => local.parse().map_err(|error| wrong(&error))?,
-            }),
+            // Its interface is waited for, as any is.
+            _ if local.contains('%') => From::Bind(Bind::OnLink(local.parse().map_err(named)?)),
+            _ => From::Bind(local.parse().map_err(|error| wrong(&error))?),
         };
         if let From::Bind(Bind::Address(address)) = &from {
             scope::check(*address).map_err(named)?;
@@ -80,11 +83,22 @@ impl Way {
         let bind = match &self.from {
             From::Auto => return Some(Routes::new().and_auto_on(remote, self.terms)),
             From::Bind(Bind::Address(address)) if address.is_ipv4() != remote.is_ipv4() => return None,
+            From::Bind(Bind::OnLink(_)) if remote.is_ipv4() => return None,
             From::Bind(bind) => bind.clone(),
             From::System if remote.is_ipv4() => Bind::Address(([0; 4], 0).into()),
             From::System => Bind::Address(([0u16; 8], 0).into()),
         };
         Some(Routes::new().route_on(Route::new(bind, remote), self.terms))
+    }
+}
+
+impl From {
+    /// The interface that it names.
+    fn interface(&self) -> Option<&str> {
+        match self {
+            Self::Bind(Bind::Interface(name) | Bind::OnLink(OnLink { interface: name, .. })) => Some(name),
+            Self::Bind(Bind::Address(_)) | Self::System | Self::Auto => None,
+        }
     }
 }
 
@@ -117,8 +131,16 @@ pub(crate) fn host(to: &str) -> Result<&str, Failure> {
 pub(crate) async fn resolve(way: &Way, within: Duration) -> Result<Vec<SocketAddr>, Failure> {
     let to = &way.to;
     host(to)?;
-    if let Some(address) = scope::parse(to) {
-        return Ok(vec![address?]);
+    let named = way.from.interface();
+    if to.contains('%') {
+        let there: OnLink = to.parse()?;
+        return match there.address() {
+            // It is on the link of the interface that is waited for.
+            Err(ScopeError::Unknown { ip, name, .. }) if named == Some(&name) => {
+                Ok(vec![SocketAddrV6::new(ip, there.port, 0, 0).into()])
+            }
+            address => Ok(vec![address?]),
+        };
     }
     let unreachable = |reason: &dyn Display| Failure::Unreachable(format!("cannot resolve {to}: {reason}"));
     let found = tokio::time::timeout(within, tokio::net::lookup_host(to))
@@ -126,11 +148,12 @@ pub(crate) async fn resolve(way: &Way, within: Duration) -> Result<Vec<SocketAdd
         .map_err(|_| unreachable(&format_args!("no answer within {}", spoken(within))))?
         .map_err(|error| unreachable(&error))?;
     // An interface that was named says on which link an address is.
-    let placed = found.map(|address| match &way.from {
-        From::Bind(Bind::Interface(name)) => scope::on_link_of(name, address),
-        _ => address,
+    let placed = found.map(|address| match named {
+        // If it is not there, it is waited for.
+        Some(name) => Ok(scope::on_link_of(name, address)),
+        None => scope::check(address),
     });
-    let (good, loose): (Vec<_>, Vec<_>) = placed.map(scope::check).partition(Result::is_ok);
+    let (good, loose): (Vec<_>, Vec<_>) = placed.partition(Result::is_ok);
     match (good.is_empty(), loose.into_iter().find_map(Result::err)) {
         (true, Some(error)) => Err(error.into()),
         (true, None) => Err(unreachable(&"it has no address")),
@@ -222,6 +245,16 @@ mod tests {
         let placed: SocketAddr = format!("[fe80::1%{index}]:9").parse().unwrap();
         assert_eq!(resolve("", &placed.to_string()).await.unwrap(), [placed]);
         assert_eq!(resolve(&loopback.name, "[fe80::1]:9").await.unwrap(), [placed]);
+        // Of one that is not there, once it is.
+        for (path, to) in [
+            ("nosuchif0", "[fe80::1]:9"),
+            ("fe80::2%nosuchif0", "[fe80::1]:9"),
+            ("fe80::2%nosuchif0", "[fe80::1%nosuchif0]:9"),
+        ] {
+            assert_eq!(resolve(path, to).await.unwrap(), ["[fe80::1]:9".parse().unwrap()], "{path} {to}");
+        }
+        let error = resolve("fe80::2%nosuchif1", "[fe80::1%nosuchif0]:9").await.unwrap_err();
+        assert_eq!(error.code(), 6, "{error}");
     }
 
     #[test]
@@ -229,14 +262,16 @@ mod tests {
         let loopback = if_addrs::get_if_addrs().unwrap().into_iter().find(if_addrs::Interface::is_loopback).unwrap();
         let index = loopback.index.unwrap();
         let end = |text: &str| Way::parse(text, "host:1").map(|way| way.from);
-        let bound = From::Bind(Bind::Address(format!("[fe80::1%{index}]:0").parse().unwrap()));
-        assert_eq!(end(&format!("fe80::1%{},backup", loopback.name)).unwrap(), bound);
-        assert_eq!(end(&format!("fe80::1%{index}=[fe80::2%{index}]:4433")).unwrap(), bound);
-        for (bad, code, word) in [
-            ("fe80::1", 2, "say by which interface"),
-            ("fe80::1%no-such-if0", 6, "there is no interface `no-such-if0`"),
-            ("192.0.2.7%eth0", 2, "IPv6 address"),
-        ] {
+        let bound: SocketAddr = format!("[fe80::1%{index}]:0").parse().unwrap();
+        let address = |text: &str| match end(text).unwrap() {
+            From::Bind(Bind::OnLink(end)) => end.address().ok(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(address(&format!("fe80::1%{},backup", loopback.name)), Some(bound));
+        assert_eq!(address(&format!("fe80::1%{index}=[fe80::2%{index}]:4433")), Some(bound));
+        // It is waited for.
+        assert_eq!(address("fe80::1%no-such-if0"), None);
+        for (bad, code, word) in [("fe80::1", 2, "say by which interface"), ("192.0.2.7%eth0", 2, "IPv6 address")] {
             let error = end(bad).unwrap_err();
             let text = error.to_string();
             assert!(error.code() == code && text.starts_with("--path fe") | text.starts_with("--path 19"), "{text}");

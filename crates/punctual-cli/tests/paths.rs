@@ -293,3 +293,37 @@ fn an_address_of_the_link_needs_its_interface_and_no_more() {
         assert_eq!(receiver.process.stdout.text(), "over the second\n");
     }
 }
+
+/// As any interface is; and each time that it comes it has another number.
+#[test]
+fn the_interface_of_an_address_of_the_link_is_waited_for() {
+    if !inside("the_interface_of_an_address_of_the_link_is_waited_for") {
+        return;
+    }
+    two_hosts();
+    let plug = |n: u8| {
+        plug(n);
+        ip(&format!("-n srv address add fe80::b/64 dev w{n} nodad"));
+        ip(&format!("address add fe80::a/64 dev w{n} nodad"));
+    };
+    plug(1);
+    let program = punctual();
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", "srv"]).arg(program.get_program()).args(program.get_args());
+    command.args(["recv", "--listen", "[::]:4433"]);
+    let mut receiver = Receiver::of(command.stdin(Stdio::null()));
+    receiver.address = "[fe80::b%w1]:4433".to_owned();
+    let mut sender = receiver.sender(&["--path", "w1", "--path", "fe80::a%w2=[fe80::b%w2]:4433"]);
+    sender.0.stderr.after("path w1 is open");
+    sender.0.stderr.after("path fe80::a%w2: the interface is not there");
+    for times in [1, 2] {
+        plug(2);
+        said(&sender.0, "path fe80::a%w2 is open", times);
+        unplug(2);
+        said(&sender.0, "path fe80::a%w2 is down: the interface or its address is gone", times);
+    }
+    sender.say("a line");
+    assert_eq!(sender.end(), Some(0), "{}", sender.said());
+    assert_eq!(receiver.end(), Some(0), "{}", receiver.said());
+    assert_eq!(receiver.process.stdout.text(), "a line\n");
+}

@@ -14,7 +14,6 @@ use crate::{
     error::{ConnectError, OpenPathError},
     keeper::{Keeper, Phase, Step},
     kept::{Attempt, Kept},
-    local::Bind,
     path::Path,
     route::{DownReason, Route, RouteChange, RouteError},
     session::Session,
@@ -57,7 +56,7 @@ impl Keeper {
                 return Ok(());
             }
         };
-        let (number, remote) = (self.next_attempt, self.kept[index].route.remote);
+        let (number, remote) = (self.next_attempt, self.kept[index].route.remote_now());
         self.next_attempt += 1;
         let terms = self.kept[index].terms;
         let done = move |result| Attempted { number, local, remote, result };
@@ -161,7 +160,7 @@ impl Keeper {
             return Ok(spare);
         }
         let Route { bind, remote } = self.kept[index].route.clone();
-        if matches!(bind, Bind::Address(address) if address.port() != 0) {
+        if bind.port().is_some() {
             // There can be only one of these.
             if self.kept[index].path.is_some() {
                 self.drop_path(index, DownReason::Silent, now);

@@ -72,6 +72,7 @@ impl Interfaces {
     pub(crate) fn sight(&self, bind: &Bind, remote: SocketAddr) -> Option<Sight> {
         let found = match bind {
             Bind::Interface(name) => self.best_of(name, remote)?,
+            Bind::OnLink(end) => self.0.iter().find(|i| i.ip() == end.ip && end.is_of(&i.name, i.index))?,
             Bind::Address(address) => match self.0.iter().find(|i| has(i, address)) {
                 Some(found) => found,
                 // It may be one of many (0.0.0.0, 127.0.0.2), or not there yet: binding tells.
@@ -260,6 +261,8 @@ mod tests {
         assert_eq!(all.sight(&Bind::Interface("w2".into()), PEER), None);
         let v6: SocketAddr = "[2001:db8::1]:1".parse().expect("an address");
         assert_eq!(all.sight(&Bind::Interface("w0".into()), v6), None, "it has no address of that version");
+        // An address on a link that is not there is waited for.
+        assert_eq!(all.sight(&"fe80::1%w0".parse().expect("an end"), v6), None);
         // Nobody has listed these, and binding them may work nevertheless.
         for unlisted in [[127, 0, 0, 2], [0, 0, 0, 0]] {
             assert!(all.sight(&IpAddr::from(unlisted).into(), PEER).is_some_and(|sight| sight.interface.is_none()));
@@ -285,6 +288,12 @@ mod tests {
         let seen =
             |bind: &str| all.sight(&address(bind).into(), address("[fe80::2%4]:1")).and_then(|sight| sight.index);
         assert_eq!((seen("[fe80::1%3]:0"), seen("[fe80::1%4]:0")), (Some(3), Some(4)));
+        let on_link = |end: &str| all.sight(&end.parse().expect("an end"), address("[fe80::2%4]:1"));
+        for (end, index) in
+            [("fe80::1%w4", Some(4)), ("fe80::1%3", Some(3)), ("fe80::1%w5", None), ("fe80::2%w4", None)]
+        {
+            assert_eq!(on_link(end).and_then(|sight| sight.index), index, "{end}");
+        }
     }
 
     #[test]

@@ -122,7 +122,7 @@ impl Keeper {
     pub(crate) fn failures(&self) -> Vec<(Route, RouteError)> {
         let failure = |kept: &Kept| match (&kept.attempt, &kept.failure) {
             (Attempt::Running { local, .. }, _) => {
-                RouteError::NoAnswer { cause: connect::last_error(&self.shared, *local, kept.route.remote) }
+                RouteError::NoAnswer { cause: connect::last_error(&self.shared, *local, kept.route.remote_now()) }
             }
             (_, Some(failure)) => failure.clone(),
             (_, None) => self.unlisted.clone().map_or(RouteError::NoInterface, RouteError::Bind),
@@ -369,7 +369,7 @@ impl Keeper {
                     && !matches!(kept.attempt, Attempt::Running { .. })
                     && kept.spare.is_none_or(|s| s == local)
             };
-            let fits = |kept: &Kept| kept.route.bind == bind && kept.route.remote == remote && free(kept);
+            let fits = |kept: &Kept| kept.route.bind == bind && kept.route.remote_now() == remote && free(kept);
             if let Some(index) = self.kept.iter().position(fits) {
                 let kept = &mut self.kept[index];
                 kept.spare = None;

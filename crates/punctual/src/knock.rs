@@ -6,7 +6,7 @@
 
 use std::{io, net::SocketAddr, time::Duration};
 
-use crate::{local::Bind, socket::Socket};
+use crate::{local::Bind, scope::OnLink, socket::Socket};
 
 /// Between two knocks. Whoever listened when the attempt began may have gone since.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -18,7 +18,8 @@ pub(crate) async fn nobody_listens(bind: Bind, remote: SocketAddr) {
             address.set_port(0);
             Bind::Address(address)
         }
-        interface => interface,
+        Bind::OnLink(end) => Bind::OnLink(OnLink { port: 0, ..end }),
+        interface @ Bind::Interface(_) => interface,
     };
     loop {
         // The interface may come up while we wait.

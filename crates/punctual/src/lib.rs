@@ -95,6 +95,7 @@ mod paths;
 mod port;
 mod qlog;
 mod route;
+pub mod scope;
 mod scribe;
 mod session;
 mod shared;

@@ -83,8 +83,8 @@ impl Link {
         if let Some(local) = bound {
             return Ok(local);
         }
-        if let Bind::Address(local) = *bind
-            && local.is_ipv4() != remote.is_ipv4()
+        if bind.is_of_another_family_than(remote)
+            && let Some(&local) = bind.addresses()?.0.first()
         {
             return Err(OpenPathError::Family { local, remote });
         }

@@ -9,7 +9,7 @@ use std::{
 use punctual_proto::LocalId;
 use thiserror::Error;
 
-use crate::error::BuildError;
+use crate::{error::BuildError, scope::OnLink};
 
 /// What to bind a socket to.
 ///
@@ -19,6 +19,7 @@ use crate::error::BuildError;
 /// assert_eq!("192.0.2.7".parse(), Ok(Bind::Address(([192, 0, 2, 7], 0).into())));
 /// assert_eq!("[::1]:4433".parse(), Ok(Bind::Address("[::1]:4433".parse()?)));
 /// assert_eq!("wlan0".parse(), Ok(Bind::Interface("wlan0".into())));
+/// assert_eq!("fe80::1%wlan0".parse(), Ok(Bind::OnLink("fe80::1%wlan0".parse()?)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -32,6 +33,8 @@ pub enum Bind {
     /// that is not allowed or not possible, the socket is bound to the interface's address, and the routing table
     /// decides.
     Interface(String),
+    /// An address of IPv6 on the link of an interface, whichever number that has when it is bound.
+    OnLink(OnLink),
 }
 
 impl fmt::Display for Bind {
@@ -39,13 +42,16 @@ impl fmt::Display for Bind {
         match self {
             Self::Address(address) => address.fmt(f),
             Self::Interface(name) => name.fmt(f),
+            Self::OnLink(end) => end.fmt(f),
         }
     }
 }
 
 /// The text names neither an address nor an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("expected an IP address, an address with port, or the name of a network interface")]
+#[error(
+    "expected an IP address, an address with port, or the name of a network interface, or, of IPv6, an address on the link of one (fe80::1%eth0)"
+)]
 pub struct BindParseError;
 
 impl FromStr for Bind {
@@ -57,6 +63,9 @@ impl FromStr for Bind {
         }
         if let Ok(ip) = text.parse::<IpAddr>() {
             return Ok(Self::Address((ip, 0).into()));
+        }
+        if text.contains('%') {
+            return text.parse().map(Self::OnLink).map_err(|_| BindParseError);
         }
         // A name the kernel would allow (`dev_valid_name`), that is not a mistyped address.
         let name =
@@ -124,6 +133,47 @@ pub(crate) fn reaches(from: IpAddr, to: IpAddr) -> bool {
     !is_of_a_link(from) || is_of_a_link(to)
 }
 
+impl Bind {
+    /// Its addresses as the interfaces are now, at least one, and the interface that a socket is to be tied to.
+    pub(crate) fn addresses(&self) -> Result<(Vec<SocketAddr>, Option<&str>), BuildError> {
+        match self {
+            Self::Address(address) => Ok((vec![*address], None)),
+            Self::Interface(name) => Ok((interface_addresses(name)?, Some(name.as_str()))),
+            Self::OnLink(end) => match end.address() {
+                Ok(address) => Ok((vec![address], None)),
+                Err(_) => Err(no_interface(&end.interface, &if_addrs::get_if_addrs().unwrap_or_default())),
+            },
+        }
+    }
+
+    /// Whether it is an address of the other IP version than `remote`.
+    pub(crate) fn is_of_another_family_than(&self, remote: SocketAddr) -> bool {
+        match self {
+            Self::Address(address) => address.is_ipv4() != remote.is_ipv4(),
+            Self::Interface(_) => false,
+            Self::OnLink(_) => remote.is_ipv4(),
+        }
+    }
+
+    /// The port that it asks for, if it does.
+    pub(crate) fn port(&self) -> Option<u16> {
+        let port = match self {
+            Self::Address(address) => address.port(),
+            Self::Interface(_) => 0,
+            Self::OnLink(end) => end.port,
+        };
+        Some(port).filter(|&port| port != 0)
+    }
+}
+
+/// That there is no such interface, but others.
+fn no_interface(name: &str, all: &[if_addrs::Interface]) -> BuildError {
+    let mut known: Vec<_> = all.iter().map(|i| i.name.clone()).collect();
+    known.sort();
+    known.dedup();
+    BuildError::Interface { name: name.to_owned(), known }
+}
+
 /// An address without its port, but with the link that it is of use on: `fe80::1%3`.
 pub(crate) fn without_port(address: &SocketAddr) -> String {
     match address {
@@ -134,7 +184,7 @@ pub(crate) fn without_port(address: &SocketAddr) -> String {
 
 /// The addresses of an interface that a socket may be bound to: at most one of each IP version, with the reach to leave the link if it
 /// has one.
-pub(crate) fn interface_addresses(name: &str) -> Result<Vec<SocketAddr>, BuildError> {
+fn interface_addresses(name: &str) -> Result<Vec<SocketAddr>, BuildError> {
     let all = if_addrs::get_if_addrs().map_err(BuildError::Interfaces)?;
     let of = |v4: bool| {
         all.iter().filter(|i| i.name == name && i.ip().is_ipv4() == v4).min_by_key(|i| i.is_link_local()).map(|i| {
@@ -148,13 +198,7 @@ pub(crate) fn interface_addresses(name: &str) -> Result<Vec<SocketAddr>, BuildEr
         })
     };
     let found: Vec<_> = [of(true), of(false)].into_iter().flatten().collect();
-    if found.is_empty() {
-        let mut known: Vec<_> = all.iter().map(|i| i.name.clone()).collect();
-        known.sort();
-        known.dedup();
-        return Err(BuildError::Interface { name: name.to_owned(), known });
-    }
-    Ok(found)
+    if found.is_empty() { Err(no_interface(name, &all)) } else { Ok(found) }
 }
 
 #[cfg(test)]
@@ -163,7 +207,17 @@ mod tests {
 
     #[test]
     fn mistyped_addresses_are_not_taken_for_interfaces() {
-        for bad in ["", "127.0.0.1.5", "256.1.1.1", "::zz", "eth0:80", "a name", "an-interface-name-too-long"] {
+        for bad in [
+            "",
+            "127.0.0.1.5",
+            "eth0%1",
+            "127.0.0.1%eth0",
+            "256.1.1.1",
+            "::zz",
+            "eth0:80",
+            "a name",
+            "an-interface-name-too-long",
+        ] {
             assert_eq!(bad.parse::<Bind>(), Err(BindParseError), "{bad}");
         }
     }

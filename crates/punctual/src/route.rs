@@ -10,6 +10,7 @@ use crate::{
     error::{BuildError, ConnectError, OpenPathError},
     interfaces::Interfaces,
     local::{Bind, without_port},
+    scope::on_link_of,
     session::canonical,
     terms::RouteTerms,
 };
@@ -30,6 +31,15 @@ impl Route {
     /// The way from there to there.
     pub fn new(bind: Bind, remote: SocketAddr) -> Self {
         Self { bind, remote: canonical(remote) }
+    }
+
+    /// The peer's address as it is to be called now. One that is of use on one link only, and does not say on which, is on the link of the interface that our end names.
+    pub(crate) fn remote_now(&self) -> SocketAddr {
+        match &self.bind {
+            Bind::Interface(name) => on_link_of(name, self.remote),
+            Bind::OnLink(end) => on_link_of(&end.interface, self.remote),
+            Bind::Address(_) => self.remote,
+        }
     }
 }
 
@@ -167,7 +177,7 @@ impl fmt::Display for RouteEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { route, interface, change } = self;
         match (interface, &route.bind) {
-            (Some(interface), Bind::Address(_)) => write!(f, "{route} ({interface}): {change}"),
+            (Some(interface), Bind::Address(_) | Bind::OnLink(_)) => write!(f, "{route} ({interface}): {change}"),
             _ => write!(f, "{route}: {change}"),
         }
     }

@@ -16,7 +16,7 @@ use tracing::{debug, warn};
 
 use crate::{
     error::BuildError,
-    local::{Bind, Local, interface_addresses, reaches},
+    local::{Bind, Local, reaches},
     outbox::Batch,
 };
 
@@ -146,10 +146,7 @@ impl Socket {
     /// See [`BuildError`].
     pub(crate) fn open_all_of(bind: &Bind, receive_buffer: usize) -> Result<Vec<Self>, BuildError> {
         tokio::runtime::Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
-        let (addresses, device) = match bind {
-            Bind::Address(address) => (vec![*address], None),
-            Bind::Interface(name) => (interface_addresses(name)?, Some(name.as_str())),
-        };
+        let (addresses, device) = bind.addresses()?;
         let open = |address| {
             Self::open(address, device, bind.clone(), receive_buffer)
                 .map_err(|source| BuildError::Bind { bind: bind.clone(), source })
@@ -162,10 +159,7 @@ impl Socket {
     /// # Errors
     /// See [`BuildError`].
     pub(crate) fn open_towards(bind: &Bind, remote: SocketAddr, receive_buffer: usize) -> Result<Self, BuildError> {
-        let (addresses, device) = match bind {
-            Bind::Address(address) => (vec![*address], None),
-            Bind::Interface(name) => (interface_addresses(name)?, Some(name.as_str())),
-        };
+        let (addresses, device) = bind.addresses()?;
         // Of IPv6 each interface has an address of its link, which leads no further.
         let stays = |address: &SocketAddr| device.is_some() && address.is_ipv6() && !reaches(address.ip(), remote.ip());
         let leads = |address: &SocketAddr| address.is_ipv4() == remote.is_ipv4() && !stays(address);
