@@ -364,7 +364,7 @@ pub(crate) struct GatewayArgs {
     #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = parse_listen, conflicts_with = "to")]
     pub(crate) serve: Vec<Listen>,
     /// Tell Prometheus here what is carried, by HTTP: http://ADDRESS:PORT/metrics.
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = scope::parse_with_port)]
     pub(crate) metrics: Option<SocketAddr>,
     /// Write qlog traces of every session to this directory.
     #[arg(long, value_name = "DIR")]

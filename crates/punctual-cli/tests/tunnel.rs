@@ -77,6 +77,37 @@ fn a_port_is_carried_over_two_paths_and_both_end_in_order() {
     assert_eq!(server.end_by_itself(), Some(0), "{}", server.stderr.text());
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn an_address_to_listen_at_may_have_the_interface_of_its_link() {
+    let forward = format!("game=udp:{}", echo());
+    let (_server, address, fingerprint) = waiting(&["--forward", &forward]);
+    let dir = tempfile::tempdir().expect("a directory");
+    let settings = format!(
+        "to = '{address}'\nmetrics = '[::1%lo]:0'\n[session]\nfingerprint = '{fingerprint}'\n[[listen]]\nname = 'game'\nudp = '[::1%1]:0'\n"
+    );
+    let file = write(&dir.path().join("client.toml"), &settings);
+    let client = start(&["tunnel", "--config", &file, "--listen", "tcp:[::1%lo]:0=game"]);
+    client.stderr.after("metrics at http://[::1");
+    client.stderr.after("game at tcp:[::1");
+    let port = client.stderr.after("game at udp:[::1").rsplit(':').next().expect("a port").to_owned();
+    let socket = UdpSocket::bind("[::1]:0").expect("a socket");
+    socket.set_read_timeout(Some(Duration::from_millis(100))).expect("a timeout");
+    wait_for("answer", || {
+        let _ = socket.send_to(b"hello", format!("[::1]:{port}"));
+        socket.recv(&mut [0; 100]).is_ok().then_some(())
+    });
+    for (bad, word) in [
+        ("udp:[fe80::1%no-such-if0]:0=x", "there is no interface `no-such-if0`"),
+        ("udp:[fe80::1]:5000=x", "say by which interface"),
+        ("udp:fe80::1%lo=x", "no address with port"),
+    ] {
+        let mut refused = start(&["tunnel", "--listen", bad]);
+        assert_eq!(refused.end_by_itself(), Some(2), "{bad}");
+        assert!(refused.stderr.text().contains(word), "{bad}: {}", refused.stderr.text());
+    }
+}
+
 #[test]
 fn a_gateway_that_was_away_is_called_again() {
     let dir = tempfile::tempdir().expect("a directory");

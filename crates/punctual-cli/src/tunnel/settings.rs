@@ -1,6 +1,6 @@
 //! Settings of a tunnel, from flags and from a TOML file.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::Path, path::PathBuf};
+use std::{collections::BTreeMap, path::Path, path::PathBuf};
 
 use punctual::Fingerprint;
 use punctual_gateway::{
@@ -13,6 +13,7 @@ use crate::{
     cli::{DoorArgs, GatewayArgs, TunnelArgs, parse_listen},
     config::{SessionSettings, read_file, wrong},
     exit::Failure,
+    scope::parse_with_port,
 };
 
 /// What a file says: for flags, by their names; `session` has those that `punctual send --config` takes for its session, too.
@@ -25,7 +26,7 @@ struct File {
     client_ca: Option<PathBuf>,
     client_fingerprint: Vec<String>,
     name: Vec<String>,
-    metrics: Option<SocketAddr>,
+    metrics: Option<String>,
     session: SessionSettings,
     listen: Vec<Listen>,
     forward: Vec<Forward>,
@@ -64,7 +65,10 @@ pub(super) fn load(flags: &TunnelArgs) -> Result<(TunnelArgs, Config), Failure> 
     if !file.name.is_empty() && door.name == DoorArgs::default_names() {
         door.name = file.name;
     }
-    args.gateway.metrics = args.gateway.metrics.or(file.metrics);
+    if args.gateway.metrics.is_none() {
+        let metrics = file.metrics.as_deref().map(parse_with_port).transpose();
+        args.gateway.metrics = metrics.map_err(|error| wrong("metrics", &error))?;
+    }
     args.gateway.session = args.gateway.session.or(file.session);
     args.listen.extend(file.listen);
     args.forward.extend(file.forward);

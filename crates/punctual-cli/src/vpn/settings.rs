@@ -1,6 +1,6 @@
 //! Settings of a VPN, from flags and from a TOML file.
 
-use std::{collections::BTreeMap, fs, net::SocketAddr, path::Path, path::PathBuf};
+use std::{collections::BTreeMap, fs, path::Path, path::PathBuf};
 
 use ipnet::IpNet;
 use punctual_gateway::{
@@ -13,6 +13,7 @@ use crate::{
     cli::{DoorArgs, GatewayArgs, VpnArgs, parse_listen},
     config::{SessionSettings, read_file, wrong},
     exit::Failure,
+    scope::parse_with_port,
 };
 
 /// What a file says: for flags, by their names; `session` has those that `punctual send --config` takes for its session, too.
@@ -23,7 +24,7 @@ struct File {
     serve: Vec<String>,
     identity: Option<PathBuf>,
     name: Vec<String>,
-    metrics: Option<SocketAddr>,
+    metrics: Option<String>,
     session: SessionSettings,
     vpn: Table,
     client: Vec<Client>,
@@ -79,7 +80,10 @@ pub(super) fn load(flags: &VpnArgs) -> Result<(VpnArgs, Config), Failure> {
     if !file.name.is_empty() && args.name == DoorArgs::default_names() {
         args.name = file.name;
     }
-    args.gateway.metrics = args.gateway.metrics.or(file.metrics);
+    if args.gateway.metrics.is_none() {
+        let metrics = file.metrics.as_deref().map(parse_with_port).transpose();
+        args.gateway.metrics = metrics.map_err(|error| wrong("metrics", &error))?;
+    }
     args.gateway.session = args.gateway.session.or(file.session);
     let mut clients = file.client;
     clients.extend(args.client.iter().copied().map(Client::new));

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, str::FromStr, sync::Arc, time::Duration};
 
-use punctual::duration;
+use punctual::{duration, scope};
 use serde::{Deserialize, Deserializer};
 use thiserror::Error;
 
@@ -257,7 +257,7 @@ impl FromStr for Listen {
         let mut parts = text.split(',');
         let (port, name) = parts.next().unwrap_or_default().split_once('=').ok_or("expected udp:ADDRESS:PORT=NAME")?;
         let (protocol, address) = protocol(port)?;
-        let address = address.parse().map_err(|_| format!("`{address}` is no address with port"))?;
+        let address = scope::parse_with_port(address).map_err(|error| error.to_string())?;
         let name = name.parse().map_err(|error| format!("`{name}`: {error}"))?;
         let carry = Carry::parse(parts)?;
         carry.fits(protocol)?;
@@ -323,7 +323,7 @@ impl TryFrom<Written> for Listen {
 
     fn try_from(written: Written) -> Result<Self, String> {
         let (protocol, place, name, carry) = written.read()?;
-        let address = place.parse().map_err(|_| format!("`{place}` is no address with port"))?;
+        let address = scope::parse_with_port(&place).map_err(|error| format!("port `{name}`: {error}"))?;
         Ok(Self { protocol, address, name, carry })
     }
 }
