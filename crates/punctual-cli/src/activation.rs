@@ -24,6 +24,11 @@ pub(crate) fn sockets() -> Result<Vec<UdpSocket>, Failure> {
     Ok(sockets)
 }
 
+/// Whether there are any, as far as can be told without taking them.
+pub(crate) fn are_there() -> bool {
+    cfg!(unix) && std::env::var_os("LISTEN_FDS").is_some()
+}
+
 /// There are no such service managers.
 #[cfg(not(unix))]
 pub(crate) fn sockets() -> Result<Vec<UdpSocket>, Failure> {

@@ -1,17 +1,18 @@
 //! What `punctual tunnel` and `punctual vpn` have in common: one side calls, again and again, the other waits to be called; what sessions carry is for a [`Carrier`] to do.
 
 use std::{
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use punctual::{Config, Endpoint, Session, Trust};
-use punctual_gateway::tunnel::close;
+use punctual_gateway::tunnel::{ConfigError, Protocol, check_beside, close};
 use tokio::task::JoinSet;
 
 use crate::{
+    activation,
     cli::{CommonArgs, DoorArgs, GatewayArgs},
     connect::{Caller, not_built, trust, ways},
     display::Display,
@@ -304,6 +305,27 @@ impl<C: Carrier> Gateway<'_, C> {
 }
 
 impl GatewayArgs {
+    /// Whether there is room for all that is listened at: where the side that waits does so, where Prometheus asks, and `ports` of what is carried.
+    pub(crate) fn check_ports(
+        &self,
+        waits: bool,
+        ports: impl IntoIterator<Item = (Protocol, SocketAddr)>,
+    ) -> Result<(), ConfigError> {
+        // Where it waits by default, it does not if sockets are handed over.
+        let waits = waits && !(self.serve.is_empty() && activation::are_there());
+        let serve = if waits { server::addresses(&self.serve) } else { Vec::new() };
+        let own = serve.into_iter().map(|address| (Protocol::Udp, address));
+        let own = own.chain(self.metrics.map(|address| (Protocol::Tcp, address)));
+        let mut all: Vec<_> = ports.into_iter().collect();
+        for (protocol, address) in own {
+            for &(_, other) in all.iter().filter(|(other, _)| *other == protocol) {
+                check_beside(protocol, other, address)?;
+            }
+            all.push((protocol, address));
+        }
+        Ok(())
+    }
+
     /// Whether what the settings of the session refer to is there, and is what it should be.
     pub(crate) fn check(&self, to: Option<&str>) -> Result<(), Failure> {
         self.session.endpoint_config(None)?;

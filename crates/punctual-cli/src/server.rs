@@ -1,5 +1,7 @@
 //! The side that is called: who it is, where it listens, whom it lets in.
 
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
 use punctual::{Config, Endpoint, Identity, ServerBuilder, Token, Trust};
 
 use crate::{
@@ -28,6 +30,17 @@ pub(crate) fn identity(door: &DoorArgs) -> Result<Identity, Failure> {
         Some(path) => Ok(identity::load_or_make(path, &door.name)?.identity),
         None => identity::make(&door.name),
     }
+}
+
+/// Where an endpoint is to be that is told to listen there, if no sockets are handed over to it.
+pub(crate) fn addresses(listen: &[Listen]) -> Vec<SocketAddr> {
+    let by_default = [Listen::Port(DEFAULT_PORT)];
+    let listen = if listen.is_empty() { &by_default[..] } else { listen };
+    let all = listen.iter().map(|listen| match *listen {
+        Listen::Port(port) => vec![(Ipv4Addr::UNSPECIFIED, port).into(), (Ipv6Addr::UNSPECIFIED, port).into()],
+        Listen::Address(address) => vec![address],
+    });
+    all.flatten().collect()
 }
 
 /// Opens the endpoint, and says how to reach it.

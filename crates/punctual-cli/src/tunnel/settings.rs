@@ -74,7 +74,9 @@ pub(super) fn load(flags: &TunnelArgs) -> Result<(TunnelArgs, Config), Failure> 
     args.forward.extend(file.forward);
     let (classes, rules, limits) = (file.class, file.rule, file.limits);
     let config = Config { listen: args.listen.clone(), forward: args.forward.clone(), classes, rules, limits };
-    config.check().map_err(|error| wrong("it makes no sense", &error))?;
+    let ports = config.listen.iter().map(|listen| (listen.protocol, listen.address));
+    let checked = config.check().and_then(|()| args.gateway.check_ports(args.to.is_none(), ports));
+    checked.map_err(|error| wrong("it makes no sense", &error))?;
     Ok((args, config))
 }
 
@@ -173,6 +175,23 @@ idle = '30s'
             ("[limits]\nidle = '0s'", ":2: "),
             ("", "nothing to do"),
             ("to = 'h:1'\nserve = ['4433']\n[[listen]]\nname = 'x'\nudp = '127.0.0.1:1'", "either `to` or `serve`"),
+            (
+                "serve = ['127.0.0.1:5000']\n[[listen]]\nname = 'x'\nudp = '0.0.0.0:5000'",
+                "udp:0.0.0.0:5000 and udp:127.0.0.1:5000 cannot both be listened at",
+            ),
+            (
+                "serve = ['5000']\n[[listen]]\nname = 'x'\nudp = '[::1]:5000'",
+                "udp:[::1]:5000 and udp:[::]:5000 cannot both",
+            ),
+            ("[[listen]]\nname = 'x'\nudp = '127.0.0.1:4433'", "udp:0.0.0.0:4433 cannot both"),
+            (
+                "serve = ['1', '1']\n[[listen]]\nname = 'x'\nudp = '127.0.0.1:2'",
+                "two ports are to listen at udp:0.0.0.0:1",
+            ),
+            (
+                "metrics = '127.0.0.1:5000'\n[[listen]]\nname = 'x'\ntcp = '127.0.0.1:5000'",
+                "two ports are to listen at tcp:127.0.0.1:5000",
+            ),
             ("serve = ['here']\n[[listen]]\nname = 'x'\nudp = '127.0.0.1:1'", "serve"),
             ("[[listen]]\nname = 'x'\nudp = '127.0.0.1:1'\nclass = 'y'", "no class `y`"),
         ] {

@@ -122,6 +122,8 @@ pub(super) fn load(flags: &VpnArgs) -> Result<(VpnArgs, Config), Failure> {
     let accept_routes = accept_routes.map_err(|error| wrong("accept-routes", &error))?;
     let config = Config { server, accept_routes, classes: file.class, rules: file.rule, limits: file.limits };
     config.check().map_err(|error| wrong("it makes no sense", &error))?;
+    let checked = args.gateway.check_ports(args.to.is_none(), []);
+    checked.map_err(|error| wrong("serve", &error))?;
     Ok((args, config))
 }
 

@@ -132,12 +132,8 @@ impl Config {
             return Err(ConfigError::TooMany(self.forward.len()));
         }
         for (index, listen) in self.listen.iter().enumerate() {
-            if let Some(other) = self.listen[..index].iter().find(|other| other.clashes_with(listen)) {
-                return Err(if other.address == listen.address {
-                    ConfigError::Twice(listen.protocol, listen.address)
-                } else {
-                    ConfigError::Within(listen.protocol, other.address, listen.address)
-                });
+            for other in self.listen[..index].iter().filter(|other| other.protocol == listen.protocol) {
+                check_beside(listen.protocol, other.address, listen.address)?;
             }
         }
         for (index, forward) in self.forward.iter().enumerate() {
@@ -171,15 +167,28 @@ impl Config {
     }
 }
 
-impl Listen {
-    /// Whether the system has no room for both. `[::]` stands for addresses of IPv6 only.
-    fn clashes_with(&self, other: &Self) -> bool {
-        let (here, there) = (self.address, other.address);
-        let whole = here.ip().is_unspecified() || there.ip().is_unspecified();
-        self.protocol == other.protocol
-            && here.port() == there.port()
-            && here.port() != 0
-            && (here == there || whole && here.is_ipv4() == there.is_ipv4())
+/// Whether the system has room for both of two ports of one protocol. `[::]` stands for addresses of IPv6 only.
+///
+/// ```
+/// use punctual_gateway::tunnel::{Protocol, check_beside};
+///
+/// let beside = |one: &str, other: &str| check_beside(Protocol::Udp, one.parse().unwrap(), other.parse().unwrap());
+/// assert!(beside("127.0.0.1:5000", "127.0.0.2:5000").is_ok() && beside("0.0.0.0:5000", "[::]:5000").is_ok());
+/// assert!(beside("127.0.0.1:5000", "0.0.0.0:5000").is_err());
+/// ```
+///
+/// # Errors
+/// If not: [`ConfigError::Twice`] or [`ConfigError::Within`].
+pub fn check_beside(protocol: Protocol, one: SocketAddr, other: SocketAddr) -> Result<(), ConfigError> {
+    let whole = one.ip().is_unspecified() || other.ip().is_unspecified();
+    if one.port() == 0 || one.port() != other.port() {
+        Ok(())
+    } else if one == other {
+        Err(ConfigError::Twice(protocol, one))
+    } else if whole && one.is_ipv4() == other.is_ipv4() {
+        Err(ConfigError::Within(protocol, one, other))
+    } else {
+        Ok(())
     }
 }
 

@@ -44,7 +44,7 @@ use thiserror::Error;
 use tokio::sync::{mpsc, watch};
 use tracing::{debug, info, warn};
 
-pub use config::{Carry, Config, ConfigError, Forward, Limits, Listen};
+pub use config::{Carry, Config, ConfigError, Forward, Limits, Listen, check_beside};
 pub use name::{Name, NameError, Protocol};
 pub use peer::Violation;
 
