@@ -3,6 +3,7 @@
 //! - [`input`] takes in what QUIC has to say: events, datagrams, the fate of packets.
 //! - [`output`] asks the stations for the next packet, as the session's pipeline.
 //! - [`copies`] and [`protect`] are the parts of that which concern copies and redundancy.
+//! - [`second_try`] sends blocks again whose second try has a time of its own.
 //! - [`control`] is the control stream, and [`answers`] what is done if nothing is said on it.
 //! - [`playout`] is the application's word on when blocks are given out.
 //! - [`paths`] opens and closes paths, and looks after them.
@@ -27,6 +28,7 @@ mod playout;
 mod protect;
 mod queued;
 mod quiet;
+mod second_try;
 #[cfg(test)]
 mod tests;
 
@@ -140,6 +142,7 @@ impl Session {
         let path_scheduler = (config.path_scheduler)();
         let mut store = Store::new(limits, (config.scheduler)(), config.redundancy, (config.redundancy_policy)());
         store.minds_sources = path_scheduler.looks_ahead();
+        store.second_tries.times(path_scheduler.times_second_tries());
         Self {
             conn,
             handle,
@@ -465,6 +468,7 @@ impl Session {
         if self.phase == Phase::Open {
             self.groups.on_timeout(self.micros(now));
             self.release_due(now);
+            self.try_again(now);
             self.look_after_paths(now);
             self.ask_if_quiet(now);
             self.look_for_answers(now);
