@@ -7,6 +7,7 @@
 //! - [`control`] is the control stream, and [`answers`] what is done if nothing is said on it.
 //! - [`playout`] is the application's word on when blocks are given out.
 //! - [`paths`] opens and closes paths, and looks after them.
+//! - [`probing`] keeps the round trips of paths fresh that carry nothing.
 //! - [`moves`] follows paths whose peer gets another address, and [`quiet`] finds out if that may be we.
 //! - [`fallback`] carries blocks to a peer that does not speak Punctual.
 //! - [`door`] is who is let in.
@@ -25,6 +26,7 @@ pub(crate) mod moves;
 mod output;
 mod paths;
 mod playout;
+mod probing;
 mod protect;
 mod queued;
 mod quiet;
@@ -61,7 +63,7 @@ use crate::{
     frame::ControlFrame,
     network::NetworkPath,
     observe::Observer,
-    path::{Path, paths::Paths, terms::OwnTerms},
+    path::{Path, paths::Paths, probing::Prober, terms::OwnTerms},
     receive::{decode::Groups, receiver::Receiver},
     send::{packetize::Stamp, store::Store},
     stats::SessionStats,
@@ -124,6 +126,7 @@ pub struct Session {
     stalled: Option<Instant>,
     answers: Answers,
     quiet: Quiet,
+    prober: Prober,
     /// When the first packet left that should have been answered since something came.
     unanswered: Option<Instant>,
 }
@@ -179,6 +182,7 @@ impl Session {
             stalled: None,
             answers: Answers::default(),
             quiet: Quiet::default(),
+            prober: Prober::default(),
             unanswered: None,
             config,
         }
@@ -451,6 +455,7 @@ impl Session {
             door,
             question,
             self.idle_at(),
+            self.next_probe(),
             release,
         ]
         .into_iter()
@@ -471,6 +476,7 @@ impl Session {
             self.try_again(now);
             self.look_after_paths(now);
             self.ask_if_quiet(now);
+            self.probe_idle_paths(now);
             self.look_for_answers(now);
             self.look_at_the_door(now);
             self.look_whether_idle(now);
