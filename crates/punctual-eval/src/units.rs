@@ -5,7 +5,7 @@
 
 use std::{fmt, time::Duration};
 
-use punctual_proto::{Redundancy, duration};
+use punctual_proto::{Probing, Redundancy, duration};
 use serde::{Deserialize, Deserializer, de};
 
 /// A duration: `100ms`, `2.5 ms`, `1min`, or, not as text, a number of seconds.
@@ -27,6 +27,10 @@ pub struct Share(pub f64);
 /// A mode of redundancy by its name: `auto`, `none`, `fec`, `retransmit`, `both`, `duplicate`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Mode(pub Redundancy);
+
+/// Whether idle paths are pinged, by its name: `off`, `free`, `all`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Probes(pub Probing);
 
 const RATES: &[(&str, f64)] = &[
     ("", 1.0),
@@ -120,6 +124,12 @@ impl<'de> Deserialize<'de> for Share {
 }
 
 impl<'de> Deserialize<'de> for Mode {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map(Self).map_err(de::Error::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for Probes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map(Self).map_err(de::Error::custom)
     }

@@ -12,6 +12,7 @@ use crate::{
     limits::{LARGEST_BLOCK, LONGEST_LATENCY, Limits},
     multipath::{self, PathSchedulerFactory},
     observe::ObserverFactory,
+    probing::Probing,
     qlog::Qlog,
     redundancy::{self, PolicyFactory},
     schedule::{self, SchedulerFactory},
@@ -71,6 +72,8 @@ pub struct SessionConfig {
     pub initial_window_packets: u32,
     /// *Sender*: whether to search for a larger MTU than 1,200 bytes. Default yes.
     pub mtu_discovery: bool,
+    /// *Sender*: whether paths that carry nothing are pinged, so that it is known how long they take. Default no: they are heard of each [`keep_alive`](Self::keep_alive).
+    pub probing: Probing,
     /// *Both*: writes what QUIC does in each session: packets, losses, paths.
     pub qlog: Option<Qlog>,
     /// *Both*: makes an observer for each session. Default none, which costs next to nothing.
@@ -92,6 +95,7 @@ impl Default for SessionConfig {
             idle_timeout: Duration::from_secs(30),
             initial_window_packets: 12,
             mtu_discovery: true,
+            probing: Probing::default(),
             qlog: None,
             observer: None,
         }
@@ -173,6 +177,7 @@ impl fmt::Debug for SessionConfig {
             idle_timeout,
             initial_window_packets,
             mtu_discovery,
+            probing,
             qlog,
             observer,
         } = self;
@@ -189,6 +194,7 @@ impl fmt::Debug for SessionConfig {
             .field("idle_timeout", idle_timeout)
             .field("initial_window_packets", initial_window_packets)
             .field("mtu_discovery", mtu_discovery)
+            .field("probing", probing)
             .field("qlog", &qlog.is_some())
             .field("observer", &observer.is_some())
             .finish()
@@ -332,6 +338,7 @@ mod tests {
             "idle_timeout: 30s",
             "initial_window_packets: 12",
             "mtu_discovery: true",
+            "probing: Off",
             "qlog: false",
             "observer: false",
         ] {

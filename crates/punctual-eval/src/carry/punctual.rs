@@ -120,6 +120,7 @@ fn session_config(spec: &SessionSpec, registry: &Registry) -> Result<SessionConf
             .map_err(|error| CarryError::Setting(error.to_string()))?,
         redundancy: spec.redundancy.0,
         redundancy_policy: registry.find_redundancy_policy(&spec.redundancy_policy).map_err(CarryError::Setting)?,
+        probing: spec.probing.0,
         initial_window_packets: spec.initial_window_packets(),
         ..SessionConfig::default()
     };

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::{
     quic::PACKET,
-    units::{Mode, Size, Time},
+    units::{Mode, Probes, Size, Time},
 };
 
 /// The least first window, bytes: controllers go no lower either (RFC 9002, section 7.2).
@@ -30,6 +30,8 @@ pub struct SessionSpec {
     pub redundancy: Mode,
     /// How many repair fragments there are, where there are any.
     pub redundancy_policy: String,
+    /// Whether paths that carry nothing are pinged.
+    pub probing: Probes,
     /// The most bytes of live blocks the transport takes.
     pub send_buffer: Option<Size>,
     /// The first congestion window of a path; the session takes whole packets of 1,200 bytes.
@@ -45,6 +47,7 @@ impl Default for SessionSpec {
             congestion: punctual_proto::congestion::REGISTRY[0].name.to_owned(),
             redundancy: Mode::default(),
             redundancy_policy: first(Box::new(punctual_proto::redundancy::names())),
+            probing: Probes::default(),
             send_buffer: None,
             initial_window: Size(u64::from(SessionConfig::default().initial_window_packets) * PACKET),
         }

@@ -175,6 +175,12 @@ pub trait PathScheduler: Send {
         let _ = (outlook, paths, now);
     }
 
+    /// Whether second tries have a time of their own: what is unacknowledged of a block with a deadline goes again once, when all answers should be there, if it can
+    /// still arrive, and at no other time. By default what is lost goes again as soon as its answer is missing, each packet by itself, and as often as there is time.
+    fn times_second_tries(&self) -> bool {
+        false
+    }
+
     /// Whether it is to be asked for [`copies`](Self::copy).
     fn makes_copies(&self) -> bool {
         false
@@ -228,6 +234,15 @@ pub const REGISTRY: &[Entry<PathSchedulerFactory>] = &[
         about: "the same with room on all paths, and a copy of each such message on each (CWR+RED)",
         parameters: &[],
         make: |_| cwr_red(),
+    },
+    Entry {
+        name: "dmtp",
+        about: "as `optimizer`; what is unacknowledged of a block goes again once, at a time of its own, by the fastest path (DMTP)",
+        parameters: &[optimizer::QUALITY],
+        make: |values| {
+            let quality = values[0];
+            of(move || dmtp::Dmtp::new(quality))
+        },
     },
     Entry {
         name: "earliest",
@@ -289,7 +304,7 @@ pub const REGISTRY: &[Entry<PathSchedulerFactory>] = &[
 /// assert_eq!(multipath::by_name("lowest-rtt")?().name(), "lowest-rtt");
 /// assert_eq!(multipath::lowest_rtt()().name(), "lowest-rtt");
 /// let error = multipath::by_name("fastest").err().expect("there is none");
-/// assert_eq!(error.to_string(), "no path scheduler is called `fastest`; choose one of: expected, cwr, cwr-red, earliest, lowest-rtt, nine-tails, nine-tails-paper, optimizer, redundant, round-robin, single");
+/// assert_eq!(error.to_string(), "no path scheduler is called `fastest`; choose one of: expected, cwr, cwr-red, dmtp, earliest, lowest-rtt, nine-tails, nine-tails-paper, optimizer, redundant, round-robin, single");
 /// # Ok::<(), punctual_proto::LookupError>(())
 /// ```
 pub fn by_name(spec: &str) -> Result<PathSchedulerFactory, LookupError> {
@@ -314,6 +329,14 @@ pub fn cwr() -> PathSchedulerFactory {
 /// `cwr-red`: as [`cwr`], with room on all paths, and a copy of each such message on each (CWR+RED).
 pub fn cwr_red() -> PathSchedulerFactory {
     of(|| reservation::Reservation::new(true))
+}
+
+/// `dmtp`: as [`optimizer`]; what is unacknowledged of a block goes again once, at a time of its own, by the fastest path (DMTP).
+///
+/// # Errors
+/// [`LookupError::BadValue`] if `quality` is out of the bounds that [`REGISTRY`] gives.
+pub fn dmtp(quality: f64) -> Result<PathSchedulerFactory, LookupError> {
+    registry::with(REGISTRY, KIND, "dmtp", &[quality])
 }
 
 /// `earliest`: the path on which the fragment should arrive first, or any that does not hold its block up, whatever it costs.
@@ -377,6 +400,7 @@ pub fn default_factory() -> PathSchedulerFactory {
     REGISTRY[0].with_defaults()
 }
 
+mod dmtp;
 mod earliest;
 mod expected;
 mod lowest_rtt;

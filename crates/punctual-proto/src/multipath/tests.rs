@@ -91,6 +91,7 @@ fn each_name_has_a_constructor() {
         expected(),
         cwr(),
         cwr_red(),
+        dmtp(0.5).expect("in bounds"),
         earliest(),
         lowest_rtt(),
         nine_tails(),
@@ -113,6 +114,6 @@ fn names_lead_to_their_schedulers() {
     let error = by_name("fastest").err().unwrap().to_string();
     assert_eq!(
         error,
-        "no path scheduler is called `fastest`; choose one of: expected, cwr, cwr-red, earliest, lowest-rtt, nine-tails, nine-tails-paper, optimizer, redundant, round-robin, single"
+        "no path scheduler is called `fastest`; choose one of: expected, cwr, cwr-red, dmtp, earliest, lowest-rtt, nine-tails, nine-tails-paper, optimizer, redundant, round-robin, single"
     );
 }

@@ -27,6 +27,7 @@ mod log;
 mod model;
 mod overflow;
 pub(crate) mod paths;
+pub(crate) mod probing;
 mod proof;
 mod purse;
 pub(crate) mod sent;
@@ -52,8 +53,8 @@ pub(crate) use crate::noq::path_number;
 pub(crate) use self::model::Reported;
 pub(crate) use self::watch::Alarm;
 use self::{
-    health::Trust, model::Model, proof::Proof, purse::Purse, sent::SentBytes, terms::PathTerms, thinning::Thinning,
-    validation::Validation,
+    health::Trust, model::Model, probing::Probed, proof::Proof, purse::Purse, sent::SentBytes, terms::PathTerms,
+    thinning::Thinning, validation::Validation,
 };
 use crate::{
     base::{PathHealth, PathId, PathView},
@@ -153,6 +154,8 @@ pub(crate) struct Path {
     pub(crate) feedback: Feedback,
     /// How often the peer's are answered.
     pub(crate) thinning: Thinning,
+    /// What is to be kept fresh while it is idle.
+    probed: Probed,
 }
 
 impl Path {
@@ -201,6 +204,7 @@ impl Path {
             last_stamp: 0,
             feedback: Feedback::default(),
             thinning: Thinning::default(),
+            probed: Probed::new(now),
         };
         path.follow(now);
         path
@@ -301,7 +305,14 @@ impl Path {
         let paced_until = self.paced_until(now);
         let backlog = self.backlog(now);
         let min_rtt = self.model.base_rtt();
-        let least = offset.and_then(|offset| self.model.one_way_delay(offset)).unwrap_or(min_rtt / 2);
+        let least = offset.and_then(|offset| self.model.one_way_delay(offset));
+        let least = least.unwrap_or(min_rtt / 2);
+        // Of a path that carries nothing pings may know better.
+        let change = self.probed.change(min_rtt);
+        let round_trip = |took| change.map_or(took, |change| change.apply(took, 1));
+        // What leaves on a backup is answered on another path, so that all of the change is on the way there.
+        let ways = if self.is_available() { 2 } else { 1 };
+        let least = change.map_or(least, |change| change.apply(least, ways));
         PathView {
             id: self.id,
             health: self.standing(trusted),
@@ -309,15 +320,15 @@ impl Path {
             ready_at: paced_until.filter(|_| trusted && room),
             rate: self.forecast_at(now).bytes_per_second(),
             growing: self.driver.as_ref().is_some_and(|driver| driver.is_growing()),
-            rtt: self.model.rtt(),
-            min_rtt,
+            rtt: change.map_or(self.model.rtt(), |change| change.now),
+            min_rtt: round_trip(min_rtt),
             rtt_var: self.model.rtt_var(),
             one_way_delay: least + backlog,
             min_one_way_delay: least,
             backlog,
             queue: self.model.queue(now),
             spread: self.model.spread(),
-            answer: self.model.answer(),
+            answer: round_trip(self.model.answer()),
             loss: self.in_flight.loss().max(if self.is_doubted() { DOUBTED_LOSS } else { 0.0 }),
             loss_burst: self.in_flight.losses().observed_burst(),
             window,
@@ -405,6 +416,9 @@ impl Path {
         if let Some(shaper) = &mut self.shaper {
             shaper.on_sent(at, u64::from(bytes));
         }
+        if !probe {
+            self.probed.on_sent(at);
+        }
         let wait = self.model.on_sent(pn, bytes, at, self.rate);
         if let Some(driver) = &mut self.driver {
             driver.on_sent(at, bytes.into(), self.panel.reading().in_flight);
@@ -450,6 +464,7 @@ impl Path {
         let bytes = self.in_flight.on_acked(pn, sent, now, store)?;
         self.proof.on_acked(bytes, now, self.model.rtt());
         self.model.on_acked(pn, sent, now);
+        self.probed.on_acked(now.saturating_duration_since(sent));
         let silent = self.trust.suspect_since().map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         let recovered = self.trust.on_acked(sent, now, self.model.rtt());
         if recovered {
@@ -517,6 +532,7 @@ impl Path {
         }
         self.follow(now);
         self.model.correct(self.rate);
+        self.probed.on_report(self.model.base_rtt(), self.model.answer());
     }
 
     /// A path that was being opened is ready for data.

@@ -33,6 +33,11 @@ impl PathTerms {
         self.own.cost.unwrap_or(self.peers.cost)
     }
 
+    /// Whether what goes there costs something, or is counted.
+    pub(crate) fn is_metered(&self) -> bool {
+        self.cost() > 0.0 || self.own.budget.is_some()
+    }
+
     /// The peer has spoken.
     pub(super) fn hear(&mut self, terms: Terms) {
         self.peers = terms;

@@ -4,7 +4,7 @@
 //! section IV-C). So a lost fragment of a group is not sent again as long as those still on their way may make up for it, and
 //! when they cannot, just as many more repair fragments follow as are missing.
 
-use std::time::Instant;
+use std::{ops::Range, time::Instant};
 
 use bytes::Bytes;
 
@@ -84,6 +84,8 @@ pub(crate) struct Group {
     pub(crate) priority: u8,
     /// Whether what is lost may be sent again.
     pub(crate) resends: bool,
+    /// Blocks in it are sent again at a time of their own: until then nothing is done about what is lost.
+    pub(crate) in_its_time: bool,
     /// The application wants redundancy for one of its blocks, whether or not that is worth it.
     pub(crate) asked_for: bool,
     /// By when its first block must have arrived, and its last.
@@ -113,6 +115,7 @@ impl Group {
             phase: Phase::Open,
             priority: u8::MAX,
             resends: true,
+            in_its_time: false,
             asked_for: false,
             due: None,
             reached: 0.0,
@@ -281,6 +284,28 @@ impl Group {
         self.judge(now, in_time, matters)
     }
 
+    /// It is time to send again what is unacknowledged of a block. If fewer repair fragments will do, as far as they are there, these are to go now: returned
+    /// are their indices, and the bytes of the block for which they stand.
+    pub(crate) fn second_try(&mut self, id: BlockId) -> (Vec<u8>, Vec<Range<u64>>) {
+        let of_block = |source: &&Source| source.contents.iter().any(|piece| piece.id == id);
+        let missing = || self.sources.iter().filter(|source| source.state != State::Acked).filter(of_block);
+        // As far as is known, the peer needs so many more to restore it all.
+        let needed = self.len().saturating_sub(self.count(State::Acked));
+        let fewer = needed < missing().count() && needed <= self.count(State::Spare);
+        if self.phase != Phase::Closed || !self.resends || !fewer {
+            return (Vec::new(), Vec::new());
+        }
+        let pieces = missing().flat_map(|source| source.contents.iter().filter(|piece| piece.id == id));
+        let ranges = pieces.map(|piece| piece.range.clone()).filter(|range| !range.is_empty()).collect();
+        let spares = self.repairs.iter_mut().enumerate().filter(|(_, repair)| repair.state == State::Spare);
+        let mut more = Vec::new();
+        for (index, repair) in spares.take(needed) {
+            repair.state = State::Due;
+            more.push(index as u8);
+        }
+        (more, ranges)
+    }
+
     /// Takes out of a source fragment what does not wait for the group, and is sent again by itself.
     pub(crate) fn take_out(&mut self, index: u8, does_not_wait: impl Fn(&Piece) -> bool) -> Contents {
         let Some(source) = self.sources.get_mut(usize::from(index)) else { return Contents::default() };
@@ -338,6 +363,14 @@ impl Group {
         let lost =
             self.sources.iter().filter(|source| source.state == State::Lost && matters(&source.contents)).count();
         if missing == 0 || lost == 0 {
+            return verdict;
+        }
+        if self.in_its_time && self.resends {
+            if self.count(State::InFlight) + self.count(State::Due) == 0 {
+                // Nothing more is to be heard of it.
+                self.phase = Phase::Failed;
+                verdict.lost = self.take_lost();
+            }
             return verdict;
         }
         let spare = self.count(State::Spare);

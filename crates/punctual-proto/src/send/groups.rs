@@ -6,6 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use rangemap::RangeSet;
 
 use super::{
     group::{Group, Symbol, Verdict},
@@ -95,6 +96,8 @@ pub(crate) struct Joining {
     pub(crate) priority: u8,
     pub(crate) due: Option<Instant>,
     pub(crate) resends: bool,
+    /// What is lost of it goes again at a time of its own.
+    pub(crate) in_its_time: bool,
     /// The application wants it in a group, whether or not that is worth it.
     pub(crate) asked_for: bool,
     pub(crate) reached: f64,
@@ -233,6 +236,7 @@ impl Groups {
         let group = self.groups.get_mut(&open.id).expect("the open group is there");
         group.priority = group.priority.min(joining.priority);
         group.resends &= joining.resends;
+        group.in_its_time |= joining.in_its_time;
         group.asked_for |= joining.asked_for;
         group.reached = group.reached.max(joining.reached);
         group.answered = group.answered.max(now + joining.rtt);
@@ -407,6 +411,19 @@ impl Groups {
     /// Whether more may be sent for a symbol's group.
     pub(crate) fn resends(&self, symbol: Symbol) -> bool {
         self.groups.get(&symbol.group).is_some_and(|group| group.resends)
+    }
+
+    /// It is time to send again what is unacknowledged of a block. Where fewer repair fragments do than it has fragments in a group, these go;
+    /// what they make good is returned.
+    pub(super) fn second_try(&mut self, now: Instant, id: BlockId) -> RangeSet<u64> {
+        let mut made_good = RangeSet::new();
+        for (&number, group) in &mut self.groups {
+            let (more, ranges) = group.second_try(id);
+            made_good.extend(ranges);
+            let again = more.iter().map(|&index| Waiting { group: number, index, not_before: now, path: None });
+            again.rev().for_each(|waiting| self.waiting.push_front(waiting));
+        }
+        made_good
     }
 
     /// By when the first block of a symbol's group must have arrived, if that still depends on the group.

@@ -29,7 +29,8 @@ impl Store {
         let of_channel = || channel.and_then(|channel| self.channels.redundancy(channel));
         let redundancy = redundancy.or_else(of_channel).unwrap_or(self.redundancy);
         let place = channel.map(|channel| self.channels.next(channel));
-        let live = LiveBlock::new(id, data, begin, deadline, priority, redundancy, place);
+        let mut live = LiveBlock::new(id, data, begin, deadline, priority, redundancy, place);
+        self.second_tries.begin(&mut live);
         let size = live.size();
         if let Some(channel) = channel.filter(|_| self.minds_sources) {
             self.sources.on_block(channel, begin, size, deadline, priority);

@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 use rangemap::RangeSet;
 
-use super::{channels::Place, filling::Filling, late::Use};
+use super::{channels::Place, filling::Filling, late::Use, second_try::SecondTry};
 use crate::{
     base::PathId,
     base::Remains,
@@ -79,6 +79,8 @@ pub(crate) struct LiveBlock {
     pub(crate) dying: Option<DropReason>,
     /// When answers were last looked for, the peer's was missing.
     pub(crate) owed: bool,
+    /// When what is lost of it goes again.
+    pub(super) second_try: SecondTry,
 }
 
 impl LiveBlock {
@@ -121,6 +123,7 @@ impl LiveBlock {
             hopeless: false,
             dying: None,
             owed: false,
+            second_try: SecondTry::default(),
         }
     }
 
@@ -316,6 +319,19 @@ impl LiveBlock {
             self.lost_on = Some(path);
         }
         any
+    }
+
+    /// What the peer is not known to have, but for what is `made_good` otherwise, is due again; and its info, if it is not known to have that.
+    pub(super) fn miss_all(&mut self, made_good: &RangeSet<u64>, path: PathId) -> RangeSet<u64> {
+        let missing: RangeSet<u64> =
+            self.acked.gaps(0..self.size).flat_map(|gap| made_good.gaps(&gap).collect::<Vec<_>>()).collect();
+        for range in missing.iter() {
+            self.on_lost(range.clone(), path);
+        }
+        if !missing.is_empty() && self.info == InfoState::InFlight {
+            self.info = InfoState::Due;
+        }
+        missing
     }
 
     /// What the peer does not have of `range`, which is not empty, is due again. Whether that is anything.

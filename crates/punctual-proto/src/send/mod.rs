@@ -22,6 +22,7 @@ mod presumed;
 mod protection;
 pub(crate) mod recovery;
 mod room;
+mod second_try;
 pub(crate) mod sources;
 pub(crate) mod store;
 pub(crate) mod tally;

@@ -43,7 +43,7 @@ impl Store {
             let (blocks, groups) = (&self.blocks, &self.groups);
             let loses_by_waiting = |block: &LiveBlock| {
                 let too_late = block.due().is_none_or(|due| groups.tells_too_late(now, symbol, due));
-                too_late && block.redundancy.resends()
+                too_late && block.redundancy.resends() && !block.has_its_time()
             };
             let pieces = contents.iter().filter(|piece| blocks.get(&piece.id).is_some_and(loses_by_waiting));
             let who: BTreeSet<BlockId> = pieces.map(|piece| piece.id).collect();
@@ -62,7 +62,8 @@ impl Store {
     pub(crate) fn is_urgent(&self, contents: &Contents, due_by: Instant) -> bool {
         // What is not sent again has no hurry to be found lost.
         let block = |piece: &Piece| self.blocks.get(&piece.id).filter(|block| block.redundancy.resends());
-        let hurries = |block: &LiveBlock| block.due().map_or(block.unsent() == 0, |due| due < due_by);
+        let hurries =
+            |block: &LiveBlock| !block.has_its_time() && block.due().map_or(block.unsent() == 0, |due| due < due_by);
         let due = |piece: &Piece| block(piece).is_some_and(hurries);
         let group = || contents.symbol.and_then(|symbol| self.groups.first_due(symbol)).is_some_and(|due| due < due_by);
         contents.iter().any(due) || group()
@@ -117,7 +118,7 @@ impl Store {
         deadline.map_or(u64::MAX, |deadline| self.load.redundancy_room(now, self.forecast.rate(deadline)) as u64)
     }
 
-    fn groups_and_matters(&mut self) -> (&mut Groups, impl Fn(&Contents) -> bool) {
+    pub(super) fn groups_and_matters(&mut self) -> (&mut Groups, impl Fn(&Contents) -> bool) {
         let blocks = &self.blocks;
         let lacks = |piece: &Piece| {
             blocks.get(&piece.id).is_some_and(|block: &LiveBlock| block.dying.is_none() && block.lacks(&piece.range))
@@ -138,7 +139,10 @@ impl Store {
     fn lose_pieces(&mut self, now: Instant, contents: &Contents, path: PathId) {
         // What becomes of a copy says nothing of the original, which has a fate of its own.
         for piece in contents.iter().filter(|piece| piece.kind != FragmentKind::Copy) {
-            self.on_lost(now, piece.id, piece.range.clone(), piece.with_info, path);
+            match self.blocks.get(&piece.id).is_some_and(LiveBlock::has_its_time) {
+                true => self.on_lost_in_its_time(now, piece, path),
+                false => self.on_lost(now, piece.id, piece.range.clone(), piece.with_info, path),
+            }
         }
     }
 

@@ -21,6 +21,7 @@ use super::{
     load::Load,
     opening::{LINE, Opening, is_sendable},
     packetize::Piece,
+    second_try::SecondTries,
     sources::Sources,
     tally::Tally,
 };
@@ -81,6 +82,7 @@ pub(crate) struct Store {
     /// Those that are periodic, for path schedulers that look ahead.
     pub(crate) sources: Sources,
     pub(crate) minds_sources: bool,
+    pub(crate) second_tries: SecondTries,
     /// Blocks of channels that were dropped before the peer said how many channels it takes.
     pub(super) early_drops: Vec<(BlockId, DropReason, Place)>,
     /// There is more to say to the peer than it takes.
@@ -130,6 +132,7 @@ impl Store {
             channels: Channels::new(&limits),
             sources: Sources::default(),
             minds_sources: false,
+            second_tries: SecondTries::default(),
             early_drops: Vec::new(),
             hushed: false,
             opening: Opening::default(),
@@ -339,7 +342,8 @@ impl Store {
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         // A deadline has passed once it lies behind us.
         let due = self.due.first().map(|&(due, _)| due + Duration::from_micros(1));
-        [due, self.look_at, self.groups.next_timeout(), self.next_doubt()].into_iter().flatten().min()
+        let second_try = self.second_tries.next_timeout();
+        [due, self.look_at, self.groups.next_timeout(), self.next_doubt(), second_try].into_iter().flatten().min()
     }
 
     /// Drops what is worthless by now.
@@ -412,6 +416,7 @@ impl Store {
             && self.due.is_empty()
             && self.doubts.is_empty()
             && self.late.is_empty()
+            && self.second_tries.is_empty()
             && self.opening.is_clean()
             && self.groups.is_empty()
             && self.bytes == 0
@@ -529,6 +534,7 @@ impl Store {
             self.due.remove(&(due, id));
         }
         self.forget_doubt(&block);
+        self.second_tries.forget(&block);
         if let Some(next) = self.opening.on_ended(id, block.channel) {
             self.refresh(next);
         }

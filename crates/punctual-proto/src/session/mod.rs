@@ -3,9 +3,11 @@
 //! - [`input`] takes in what QUIC has to say: events, datagrams, the fate of packets.
 //! - [`output`] asks the stations for the next packet, as the session's pipeline.
 //! - [`copies`] and [`protect`] are the parts of that which concern copies and redundancy.
+//! - [`second_try`] sends blocks again whose second try has a time of its own.
 //! - [`control`] is the control stream, and [`answers`] what is done if nothing is said on it.
 //! - [`playout`] is the application's word on when blocks are given out.
 //! - [`paths`] opens and closes paths, and looks after them.
+//! - [`probing`] keeps the round trips of paths fresh that carry nothing.
 //! - [`moves`] follows paths whose peer gets another address, and [`quiet`] finds out if that may be we.
 //! - [`fallback`] carries blocks to a peer that does not speak Punctual.
 //! - [`door`] is who is let in.
@@ -24,9 +26,11 @@ pub(crate) mod moves;
 mod output;
 mod paths;
 mod playout;
+mod probing;
 mod protect;
 mod queued;
 mod quiet;
+mod second_try;
 #[cfg(test)]
 mod tests;
 
@@ -59,7 +63,7 @@ use crate::{
     frame::ControlFrame,
     network::NetworkPath,
     observe::Observer,
-    path::{Path, paths::Paths, terms::OwnTerms},
+    path::{Path, paths::Paths, probing::Prober, terms::OwnTerms},
     receive::{decode::Groups, receiver::Receiver},
     send::{packetize::Stamp, store::Store},
     stats::SessionStats,
@@ -122,6 +126,7 @@ pub struct Session {
     stalled: Option<Instant>,
     answers: Answers,
     quiet: Quiet,
+    prober: Prober,
     /// When the first packet left that should have been answered since something came.
     unanswered: Option<Instant>,
 }
@@ -140,6 +145,7 @@ impl Session {
         let path_scheduler = (config.path_scheduler)();
         let mut store = Store::new(limits, (config.scheduler)(), config.redundancy, (config.redundancy_policy)());
         store.minds_sources = path_scheduler.looks_ahead();
+        store.second_tries.times(path_scheduler.times_second_tries());
         Self {
             conn,
             handle,
@@ -176,6 +182,7 @@ impl Session {
             stalled: None,
             answers: Answers::default(),
             quiet: Quiet::default(),
+            prober: Prober::default(),
             unanswered: None,
             config,
         }
@@ -448,6 +455,7 @@ impl Session {
             door,
             question,
             self.idle_at(),
+            self.next_probe(),
             release,
         ]
         .into_iter()
@@ -465,8 +473,10 @@ impl Session {
         if self.phase == Phase::Open {
             self.groups.on_timeout(self.micros(now));
             self.release_due(now);
+            self.try_again(now);
             self.look_after_paths(now);
             self.ask_if_quiet(now);
+            self.probe_idle_paths(now);
             self.look_for_answers(now);
             self.look_at_the_door(now);
             self.look_whether_idle(now);

@@ -409,6 +409,7 @@ impl Session {
         if let Some(delay) = views.map(PathView::delay).min() {
             filled.contents.iter().for_each(|piece| self.store.on_its_way(now, piece.id, now + delay));
         }
+        self.time_second_tries(now, &filled.contents, first);
         self.output.note_data(now);
         self.steering.keep_quiet_but(None);
         for path in paths {

@@ -200,6 +200,7 @@ fn joining(block: &LiveBlock, chance: &Chance, kind: Kind, repairs: u64) -> Join
         priority: block.priority,
         due,
         resends: block.redundancy.resends(),
+        in_its_time: block.has_its_time(),
         asked_for: block.redundancy != Redundancy::Auto,
         reached: chance.reached(block),
         close_by: now + (spare - reserve),
