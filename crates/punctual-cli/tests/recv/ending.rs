@@ -113,6 +113,15 @@ fn unheard(args: &[&str]) -> Process {
     Process::start(command.stdin(Stdio::piped()))
 }
 
+/// Whether somebody listens on the port of an address.
+#[cfg(target_os = "linux")]
+fn is_taken(address: &str) -> bool {
+    let port: u16 = address.rsplit(':').next().and_then(|port| port.parse().ok()).expect("an address with a port");
+    let end = format!(":{port:04X}");
+    let sockets = fs::read_to_string("/proc/net/udp").expect("what Linux says of its sockets");
+    sockets.lines().any(|line| line.split_whitespace().nth(1).is_some_and(|local| local.ends_with(&end)))
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn words_that_cannot_be_written_end_nothing() {
@@ -125,6 +134,8 @@ fn words_that_cannot_be_written_end_nothing() {
     heard.end();
     let (to, fingerprint) = (heard.address.as_str(), heard.fingerprint.as_str());
     let mut receiver = unheard(&["recv", "--listen", to, "--identity", identity, "--out", out, "--stats-json"]);
+    // It cannot say so.
+    wait_for("a receiver that listens", || is_taken(to).then_some(()));
     let mut sender = Sender(unheard(&["send", to, "--fingerprint", fingerprint, "--lines", "--stats-json"]));
     let said = sender.talk(|| fs::read_to_string(out).unwrap_or_default());
     assert_eq!((sender.end(), receiver.end_by_itself()), (Some(0), Some(0)));
