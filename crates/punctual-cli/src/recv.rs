@@ -275,7 +275,7 @@ impl Serving {
         let mut told = Ok(());
         self.screen.beside(|| told = stats::conclude(&self.common, &figures));
         let peer = self.peer.as_deref();
-        let cut_short = self.answer.as_mut().and_then(Answer::cut_short);
+        let cut_short = self.answer.as_mut().and_then(Answer::take_cut_short);
         let missed = figures.shortfall().or_else(|| cut_short.as_ref().map(Failure::to_string));
         let missed = missed.filter(|_| self.common.strict);
         // Where others come after this one, it is no reason to end, and has been told.

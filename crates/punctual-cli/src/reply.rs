@@ -173,8 +173,8 @@ impl Answer {
         let _ = self.cut_short.set(failure);
     }
 
-    /// Why there is less of it than there should be, if so: it could not be read to its end, or has blocks that cannot be sent. To be asked once.
-    pub(crate) fn cut_short(&mut self) -> Option<Failure> {
+    /// Why there is less of it than there should be, if so: it could not be read to its end, or has blocks that cannot be sent.
+    pub(crate) fn take_cut_short(&mut self) -> Option<Failure> {
         let ended = |text: &dyn Display| format!("the reply ends before its end: {text}");
         match self.cut_short.take() {
             Some(Failure::File(text)) => Some(Failure::File(ended(&text))),

@@ -6,8 +6,8 @@ use crate::registry::LookupError;
 
 /// Whether a sender keeps fresh how long paths take that carry nothing: spare ones, backups, and those that its path scheduler does not use.
 ///
-/// A path on which nothing has left for a second, and four round trips, is pinged; of more than two that are due at once, two are, drawn at random, once a second.
-/// (The same run draws the same ones.) Pings tell the round trip. What a backup is asked is answered on another path, so its change is that of the way there; elsewhere half of it is taken to be, until something is sent.
+/// A path on which nothing has left for a second, and four round trips, is pinged; of more than two that are due at once, the two are that have waited longest, once a second.
+/// Pings tell the round trip. What a backup is asked is answered on another path, so its change is that of the way there; elsewhere half of it is taken to be, until something is sent.
 ///
 /// It costs a ping and its answer a second on each of two paths at most, some 100 bytes each way, and the peer needs no setting for it. A ping that is lost makes
 /// its path suspect for a round trip or two, and one that died is missed within two seconds, not within [`keep_alive`](crate::SessionConfig::keep_alive).

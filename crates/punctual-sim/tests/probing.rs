@@ -109,15 +109,23 @@ fn a_metered_path_is_probed_on_request_only() {
 }
 
 #[test]
-fn the_same_run_draws_the_same_paths() {
+fn the_same_run_pings_the_same_paths_in_turn() {
     let run = || {
         let links = [vec![link(20.0, 10)], vec![link(10.0, 20); 6]].concat();
         let mut pair = with_backups(links, Probing::Free, 20, 0.0);
-        pair.world.run_for(ms(21_000));
+        // By then no path is still asked whether it is there and how large packets may be.
+        pair.world.run_for(ms(6_000));
+        let before = sent(&mut pair).1;
+        pair.world.run_for(ms(12_000));
         let of = |path: &PathStats| (path.bytes_sent, path.packets_sent, path.rtt, path.one_way_delay);
-        stats(&mut pair).iter().map(of).collect::<Vec<_>>()
+        let paths: Vec<_> = stats(&mut pair).iter().map(of).collect();
+        let meanwhile: Vec<_> = before.iter().zip(&paths).skip(1).map(|(before, after)| after.0 - before).collect();
+        (paths, meanwhile)
     };
-    assert_eq!(run(), run());
+    let (paths, meanwhile) = run();
+    assert_eq!(run().0, paths);
+    // Two of six each second: four pings each.
+    assert!(meanwhile[0] > 0 && meanwhile.iter().all(|bytes| *bytes == meanwhile[0]), "{meanwhile:?}");
 }
 
 #[test]

@@ -38,7 +38,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures_util::{StreamExt as _, stream::FuturesUnordered};
+use futures_util::{StreamExt as _, future::join_all, stream::FuturesUnordered};
 use punctual::{CloseReason, Fingerprint, Outcome, SentBlock, Session};
 use thiserror::Error;
 use tokio::sync::{mpsc, watch};
@@ -354,12 +354,15 @@ impl Shared {
         }
         let peers = lock(&self.peers).clone();
         let others = peers.iter().filter(|other| other.may_be_another_than(peer) && other.identity.is_none());
-        for other in others.filter(|other| other.holds(&hello.offers).is_some()) {
-            if !other.answers(self.hello()).await {
-                info!(gateway = %other, by = %peer, "not heard of any more: what it forwarded is another's");
-                other.give_up_names(&hello.offers);
+        let holders = others.filter(|other| other.holds(&hello.offers).is_some());
+        // All at once: whoever comes waits no longer if there are several.
+        let each = holders.map(async |holder| {
+            if !holder.answers(self.hello()).await {
+                info!(gateway = %holder, by = %peer, "not heard of any more: what it forwarded is another's");
+                holder.give_up_names(&hello.offers);
             }
-        }
+        });
+        join_all(each).await;
     }
 
     /// Hears what a far gateway forwards. A name belongs to the identity that has it for as long as it is connected; the same identity may come again beside

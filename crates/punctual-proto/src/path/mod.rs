@@ -305,30 +305,23 @@ impl Path {
         let paced_until = self.paced_until(now);
         let backlog = self.backlog(now);
         let min_rtt = self.model.base_rtt();
-        let least = offset.and_then(|offset| self.model.one_way_delay(offset));
-        let least = least.unwrap_or(min_rtt / 2);
-        // Of a path that carries nothing pings may know better.
-        let change = self.probed.change(min_rtt);
-        let round_trip = |took| change.map_or(took, |change| change.apply(took, 1));
-        // What leaves on a backup is answered on another path, so that all of the change is on the way there.
-        let ways = if self.is_available() { 2 } else { 1 };
-        let least = change.map_or(least, |change| change.apply(least, ways));
-        PathView {
+        let least = offset.and_then(|offset| self.model.one_way_delay(offset)).unwrap_or(min_rtt / 2);
+        let view = PathView {
             id: self.id,
             health: self.standing(trusted),
             ready: trusted && room && paced_until.is_none(),
             ready_at: paced_until.filter(|_| trusted && room),
             rate: self.forecast_at(now).bytes_per_second(),
             growing: self.driver.as_ref().is_some_and(|driver| driver.is_growing()),
-            rtt: change.map_or(self.model.rtt(), |change| change.now),
-            min_rtt: round_trip(min_rtt),
+            rtt: self.model.rtt(),
+            min_rtt,
             rtt_var: self.model.rtt_var(),
             one_way_delay: least + backlog,
             min_one_way_delay: least,
             backlog,
             queue: self.model.queue(now),
             spread: self.model.spread(),
-            answer: round_trip(self.model.answer()),
+            answer: self.model.answer(),
             loss: self.in_flight.loss().max(if self.is_doubted() { DOUBTED_LOSS } else { 0.0 }),
             loss_burst: self.in_flight.losses().observed_burst(),
             window,
@@ -337,7 +330,8 @@ impl Path {
             role: self.terms.role(),
             budget_left: self.purse.share(),
             bottleneck: None,
-        }
+        };
+        self.freshen(view)
     }
 
     /// What the path will carry in the near future; under a policer what that lets pass, and what its bucket holds.

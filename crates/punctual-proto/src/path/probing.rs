@@ -1,7 +1,7 @@
 //! The round trips of paths that carry nothing are kept fresh, where the settings ask for it.
 //!
-//! A path on which nothing has left for a second, and four round trips, is pinged. Of more than two that are due at once, two are, drawn at random. QUIC
-//! answers pings, and no report tells how long one took one way. Where the answer takes longer or shorter than when packets were last reported, that is the way there of a
+//! A path on which nothing has left for a second, and four round trips, is pinged. Of more than two that are due at once, the two are that have waited longest: drawn at random, as DMTP has it, one
+//! might wait for long. QUIC answers pings, and no report tells how long one took one way. Where the answer takes longer or shorter than when packets were last reported, that is the way there of a
 //! backup, for answers come back on another path; of a path that is available, each way is taken to have changed by half of it.
 //!
 //! DMTP monitors all paths so; its paper (Networking 2023, V-A) gives no numbers.
@@ -9,14 +9,14 @@
 use std::time::{Duration, Instant};
 
 use super::{Path, paths::Paths};
-use crate::base::{PathHealth, PathId};
+use crate::base::{PathHealth, PathId, PathView};
 
 /// A path is idle if nothing has left on it for so long, and so many round trips.
 const IDLE: Duration = Duration::from_secs(1);
 const IDLE_RTTS: u32 = 4;
-/// Paths that are pinged at once, at most, and how long the others wait for the next draw.
-const DRAWN: usize = 2;
-const DRAW_EVERY: Duration = Duration::from_secs(1);
+/// Paths that are pinged at once, at most, and how long the others wait for their turn.
+const AT_ONCE: usize = 2;
+const TURN: Duration = Duration::from_secs(1);
 /// A round trip that differs by no more than this, and what answers vary by, is the same: pings are shorter than packets.
 const SAME: Duration = Duration::from_millis(2);
 
@@ -82,6 +82,21 @@ impl Path {
         self.probed.last + IDLE.max(self.rtt() * IDLE_RTTS)
     }
 
+    /// What a path that carries nothing is like, where pings know better than what was reported last.
+    pub(super) fn freshen(&self, view: PathView) -> PathView {
+        let Some(change) = self.probed.change(view.min_rtt) else { return view };
+        // What leaves on a backup is answered on another path, so that all of the change is on the way there.
+        let least = change.apply(view.min_one_way_delay, if self.is_available() { 2 } else { 1 });
+        PathView {
+            rtt: change.now,
+            min_rtt: change.apply(view.min_rtt, 1),
+            answer: change.apply(view.answer, 1),
+            one_way_delay: least + view.backlog,
+            min_one_way_delay: least,
+            ..view
+        }
+    }
+
     fn is_probed(&self, metered: bool) -> bool {
         let well = matches!(self.health(), PathHealth::Active | PathHealth::Standby);
         let is_limited = self.validation.is_some_and(|validation| validation.is_limited());
@@ -92,42 +107,32 @@ impl Path {
 /// Says which idle paths are to be pinged, and when.
 #[derive(Debug, Default)]
 pub(crate) struct Prober {
-    /// No path is drawn before then.
-    draw_at: Option<Instant>,
-    draws: u64,
+    /// None is before then.
+    next_turn: Option<Instant>,
 }
 
 impl Prober {
     /// When [`due`](Self::due) names any. `metered`: paths that cost something, too.
     pub(crate) fn next_timeout(&self, paths: &Paths, metered: bool) -> Option<Instant> {
         let idle = paths.iter().filter(|path| path.is_probed(metered)).map(Path::idle_at).min()?;
-        Some(self.draw_at.map_or(idle, |draw_at| draw_at.max(idle)))
+        Some(self.next_turn.map_or(idle, |turn| turn.max(idle)))
     }
 
     /// Paths that are to be pinged now; they count as pinged.
     pub(crate) fn due(&mut self, now: Instant, paths: &mut Paths, metered: bool) -> Vec<PathId> {
-        if self.draw_at.is_some_and(|at| now < at) {
+        if self.next_turn.is_some_and(|at| now < at) {
             return Vec::new();
         }
         let due = |path: &&Path| path.is_probed(metered) && path.idle_at() <= now;
-        let mut due: Vec<PathId> = paths.iter().filter(due).map(|path| path.id).collect();
-        self.draw_at = (due.len() > DRAWN).then(|| now + DRAW_EVERY);
-        while due.len() > DRAWN {
-            due.swap_remove(self.draw(due.len()));
-        }
+        let mut due: Vec<_> = paths.iter().filter(due).map(|path| (path.idle_at(), path.id)).collect();
+        self.next_turn = (due.len() > AT_ONCE).then(|| now + TURN);
+        due.sort_unstable();
+        due.truncate(AT_ONCE);
+        let due: Vec<_> = due.into_iter().map(|(_, id)| id).collect();
         for path in paths.iter_mut().filter(|path| due.contains(&path.id)) {
             (path.probed.last, path.probed.pinged) = (now, true);
         }
         due
-    }
-
-    /// A number below `below`, which is not 0. Who is drawn need be no secret, but the same run is to draw the same: SplitMix64 of how often was drawn.
-    fn draw(&mut self, below: usize) -> usize {
-        self.draws += 1;
-        let mut z = self.draws.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % below.max(1) as u64) as usize
     }
 }
 

@@ -118,7 +118,7 @@ impl Store {
         deadline.map_or(u64::MAX, |deadline| self.load.redundancy_room(now, self.forecast.rate(deadline)) as u64)
     }
 
-    pub(super) fn groups_and_matters(&mut self) -> (&mut Groups, impl Fn(&Contents) -> bool) {
+    fn groups_and_matters(&mut self) -> (&mut Groups, impl Fn(&Contents) -> bool) {
         let blocks = &self.blocks;
         let lacks = |piece: &Piece| {
             blocks.get(&piece.id).is_some_and(|block: &LiveBlock| block.dying.is_none() && block.lacks(&piece.range))

@@ -94,17 +94,24 @@ impl Store {
         }
     }
 
-    /// A block that is to be sent again now.
-    pub(crate) fn due_second_try(&self, now: Instant) -> Option<BlockId> {
-        self.second_tries.at.first().filter(|(at, _)| *at <= now).map(|(_, id)| *id)
+    /// Whether any block is to be sent again now.
+    pub(crate) fn is_second_try_due(&self, now: Instant) -> bool {
+        self.second_tries.next_timeout().is_some_and(|at| at <= now)
+    }
+
+    /// Has blocks sent again whose time has come. If what leaves now cannot arrive in time, before `arrives`, nothing is sent.
+    pub(crate) fn try_again(&mut self, now: Instant, arrives: Instant) {
+        while self.is_second_try_due(now) {
+            if let Some((_, id)) = self.second_tries.at.pop_first() {
+                self.try_one_again(now, id, arrives);
+            }
+        }
     }
 
     /// Has a block sent again: of each redundancy group as many fragments as the peer lacks, or as many as of the block are unacknowledged, if that is less.
-    /// If what leaves now cannot arrive in time, before `arrives`, nothing is sent.
-    pub(crate) fn try_again(&mut self, now: Instant, id: BlockId, arrives: Instant) {
+    fn try_one_again(&mut self, now: Instant, id: BlockId, arrives: Instant) {
         let Some(block) = self.blocks.get(&id) else { return };
-        let SecondTry::At(at, path) = block.second_try else { return };
-        self.second_tries.at.remove(&(at, id));
+        let SecondTry::At(_, path) = block.second_try else { return };
         let in_time = !self.drops_stale || block.due().is_none_or(|due| arrives <= due);
         let made_good =
             if in_time && block.dying.is_none() { self.groups.second_try(now, id) } else { RangeSet::new() };

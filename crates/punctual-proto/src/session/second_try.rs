@@ -28,10 +28,10 @@ impl Session {
 
     /// Sends blocks again whose time has come.
     pub(super) fn try_again(&mut self, now: Instant) {
-        while let Some(id) = self.store.due_second_try(now) {
+        if self.store.is_second_try_due(now) {
             self.refresh_views(now);
             let arrives = now + context(now, self.output.views()).one_way_delay;
-            self.store.try_again(now, id, arrives);
+            self.store.try_again(now, arrives);
         }
     }
 }
