@@ -15,6 +15,7 @@ use crate::{
 mod chance;
 mod dmtp;
 mod dtp;
+pub(crate) mod grant;
 mod risk;
 
 pub use crate::losses::Losses;

@@ -18,7 +18,7 @@ use crate::{
     block::BlockId,
     fec,
     frame::{RepairHead, repair::repair_datagram},
-    redundancy::{GroupFate, GroupView, MAX_SOURCES, Policy},
+    redundancy::{GroupFate, GroupView, MAX_SOURCES, Policy, grant::Rest},
 };
 
 /// The share of the peer's window for groups that ours may take: it forgets a group a little later than we do.
@@ -61,16 +61,6 @@ pub(crate) struct Ready {
     pub(crate) due: Option<Instant>,
     /// Bytes of its datagram.
     pub(crate) datagram: usize,
-}
-
-/// When and where no group is begun, for it would most likely get no repair fragments.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Rest {
-    pub(crate) until: Instant,
-    /// On this path; if none, on all.
-    pub(crate) path: Option<PathId>,
-    /// For blocks of this priority and less important ones.
-    pub(crate) priority: u8,
 }
 
 /// A repair fragment as it goes on the wire.

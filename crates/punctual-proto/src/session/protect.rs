@@ -6,28 +6,26 @@ use bytes::Bytes;
 
 use super::{Session, queued::Datagram};
 use crate::{
-    base::{GRANULARITY, PathId, PathView, trusted},
+    base::{PathId, trusted},
     block::{BlockId, Redundancy},
     clock::wire,
-    fec::most_repairs,
     frame::DatagramWriter,
-    multipath::repairs::{self, Choice, Fit},
-    redundancy::{GroupView, Losses, MAX_REPAIRS},
+    multipath::repairs::{self, Choice},
+    redundancy::{
+        GroupView, Losses,
+        grant::{Candidate, Request},
+    },
     send::{
         group::Symbol,
-        groups::{Joining, Membership, RepairFragment, Rest},
+        groups::{Joining, Membership, RepairFragment},
         last_chance::{Chance, Kind},
         live::LiveBlock,
         packetize::{Contents, Filled},
     },
 };
 
-/// Bursts of losses longer than this are worth spreading repair fragments for.
-const BURST: f64 = 1.5;
 /// This share of the time that is left is kept in reserve when a group waits for more, at least.
 const RESERVE: u32 = 4;
-/// Where a group got no repair fragments for want of room, none is begun for so long; for want of losses, for a quarter of a round trip, and at least this long.
-const REST: Duration = Duration::from_millis(5);
 
 impl Session {
     /// What a datagram can hope for that leaves on `path` now.
@@ -94,56 +92,44 @@ impl Session {
         let first_due = due.map(|(first, _)| first);
         let path = self.output.protect(majority, first_due, now);
         let views = self.output.views();
-        let find = |path: PathId| views.iter().find(|view| view.id == path).copied();
-        let Some(view) = find(path) else {
+        let groups = &self.store.groups;
+        let candidate = |path: PathId| {
+            let view = views.iter().find(|view| view.id == path).copied()?;
+            Some(Candidate { view, waiting: groups.waiting_on(path) })
+        };
+        let Some(first) = candidate(path) else {
             // No path is left that it could take.
             self.store.close_group(now, 0, majority, Duration::ZERO);
             return;
         };
+        let of_sources = candidate(majority).filter(|_| majority != path);
         // Who asks for a copy of a small block wants it though larger ones are too much; what is ours to judge is at nobody's cost.
         let size = if group.is_duplicate { self.store.largest_of(group) } else { u64::MAX };
-        // Not more than can go before what else is there.
-        let spare = first_due.map_or(u64::MAX, |_| self.store.spare(now, trusted(views), priority, size));
-        let arrived = group.has_arrived();
         let losses: Vec<(PathId, Losses)> = self.paths.iter().map(|path| (path.id, *path.in_flight.losses())).collect();
-        let (largest_block, reached, asked_for) = (group.largest_block(), group.reached, group.asked_for);
-        // Nor so much that what came late would never be caught up with. What is asked for gets it nevertheless, and blocks that would most likely be
-        // in vain without, unless others depend on them: these would be late with them.
-        let is_of_family = self.store.is_of_family(group);
-        let groups = &mut self.store.groups;
-        let mut fit_on = |view: PathView| {
-            let group = GroupView {
+        let request = Request {
+            group: GroupView {
                 now,
                 sources: &sources,
-                repair_path: view.id,
+                repair_path: path,
                 losses: &losses,
                 priority,
-                largest_block,
-                reached,
-                rtt: view.rtt,
-            };
-            let chance = group.chance_of_loss();
-            let in_vain = chance >= LIKELY && !is_of_family;
-            let room = if asked_for || in_vain { spare } else { spare.min(beside) };
-            // Nor more than can get there itself, behind those of other groups.
-            let carries = |due| view.carries(now, due).saturating_sub(groups.waiting_on(view.id));
-            let room = first_due.map_or(room, |due| room.min(carries(due)));
-            let most = usize::try_from(room / shard.max(1) as u64).unwrap_or(usize::MAX).min(MAX_REPAIRS);
-            // Behind a queue, what is added makes all that follows later.
-            let worth = view.backlog <= BUSY || asked_for || group.len() as f64 * chance >= WORTH;
-            let wanted = if arrived || !worth { 0 } else { groups.wanted(&group) };
-            Fit { path: view, wanted, fits: wanted.min(most).min(most_repairs(group.len())) }
+                largest_block: group.largest_block(),
+                reached: group.reached,
+                rtt: first.view.rtt,
+            },
+            shard,
+            first_due,
+            has_arrived: group.has_arrived(),
+            asked_for: group.asked_for,
+            is_of_family: self.store.is_of_family(group),
+            spare: first_due.map_or(u64::MAX, |_| self.store.spare(now, trusted(views), priority, size)),
+            beside,
         };
-        let of_sources = find(majority).filter(|_| majority != path);
-        let fit = fit_on(view);
-        let Fit { path: view, wanted, fits: repairs } = fit.or_where_more_fit(|| of_sources.map(fit_on));
-        if repairs == 0 && !arrived {
-            // Clean is a path, and for longer than full are all: the next report may show that there is room.
-            let (path, rest) = if wanted == 0 { (Some(majority), (view.rtt / 4).max(REST)) } else { (None, REST) };
-            self.store.groups.rest(Rest { until: now + rest, path, priority });
+        let grant = request.grant(first, of_sources, majority, |view| self.store.groups.wanted(view));
+        if let Some(rest) = grant.rest {
+            self.store.groups.rest(rest);
         }
-        let gap = spread(&view, shard, repairs, first_due, now);
-        self.store.close_group(now, repairs, view.id, gap);
+        self.store.close_group(now, grant.repairs, grant.path, grant.gap);
     }
 
     /// A repair fragment that can go now.
@@ -207,25 +193,6 @@ fn joining(block: &LiveBlock, chance: &Chance, kind: Kind, repairs: u64) -> Join
         duplicate: kind == Kind::Duplicate,
         rtt: path.rtt,
     }
-}
-
-/// A path with a longer queue than this is busy: with others' packets, or with more than it carries.
-const BUSY: Duration = Duration::from_millis(10);
-/// On a busy path a group is given repair fragments if as many packets as this, on average, would be lost with one of its own.
-const WORTH: f64 = 0.02;
-
-/// More likely than not a group loses something, and without repair fragments what is spent on its sources is in vain.
-const LIKELY: f64 = 0.5;
-
-/// How far apart repair fragments leave: at once where losses are single; where they come in bursts, as far as a burst lasts, if
-/// there is time.
-fn spread(path: &PathView, shard: usize, repairs: usize, due: Option<Instant>, now: Instant) -> Duration {
-    if path.loss_burst < BURST || repairs == 0 {
-        return Duration::ZERO;
-    }
-    let burst = Duration::from_secs_f64(path.loss_burst * shard as f64 / path.rate.max(1.0));
-    let left = due.map_or(path.rtt, |due| due.saturating_duration_since(now + path.one_way_delay + GRANULARITY));
-    burst.min(left / (repairs as u32 + 1))
 }
 
 fn write(repair: &RepairFragment, symbol: Symbol, path: PathId, capacity: usize, stamp: u32) -> (Datagram, Bytes) {
