@@ -190,14 +190,15 @@ impl<C: Carrier> Gateway<'_, C> {
             let failure = match connected {
                 Ok((session, watch)) => {
                     self.say("connected");
-                    was_there = true;
                     let begun = Instant::now();
                     match self.carry(session, watch, caller).await {
                         Ok(another) => {
-                            next = Some(another);
+                            (was_there, next) = (true, Some(another));
                             continue;
                         }
                         Err(failure) => {
+                            // That we are not let in is heard only once the handshake is done.
+                            was_there |= !failure.is_at_the_door();
                             pause = pause_after(begun.elapsed(), pause);
                             failure
                         }

@@ -127,6 +127,30 @@ fn a_gateway_that_was_away_is_called_again() {
 }
 
 #[test]
+fn who_is_not_let_in_at_the_first_call_ends() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let [right, wrong] = ["right", "wrong"].map(|name| write(&dir.path().join(name), &format!("{name:0>32}\n")));
+    let own = dir.path().join("own.pem");
+    let own = own.to_str().expect("a path in UTF-8");
+    let (_by_token, token_at, token_print) = waiting(&["--forward", "game=udp:127.0.0.1:9", "--token", &right]);
+    let nobody = "ab".repeat(32);
+    let (_by_key, key_at, key_print) = waiting(&["--forward", "game=udp:127.0.0.1:9", "--client-fingerprint", &nobody]);
+    let by = |at: &str, print: &str, shows: &[&str]| {
+        let call = ["tunnel", at, "--fingerprint", print, "--listen", "udp:127.0.0.1:0=game"];
+        start(&[&call[..], shows].concat())
+    };
+    for (mut client, words) in [
+        (by(&token_at, &token_print, &[]), "show one with --token"),
+        (by(&token_at, &token_print, &["--token", &wrong]), "is not one that it knows"),
+        (by(&key_at, &key_print, &[]), "show one with --identity"),
+        (by(&key_at, &key_print, &["--identity", own]), "that of this sender has fingerprint"),
+    ] {
+        assert_eq!(client.end_by_itself(), Some(9), "{}", client.stderr.text());
+        assert!(client.stderr.text().contains(words), "{}", client.stderr.text());
+    }
+}
+
+#[test]
 fn settings_are_read_again_and_what_is_carried_is_told() {
     let dir = tempfile::tempdir().expect("a directory");
     let one = format!("[[forward]]\nname = 'one'\nudp = '{}'\n", echo());
