@@ -4,11 +4,15 @@ use std::{collections::BTreeMap, fs, path::Path, path::PathBuf, time::Duration};
 
 use clap::Args;
 use punctual::{
-    Block, Config, LookupError, Parameter, Redundancy, congestion, duration, multipath, redundancy, schedule,
+    Block, Config, Fingerprint, LookupError, Parameter, Redundancy, congestion, duration, multipath, redundancy,
+    schedule,
 };
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 
-use crate::exit::Failure;
+use crate::{exit::Failure, route::Way};
+use place::{line_of, located, not_read};
+
+mod place;
 
 /// What a sender can be told by flag and by file. A flag overrules the file.
 #[derive(Debug, Clone, Default, PartialEq, Args, Deserialize)]
@@ -177,8 +181,9 @@ impl Settings {
             let keys: Keys = toml::from_str(text)?;
             Ok((own, keys))
         };
-        let (own, keys) = read().map_err(|error: toml::de::Error| located(text, error.span(), error.message()))?;
+        let (own, keys): (Self, Keys) = read().map_err(|error| not_read::<Self>(text, &error))?;
         unknown_key::<Self>(text, &keys)?;
+        own.session.check_each(text, &keys)?;
         Ok(own)
     }
 
@@ -229,6 +234,13 @@ struct SessionKeys {
     session: Keys,
 }
 
+/// The same, of what they say.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WithSession {
+    session: SessionSettings,
+}
+
 /// What a gateway's file says, which has settings of its session in a table `session`; without a file, what is said by none.
 pub(crate) fn read_file<File: DeserializeOwned + Default>(path: Option<&Path>) -> Result<File, Failure> {
     let Some(path) = path else { return Ok(File::default()) };
@@ -239,25 +251,44 @@ pub(crate) fn read_file<File: DeserializeOwned + Default>(path: Option<&Path>) -
 /// The error begins with the line, to be put behind the file's name.
 fn parse_file<File: DeserializeOwned>(text: &str) -> Result<File, String> {
     let read = || Ok((toml::from_str(text)?, toml::from_str(text)?));
-    let (file, SessionKeys { session }) =
-        read().map_err(|error: toml::de::Error| located(text, error.span(), error.message()))?;
+    let (file, SessionKeys { session }) = read().map_err(|error| not_read::<File>(text, &error))?;
     unknown_key::<SessionSettings>(text, &session)?;
+    let WithSession { session: settings } =
+        toml::from_str(text).map_err(|error| not_read::<WithSession>(text, &error))?;
+    settings.check_each(text, &session)?;
     Ok(file)
 }
 
-/// What is wrong with settings that were read from there, if from a file.
+/// What is wrong with a setting that was read from there, if from a file. A setting is said with the tables that it is in: `limits.flows`.
 pub(crate) fn wrong(path: Option<&Path>, what: &str, error: &dyn std::fmt::Display) -> Failure {
-    Failure::Usage(match path {
-        Some(path) => format!("{}: {what}: {error}", path.display()),
-        None => error.to_string(),
-    })
+    let Some(path) = path else { return Failure::Usage(error.to_string()) };
+    Failure::Usage(format!("{}: {what}: {error}", place(path, Some(what))))
 }
 
-/// What is wrong with a file, in one line that begins with the number of the line in which it is.
-fn located(text: &str, span: Option<std::ops::Range<usize>>, message: &str) -> String {
-    let line = span.map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-    let message = message.replace('\n', " ");
-    line.map_or_else(|| format!(": {message}"), |line| format!(":{line}: {message}"))
+/// That settings make no sense together, or one that was looked at with others does not.
+pub(crate) fn senseless(path: Option<&Path>, setting: Option<&str>, error: &dyn std::fmt::Display) -> Failure {
+    let Some(path) = path else { return Failure::Usage(error.to_string()) };
+    Failure::Usage(format!("{}: it makes no sense: {error}", place(path, setting)))
+}
+
+/// A file, and the line of a setting in it, if it has one.
+fn place(path: &Path, setting: Option<&str>) -> String {
+    let line = setting.and_then(|setting| line_of(&fs::read_to_string(path).ok()?, setting));
+    line.map_or_else(|| path.display().to_string(), |line| format!("{}:{line}", path.display()))
+}
+
+/// Why who waits has no such setting.
+pub(crate) const FOR_CALLERS: &str = "that is for who calls, and this one waits";
+
+/// Whether a session that is waited for can have these settings; the first that it cannot.
+pub(crate) fn check_waiting(session: &SessionSettings) -> Result<(), &'static str> {
+    let SessionSettings { path, fingerprint, ca, .. } = session;
+    let said = [
+        ("session.path", !path.is_empty()),
+        ("session.fingerprint", fingerprint.is_some()),
+        ("session.ca", ca.is_some()),
+    ];
+    said.into_iter().find(|(_, said)| *said).map_or(Ok(()), |(name, _)| Err(name))
 }
 
 impl SessionSettings {
@@ -278,6 +309,33 @@ impl SessionSettings {
             connect_timeout: self.connect_timeout.or(file.connect_timeout),
             idle_timeout: self.idle_timeout.or(file.idle_timeout),
         }
+    }
+
+    /// Whether each that a file says makes sense by itself; that it does not is said with its line.
+    fn check_each(&self, text: &str, keys: &Keys) -> Result<(), String> {
+        let bad = |name: &str, error: &dyn std::fmt::Display| {
+            let key = keys.keys().find(|key| key.get_ref() == name);
+            located(text, key.map(toml::Spanned::span), &format!("{name}: {error}"))
+        };
+        for path in &self.path {
+            Way::parse(path, "receiver:1").map_err(|error| bad("path", &error))?;
+        }
+        let named = [
+            ("scheduler", self.scheduler.as_deref().map(|name| schedule::by_name(name).map(drop))),
+            ("path-scheduler", self.path_scheduler.as_deref().map(|name| multipath::by_name(name).map(drop))),
+            ("congestion", self.congestion.as_deref().map(|name| congestion::by_name(name).map(drop))),
+            ("redundancy-policy", self.redundancy_policy.as_deref().map(|name| redundancy::by_name(name).map(drop))),
+        ];
+        for (name, found) in named {
+            found.unwrap_or(Ok(())).map_err(|error| bad(name, &error))?;
+        }
+        if let Some(fingerprint) = &self.fingerprint {
+            fingerprint.parse::<Fingerprint>().map_err(|error| bad("fingerprint", &error))?;
+            if self.ca.is_some() {
+                return Err(bad("ca", &"say either fingerprint or ca"));
+            }
+        }
+        Ok(())
     }
 
     /// How long the receiver may take to answer.
@@ -398,7 +456,7 @@ mod tests {
         let settings = Settings::parse(
             "deadline = \"150ms\"\npriority = 64\nfps = 29.97\npath = [\"eth0\", \"wlan0=198.51.100.7:4433\"]\n\
              scheduler = \"edf\"\npath-scheduler = \"lowest-rtt\"\ncongestion = \"cubic\"\n\
-             redundancy = \"fec\"\nredundancy-policy = \"dmtp:cap=0.3\"\nfingerprint = \"ab\"\nconnect-timeout = \"3s\"\n",
+             redundancy = \"fec\"\nredundancy-policy = \"dmtp:cap=0.3\"\nca = \"ca.pem\"\nconnect-timeout = \"3s\"\n",
         )
         .unwrap();
         assert_eq!(settings.deadline, Some(Duration::from_millis(150)));
@@ -421,6 +479,12 @@ mod tests {
             ("fps = 0", ":1: ", "frame rate"),
             ("connect-timeout = \"soon\"", ":1: ", "150ms"),
             ("redundancy = \"much\"", ":1: ", "choose one of: auto, none"),
+            ("priority = 1\nscheduler = \"magic\"", ":2: ", "scheduler: no scheduler is called `magic`"),
+            ("path-scheduler = \"magic\"", ":1: ", "magic"),
+            ("\ncongestion = \"magic\"", ":2: ", "magic"),
+            ("redundancy-policy = \"risk:target=9\"", ":1: ", "does not do for"),
+            ("\npath = [\"eth0\", \"wwan0,bakup\"]", ":2: ", "wwan0,bakup"),
+            ("fingerprint = \"3f9a\"", ":1: ", "fingerprint: a fingerprint is 64"),
         ] {
             let error = Settings::parse(text).unwrap_err();
             assert!(error.starts_with(line) && error.contains(word) && !error.contains('\n'), "{text:?}: {error}");

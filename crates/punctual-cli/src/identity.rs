@@ -31,12 +31,15 @@ pub(crate) fn check(path: &Path, names: &[String]) -> Result<(), Failure> {
         return load_or_make(path, names).map(drop);
     }
     make(names)?;
-    match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        Some(parent) if !parent.is_dir() => {
-            Err(Failure::file("write", path, std::io::Error::from(std::io::ErrorKind::NotFound)))
-        }
-        _ => Ok(()),
-    }
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    may_write_in(parent.unwrap_or(Path::new("."))).map_err(|error| Failure::file("write", path, error))
+}
+
+/// Whether files can be made in a directory, as far as can be told without making one.
+fn may_write_in(dir: &Path) -> std::io::Result<()> {
+    #[cfg(target_os = "linux")]
+    rustix::fs::access(dir, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)?;
+    if dir.is_dir() { Ok(()) } else { Err(std::io::ErrorKind::NotADirectory.into()) }
 }
 
 /// A new identity that bears `names`.
@@ -57,4 +60,31 @@ fn keep_secret(path: &Path, text: &str) -> std::io::Result<()> {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     options.open(path)?.write_all(text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A check makes nothing, and says what making would.
+    #[test]
+    fn a_check_says_whether_one_can_be_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let [locked, file] = ["locked", "file"].map(|name| dir.path().join(name));
+        fs::create_dir(&locked).unwrap();
+        fs::write(&file, "").unwrap();
+        let mut permissions = fs::metadata(&locked).unwrap().permissions();
+        permissions.set_readonly(true);
+        fs::set_permissions(&locked, permissions).unwrap();
+        let names = ["localhost".to_owned()];
+        for parent in [dir.path(), &locked, &file, &dir.path().join("missing")] {
+            let path = parent.join("own.pem");
+            let checked = check(&path, &names).map_err(|failure| failure.code());
+            assert!(!path.exists(), "{path:?}");
+            // Who may do anything, as root may, can make one in a directory that is locked.
+            assert_eq!(checked, load_or_make(&path, &names).map(drop).map_err(|failure| failure.code()), "{path:?}");
+        }
+        assert!(check(&dir.path().join("own.pem"), &names).is_ok(), "it is there now");
+        assert_eq!(check(&file.join("own.pem"), &names).map_err(|failure| failure.code()), Err(3));
+    }
 }

@@ -268,6 +268,18 @@ fn network<'de, D: Deserializer<'de>>(from: D) -> Result<Option<IpNet>, D::Error
 }
 
 impl Rule {
+    /// Why it holds for no datagram that could come, if so.
+    pub(crate) fn never_holds(&self) -> Option<&'static str> {
+        match *self {
+            Self { port: Some(0), .. } => Some("no program is at port 0"),
+            Self { payload_type: Some(128..), .. } => Some("a payload type is a number from 0 to 127"),
+            Self { min_size: Some(least), max_size: Some(most), .. } if least > most => {
+                Some("min-size is more than max-size")
+            }
+            _ => None,
+        }
+    }
+
     fn holds(&self, datagram: &[u8], Origin { program, dscp }: Origin) -> bool {
         let payload_type = || Packet::parse(datagram).map(|packet| packet.payload_type);
         self.from.is_none_or(|network| network.contains(&program.ip()))

@@ -11,8 +11,9 @@ use serde::Deserialize;
 
 use crate::{
     cli::{DoorArgs, GatewayArgs, TunnelArgs, parse_listen},
-    config::{SessionSettings, read_file, wrong},
+    config::{FOR_CALLERS, SessionSettings, check_waiting, read_file, senseless, wrong},
     exit::Failure,
+    route,
     scope::parse_with_port,
 };
 
@@ -43,6 +44,9 @@ pub(super) fn load(flags: &TunnelArgs) -> Result<(TunnelArgs, Config), Failure> 
     let mut args = flags.clone();
     if args.to.is_none() && args.gateway.serve.is_empty() {
         args.to = file.to;
+        if let Some(to) = &args.to {
+            route::host(to).map_err(|error| wrong("to", &error))?;
+        }
         let serve: Result<_, _> = file.serve.iter().map(|text| parse_listen(text)).collect();
         args.gateway.serve = serve.map_err(|error| wrong("serve", &error))?;
         if args.to.is_some() && !args.gateway.serve.is_empty() {
@@ -69,6 +73,9 @@ pub(super) fn load(flags: &TunnelArgs) -> Result<(TunnelArgs, Config), Failure> 
         let metrics = file.metrics.as_deref().map(parse_with_port).transpose();
         args.gateway.metrics = metrics.map_err(|error| wrong("metrics", &error))?;
     }
+    if args.to.is_none() {
+        check_waiting(&file.session).map_err(|name| wrong(name, &FOR_CALLERS))?;
+    }
     args.gateway.session = args.gateway.session.or(file.session);
     args.listen.extend(file.listen);
     args.forward.extend(file.forward);
@@ -76,7 +83,7 @@ pub(super) fn load(flags: &TunnelArgs) -> Result<(TunnelArgs, Config), Failure> 
     let config = Config { listen: args.listen.clone(), forward: args.forward.clone(), classes, rules, limits };
     let ports = config.listen.iter().map(|listen| (listen.protocol, listen.address));
     let checked = config.check().and_then(|()| args.gateway.check_ports(args.to.is_none(), ports));
-    checked.map_err(|error| wrong("it makes no sense", &error))?;
+    checked.map_err(|error| senseless(path, error.setting().as_deref(), &error))?;
     Ok((args, config))
 }
 
@@ -111,7 +118,7 @@ to = 'host.example:4433'
 metrics = '127.0.0.1:9100'
 
 [session]
-fingerprint = 'ab'
+fingerprint = '3f9a3f9a3f9a3f9a3f9a3f9a3f9a3f9a3f9a3f9a3f9a3f9a3f9a3f9a3f9a3f9a'
 path = ['eth0', 'wwan0,backup']
 
 [[listen]]
@@ -139,6 +146,17 @@ flows = 10
 idle = '30s'
 ";
 
+    const RULES: &str = "\
+[[listen]]
+name = 'x'
+udp = '127.0.0.1:1'
+[class.c]
+priority = 1
+[[rule]]
+class = 'c'
+name = 'y'
+";
+
     fn load(text: &str) -> Result<(TunnelArgs, Config), Failure> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tunnel.toml");
@@ -150,7 +168,10 @@ idle = '30s'
     fn a_file_says_all_there_is() {
         let (args, config) = load(WHOLE).unwrap();
         assert_eq!(args.to.as_deref(), Some("host.example:4433"));
-        assert_eq!((args.gateway.session.path.len(), args.gateway.session.fingerprint.as_deref()), (2, Some("ab")));
+        assert_eq!(
+            (args.gateway.session.path.len(), args.gateway.session.fingerprint.map(|text| text.len())),
+            (2, Some(64))
+        );
         assert_eq!((config.listen.len(), config.forward.len(), config.rules.len()), (1, 1, 1));
         assert_eq!((config.limits.flows, config.limits.clients), (10, Limits::default().clients));
     }
@@ -172,6 +193,21 @@ idle = '30s'
             ("[session]\ndeadlin = '1s'", ":2: unknown field `deadlin`"),
             ("[session]\nreconnect = '1s'", "unknown field `reconnect`"),
             ("colour = 1", ":1: "),
+            (
+                "[[forward]]\nname = 'x'\nudp = 'h:1'\n[[forward]]\nname = 'y'\nudp = 'nope'",
+                ":4: port `y`: `nope` is not",
+            ),
+            ("[[listen]]\nname = 'x'\nudp = '127.0.0.1:1'\nredundancy = 'dup'", ":1: port `x`: redundancy"),
+            ("\nto = 'host.example'", ":2: to: `host.example` is not HOST:PORT"),
+            ("[session]\nfingerprint = '3f9a'", ":2: fingerprint: "),
+            ("serve = ['1']\n[session]\npath = ['eth0']", ":3: session.path: that is for who calls"),
+            ("\nserve = ['here']", ":2: serve: "),
+            ("\nmetrics = 'here'", ":2: metrics: "),
+            ("[[listen]]\nname = 'x'\nudp = '127.0.0.1:1'\n[limits]\nflows = 0", ":5: it makes no sense: limits.flows"),
+            (RULES, ":6: it makes no sense: rule 1 never holds: no port is called `y`"),
+            (&RULES.replace("name = 'y'", "port = 0"), ":6: it makes no sense: rule 1 never holds: no program"),
+            (&RULES.replace("name = 'y'", "payload-type = 128"), "rule 1 never holds: a payload type"),
+            (&RULES.replace("name = 'y'", "min-size = 300\nmax-size = 200"), "min-size is more than max-size"),
             ("[limits]\nidle = '0s'", ":2: "),
             ("", "nothing to do"),
             ("to = 'h:1'\nserve = ['4433']\n[[listen]]\nname = 'x'\nudp = '127.0.0.1:1'", "either `to` or `serve`"),

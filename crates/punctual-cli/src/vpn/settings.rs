@@ -11,8 +11,9 @@ use serde::Deserialize;
 
 use crate::{
     cli::{DoorArgs, GatewayArgs, VpnArgs, parse_listen},
-    config::{SessionSettings, read_file, wrong},
+    config::{FOR_CALLERS, SessionSettings, check_waiting, read_file, senseless, wrong},
     exit::Failure,
+    route,
     scope::parse_with_port,
 };
 
@@ -59,6 +60,9 @@ pub(super) fn load(flags: &VpnArgs) -> Result<(VpnArgs, Config), Failure> {
     let mut args = flags.clone();
     if args.to.is_none() && args.gateway.serve.is_empty() && args.address.is_empty() {
         args.to = file.to;
+        if let Some(to) = &args.to {
+            route::host(to).map_err(|error| wrong("to", &error))?;
+        }
     }
     if args.gateway.serve.is_empty() {
         let serve: Result<_, _> = file.serve.iter().map(|text| parse_listen(text)).collect();
@@ -67,7 +71,7 @@ pub(super) fn load(flags: &VpnArgs) -> Result<(VpnArgs, Config), Failure> {
     let Table { device, address, route, accept_routes, mtu, client_to_client } = file.vpn;
     args.device = args.device.take().or(device);
     if let Some(device) = &args.device {
-        check_device_name(device).map_err(|error| wrong("device", &error))?;
+        check_device_name(device).map_err(|error| wrong("vpn.device", &error))?;
     }
     if args.address.is_empty() {
         args.address = address;
@@ -84,6 +88,9 @@ pub(super) fn load(flags: &VpnArgs) -> Result<(VpnArgs, Config), Failure> {
         let metrics = file.metrics.as_deref().map(parse_with_port).transpose();
         args.gateway.metrics = metrics.map_err(|error| wrong("metrics", &error))?;
     }
+    if args.to.is_none() {
+        check_waiting(&file.session).map_err(|name| wrong(name, &FOR_CALLERS))?;
+    }
     args.gateway.session = args.gateway.session.or(file.session);
     let mut clients = file.client;
     clients.extend(args.client.iter().copied().map(Client::new));
@@ -97,7 +104,7 @@ pub(super) fn load(flags: &VpnArgs) -> Result<(VpnArgs, Config), Failure> {
             ));
         }
         None if !args.accept_routes.is_empty() => {
-            return Err(wrong("accept-routes", &"that is for a client to say: a server gives routes"));
+            return Err(wrong("vpn.accept-routes", &"that is for a client to say: a server gives routes"));
         }
         Some(_) if args.identity.is_none() => {
             return Err(wrong(
@@ -119,9 +126,9 @@ pub(super) fn load(flags: &VpnArgs) -> Result<(VpnArgs, Config), Failure> {
     } else {
         AcceptRoutes::all_of(args.accept_routes.clone())
     };
-    let accept_routes = accept_routes.map_err(|error| wrong("accept-routes", &error))?;
+    let accept_routes = accept_routes.map_err(|error| wrong("vpn.accept-routes", &error))?;
     let config = Config { server, accept_routes, classes: file.class, rules: file.rule, limits: file.limits };
-    config.check().map_err(|error| wrong("it makes no sense", &error))?;
+    config.check().map_err(|error| senseless(path, error.setting().as_deref(), &error))?;
     let checked = args.gateway.check_ports(args.to.is_none(), []);
     checked.map_err(|error| wrong("serve", &error))?;
     Ok((args, config))
@@ -237,7 +244,13 @@ clients = 10
             ("[vpn]\naddress = ['10.9.0.1/24']\naccept-routes = 'all'", "for a client to say"),
             ("to = 'h:1'\nidentity = 'x'\n[vpn]\naccept-routes = 'most'", ":4: "),
             ("to = 'h:1'\nidentity = 'x'\n[vpn]\naccept-routes = ['10.0.0.0/8', 'all']", "stand alone"),
-            ("serve = ['here']\n[vpn]", "serve"),
+            ("serve = ['here']\n[vpn]", ":1: serve"),
+            ("to = 'h'\nidentity = 'x'\n[vpn]", ":1: to: `h` is not HOST:PORT"),
+            ("identity = 'x'\n[vpn]\ndevice = 'no/name'", ":3: vpn.device: "),
+            (&format!("{}[[rule]]\nclass = 'voice'\nport = 0", whole()), ":24: it makes no sense: rule 2 never holds"),
+            (&whole().replace("clients = 10", "clients = 0"), ":23: it makes no sense: limits.clients"),
+            (&whole().replace("route =", "mtu = 100\nroute ="), ":7: it makes no sense: the MTU is 100"),
+            (&whole().replace("[vpn]", "[session]\nca = 'ca.pem'\n[vpn]"), ":5: session.ca: that is for who calls"),
             ("[limits]\nflows = 5000\n[vpn]\naddress = ['10.9.0.1/24']\n[[client]]\nfingerprint = 'xy'", ":6: "),
         ] {
             let failure = load(text).map(drop).unwrap_err();

@@ -111,12 +111,26 @@ pub enum ConfigError {
     /// A port or a rule refers to a class that does not exist.
     #[error("{0}: there is no class `{1}`")]
     NoClass(String, String),
+    /// A rule holds for nothing that could come.
+    #[error("rule {0} never holds: {1}")]
+    NeverHolds(usize, String),
     /// More ports are forwarded than a greeting can tell of.
     #[error("{0} ports are forwarded; 1024 can be")]
     TooMany(usize),
     /// A limit with which nothing could be done.
     #[error("limits.{0} must be at least 1")]
     Limit(&'static str),
+}
+
+impl ConfigError {
+    /// The setting that is at fault, if it is one, by its name and those of the tables that it is in: `limits.flows`, `rule.0`.
+    pub fn setting(&self) -> Option<String> {
+        match self {
+            Self::Limit(name) => Some(format!("limits.{name}")),
+            Self::NeverHolds(number, _) => Some(format!("rule.{}", number - 1)),
+            _ => None,
+        }
+    }
 }
 
 impl Config {
@@ -156,6 +170,15 @@ impl Config {
         for (number, rule) in self.rules.iter().enumerate() {
             if !self.classes.contains_key(&rule.class) {
                 return Err(ConfigError::NoClass(format!("rule {}", number + 1), rule.class.clone()));
+            }
+            let named = |name: &Name| self.listen.iter().any(|listen| listen.name == *name);
+            let forwarded = |name: &Name| self.forward.iter().any(|forward| forward.name == *name);
+            let why = match &rule.name {
+                Some(name) if !named(name) && !forwarded(name) => Some(format!("no port is called `{name}`")),
+                _ => rule.never_holds().map(str::to_owned),
+            };
+            if let Some(why) = why {
+                return Err(ConfigError::NeverHolds(number + 1, why));
             }
         }
         for (name, limit) in [("flows", self.limits.flows), ("clients", self.limits.clients)] {
@@ -342,7 +365,7 @@ impl TryFrom<Written> for Forward {
 
     fn try_from(written: Written) -> Result<Self, String> {
         let (protocol, to, name, carry) = written.read()?;
-        check_target(&to)?;
+        check_target(&to).map_err(|error| format!("port `{name}`: {error}"))?;
         Ok(Self { name, protocol, to, carry })
     }
 }

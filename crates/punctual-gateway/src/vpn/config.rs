@@ -277,6 +277,18 @@ impl Classes {
     }
 }
 
+impl ConfigError {
+    /// The setting that is at fault, if it is one, by its name and those of the tables that it is in: `limits.flows`, `rule.0`.
+    pub fn setting(&self) -> Option<String> {
+        match self {
+            Self::Limit(name, ..) => Some(format!("limits.{name}")),
+            Self::NoClass(number, _) | Self::PortZero(number) => Some(format!("rule.{}", number - 1)),
+            Self::Mtu(_) => Some("vpn.mtu".into()),
+            _ => None,
+        }
+    }
+}
+
 /// A VPN cannot do that.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
@@ -320,6 +332,9 @@ pub enum ConfigError {
     /// A rule refers to a class that does not exist.
     #[error("rule {0}: there is no class `{1}`")]
     NoClass(usize, String),
+    /// A rule holds for no packet.
+    #[error("rule {0} never holds: nothing is from or to port 0")]
+    PortZero(usize),
     /// A class has a setting that is for tunnels.
     #[error("class `{0}`: a VPN holds nothing back, and has no latency")]
     Latency(String),
@@ -343,6 +358,9 @@ impl Config {
         for (number, rule) in self.rules.iter().enumerate() {
             if !self.classes.contains_key(&rule.class) {
                 return Err(ConfigError::NoClass(number + 1, rule.class.clone()));
+            }
+            if rule.port == Some(0) {
+                return Err(ConfigError::PortZero(number + 1));
             }
         }
         if let Some((name, _)) = self.classes.iter().find(|(_, settings)| settings.latency.is_some()) {
