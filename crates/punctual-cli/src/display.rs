@@ -1,18 +1,14 @@
 //! Figures while a session runs: a line that is kept up to date on a terminal, lines now and then in a log, JSON for programs.
 
-use std::{
-    collections::BTreeSet,
-    io::IsTerminal as _,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, io::IsTerminal as _, time::Duration};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use punctual::{Events, PathEvent, PathId, SessionEvent};
+use punctual::{Events, PathId};
 use serde::Serialize;
 
 use crate::{
     cli::CommonArgs,
-    doubts::{Doubt, Doubts},
+    happenings::{Happenings, called},
     line,
     say::say,
     stats::Figures,
@@ -90,7 +86,7 @@ impl Display {
     /// tell which paths there are.
     pub(crate) async fn run<Never>(
         &self,
-        mut events: Events,
+        events: Events,
         mut routes: Option<&mut Watch>,
         figures: impl Fn() -> Figures,
     ) -> Never {
@@ -98,17 +94,11 @@ impl Display {
         let mut tick = tokio::time::interval(Duration::from_secs(1));
         // The first tick is at once, when there is nothing to show.
         tick.tick().await;
-        let (mut then, mut seconds, mut watching) = (None, 0u32, true);
+        let (mut then, mut seconds) = (None, 0u32);
         // The first path is as old as the session.
         let mut known = BTreeSet::from([0]);
-        let mut doubts = Doubts::default();
+        let mut happenings = Happenings::new(events, routed);
         loop {
-            let doubted = async {
-                match doubts.due() {
-                    Some(due) => tokio::time::sleep_until(due.into()).await,
-                    None => std::future::pending().await,
-                }
-            };
             let route = async {
                 match &mut routes {
                     Some(watch) => watch.next().await,
@@ -123,51 +113,17 @@ impl Display {
                     seconds = seconds.wrapping_add(1);
                     for path in now.paths.iter().filter(|path| path.health != "opening") {
                         if known.insert(path.id) && !routed {
-                            self.tell(&now, &format!("{} is open", name(PathId(path.id), [Some(&now), None])));
+                            let name = called(PathId(path.id), &name(PathId(path.id), [Some(&now), None]));
+                            self.tell(&now, &format!("{name} is open"));
                         }
                     }
                     self.show(&Window::between(then.as_ref(), &now), &now, seconds);
                     then = Some(now);
                 }
-                () = doubted => {
-                    while let Some((doubt, silent)) = doubts.next(Instant::now()) {
-                        let now = figures();
-                        match doubt {
-                            Doubt::Path(id) => {
-                                let name = name(id, [Some(&now), then.as_ref()]);
-                                self.tell(&now, &format!("{name} {}", words(PathEvent::Suspected { silent })));
-                            }
-                            Doubt::All => self.tell(&now, "no path answers: waiting for one"),
-                        }
-                    }
+                happening = happenings.next() => {
+                    let now = figures();
+                    self.tell(&now, &happening.line(|id| name(id, [Some(&now), then.as_ref()])));
                 }
-                event = events.next(), if watching => match event {
-                    // Told at the next tick, when it has a name; it may also have been open before we began to watch.
-                    Some(SessionEvent::Path { event: PathEvent::Opened, .. }) => {}
-                    // Its route says why.
-                    Some(SessionEvent::Path { id, event: PathEvent::Closed }) if routed => {
-                        doubts.settle(Doubt::Path(id));
-                    }
-                    Some(SessionEvent::Path { id, event: PathEvent::Suspected { silent } }) => {
-                        doubts.arise(Instant::now(), Doubt::Path(id), silent);
-                    }
-                    Some(SessionEvent::Stranded) => doubts.arise(Instant::now(), Doubt::All, Duration::ZERO),
-                    Some(SessionEvent::Path { id, event }) => {
-                        let told = doubts.settle(Doubt::Path(id));
-                        if told || event != PathEvent::Recovered {
-                            let now = figures();
-                            let name = name(id, [Some(&now), then.as_ref()]);
-                            self.tell(&now, &format!("{name} {}", words(event)));
-                        }
-                    }
-                    Some(SessionEvent::Resumed) => {
-                        if doubts.settle(Doubt::All) {
-                            self.tell(&figures(), "a path answers");
-                        }
-                    }
-                    Some(_) => {}
-                    None => watching = false,
-                },
             }
         }
     }
@@ -206,21 +162,7 @@ impl Display {
 /// What a path is called, also if it has just gone.
 fn name(id: PathId, figures: [Option<&Figures>; 2]) -> String {
     let mut paths = figures.into_iter().flatten().flat_map(|figures| &figures.paths);
-    match paths.find(|path| path.id == id.0) {
-        // Those that nobody has named have their id for a name.
-        Some(path) if path.name != id.to_string() => format!("path {}", path.name),
-        _ => id.to_string(),
-    }
-}
-
-fn words(event: PathEvent) -> String {
-    match event {
-        PathEvent::Opened => "is open".into(),
-        PathEvent::Suspected { silent } => format!("is suspected: silent for {} ms", silent.as_millis()),
-        PathEvent::Recovered => "is in use again".into(),
-        PathEvent::Closed => "is closed".into(),
-        other => format!("has changed: {other:?}"),
-    }
+    paths.find(|path| path.id == id.0).map_or_else(|| id.to_string(), |path| path.name.clone())
 }
 
 impl Drop for Display {

@@ -17,6 +17,7 @@ use crate::{
     connect::{Caller, not_built, trust, ways},
     display::Display,
     exit::{Failure, Shown},
+    happenings::Happenings,
     identity::{self, Loaded},
     metrics,
     notify::ServiceManager,
@@ -231,9 +232,15 @@ impl<C: Carrier> Gateway<'_, C> {
         mut watch: Watch,
         caller: &Caller<'_>,
     ) -> Result<(Session, Watch), Failure> {
+        let names = watch.names();
+        let mut happenings = Happenings::new(session.events(), true);
         let lines = async {
             loop {
-                let line = watch.next().await;
+                let line = tokio::select! {
+                    biased;
+                    line = watch.next() => line,
+                    happening = happenings.next() => happening.line(|id| names.get(id)),
+                };
                 caller.display.say(&line);
             }
         };

@@ -24,6 +24,7 @@ mod eval;
 mod exit;
 mod feed;
 mod gateway;
+mod happenings;
 mod identity;
 mod incoming;
 mod line;

@@ -199,6 +199,24 @@ fn a_device_that_was_down_is_what_it_was() {
 }
 
 #[test]
+fn a_link_that_falls_silent_is_told() {
+    let Some([left, right]) = hosts() else { return };
+    let dir = tempfile::tempdir().expect("a directory");
+    let [key, settings] = ["client.pem", "server.toml"].map(|name| dir.path().join(name));
+    fs::write(&settings, serving(&fingerprint_of(&left, &key), "", 1_500)).expect("written");
+    let server = right.start(&["--config", text(&settings)]);
+    let known = server.stderr.after("fingerprint ");
+    let paths = ["--path", "w0", "--path", "w1=10.71.1.2:4433"];
+    let called = ["10.71.0.2:4433", "--fingerprint", &known, "--identity", text(&key)];
+    let client = left.start(&[&called[..], &paths].concat());
+    client.stderr.after("path w1 is open");
+    right.ip("addr del 10.71.1.2/24 dev w1");
+    client.stderr.after("path w1 is suspected: silent for ");
+    right.ip("addr add 10.71.1.2/24 dev w1");
+    client.stderr.after("path w1 is in use again");
+}
+
+#[test]
 fn a_server_takes_nothing_from_a_client_that_is_not_for_it_to_have() {
     let Some([left, right]) = hosts() else { return };
     let dir = tempfile::tempdir().expect("a directory");

@@ -446,7 +446,7 @@ async fn sweep(shared: Weak<Shared>) {
         let peers = lock(&shared.peers).clone();
         for peer in &peers {
             for flow in peer.sweep(now, idle) {
-                debug!(name = %flow.name, program = %flow.program, flow = flow.id.0, "flow ends by silence");
+                debug!(name = %flow.name, program = %flow.program, flow = flow.id.0, gateway = %peer, "flow ends by silence");
                 flow.forget();
             }
         }

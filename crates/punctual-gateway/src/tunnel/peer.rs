@@ -303,12 +303,16 @@ impl Peer {
             let mut state = lock(&self.state);
             let generation = state.generation;
             let Some(session) = state.session.clone().filter(|_| state.open) else { return false };
+            let dropped = |why: &'static str| {
+                shared.metrics.refused(why);
+                debug!(name = %flow.name, flow = flow.id.0, gateway = %self, why, "datagram dropped");
+            };
             if flow.is_refused(now) {
-                shared.metrics.refused("not_forwarded");
+                dropped("not_forwarded");
                 return true;
             }
             if state.to.as_mut().is_some_and(|to| !to.take(datagram.len(), now)) {
-                shared.metrics.refused("rate");
+                dropped("rate");
                 return true;
             }
             (session, generation)
@@ -332,7 +336,7 @@ impl Peer {
             }
             Err(error) => {
                 shared.metrics.refused(if matches!(error, SendError::Full(_)) { "full" } else { "not_taken" });
-                debug!(name = %flow.name, %error, "datagram dropped");
+                debug!(name = %flow.name, flow = flow.id.0, gateway = %self, why = %error, "datagram dropped");
             }
         }
         true

@@ -110,7 +110,8 @@ pub(super) async fn hear(listening: Arc<Listening>, listener: Arc<TcpListener>, 
         let begun = begin(&peer, &shared, &session, generation, None, name, class, |connection| async move {
             let open = Word::Open { flow: connection.id, name: connection.name.clone() };
             connection.session.send(own(open).channel(connection.channel)).await?;
-            debug!(name = %connection.name, program = %from, flow = connection.id.0, "connection begins");
+            let Connection { peer, name, id, .. } = &connection;
+            debug!(%name, program = %from, flow = id.0, gateway = %peer, "connection begins");
             connection.carry(stream).await
         });
         if let Err(reason) = begun {
@@ -143,7 +144,8 @@ pub(super) fn begin_inward(
                 connection.carry(stream).await
             }
             Err(error) => {
-                info!(name = %connection.name, to, %error, "cannot forward");
+                let Connection { peer, name, id, .. } = &connection;
+                info!(%name, flow = id.0, gateway = %peer, to, %error, "cannot forward");
                 connection.stop(StopReason::Unreachable).await;
                 Ok(())
             }
@@ -186,7 +188,7 @@ fn begin<F: Future<Output = Result<(), Broken>> + Send + 'static>(
         let task = tokio::spawn(async move {
             let (peer, session) = ended;
             if let Err(broken) = carried.await {
-                debug!(%name, flow = id.0, error = %broken, "connection reset");
+                debug!(%name, flow = id.0, gateway = %peer, error = %broken, "connection reset");
                 if !matches!(broken, Broken::Stopped) {
                     let word = Word::Stop { flow: id, reason: StopReason::Reset };
                     // Behind what was sent: it must not come before the connection does.

@@ -107,12 +107,14 @@ fn came(listening: &Arc<Listening>, shared: &Arc<Shared>, datagram: &[u8], arriv
             Some(other) if !Arc::ptr_eq(&other, peer) => peer.remove(flow.id),
             _ => {
                 shared.metrics.refused("no_session");
+                debug!(name = %flow.name, flow = flow.id.0, gateway = %peer, why = "no session", "datagram dropped");
                 return;
             }
         }
     }
     let Some(peer) = shared.choose(Protocol::Udp, &listening.port.name) else {
         shared.metrics.refused("no_gateway");
+        debug!(name = %listening.port.name, program = %from, why = "no gateway", "datagram dropped");
         listening.complain("no far gateway forwards this port");
         return;
     };
@@ -120,6 +122,7 @@ fn came(listening: &Arc<Listening>, shared: &Arc<Shared>, datagram: &[u8], arriv
         Ok(flow) => _ = peer.send(&flow, datagram, dscp, shared),
         Err(reason) => {
             shared.metrics.refused("too_many_flows");
+            debug!(name = %listening.port.name, program = %from, gateway = %peer, why = reason.words(), "datagram dropped");
             listening.complain(reason.words());
         }
     }
@@ -176,17 +179,18 @@ async fn carry(
     to: String,
     mut datagrams: mpsc::Receiver<Queued>,
 ) {
+    let Some(gateway) = peer.upgrade().map(|peer| peer.to_string()) else { return };
     let socket = match connect(&to).await {
         Ok(socket) => socket,
         Err(error) => {
-            info!(name = %flow.name, to, %error, "cannot forward");
+            info!(name = %flow.name, flow = flow.id.0, gateway, to, %error, "cannot forward");
             if let Some(peer) = peer.upgrade() {
                 peer.give_up(flow.id, StopReason::Unreachable);
             }
             return;
         }
     };
-    debug!(name = %flow.name, to, flow = flow.id.0, from = ?socket.local_addr().ok(), "flow begins");
+    debug!(name = %flow.name, flow = flow.id.0, gateway, to, from = ?socket.local_addr().ok(), "flow begins");
     loop {
         let failed = tokio::select! {
             queued = datagrams.recv() => match queued {
@@ -203,7 +207,7 @@ async fn carry(
         };
         match failed {
             Err(error) if !is_passing(&error) => {
-                debug!(name = %flow.name, %error, "cannot be forwarded or answered");
+                debug!(name = %flow.name, flow = flow.id.0, gateway, %error, "cannot be forwarded or answered");
                 tokio::time::sleep(PAUSE).await;
             }
             _ => {}

@@ -83,7 +83,7 @@ impl Peer {
                     match udp::begin_inward(self, shared, flow, &name) {
                         Ok(()) => drop(self.datagram(flow, data, now, &shared.metrics)),
                         Err(reason) => {
-                            debug!(%name, flow = flow.0, reason = reason.words(), "flow refused");
+                            debug!(%name, flow = flow.0, gateway = %self, reason = reason.words(), "flow refused");
                             stop(session, flow, reason);
                         }
                     }
@@ -94,7 +94,7 @@ impl Peer {
                     return Err(Violation::NotItsFlow(flow).into());
                 }
                 if let Err(reason) = tcp::begin_inward(self, shared, session, generation, flow, &name) {
-                    debug!(%name, flow = flow.0, reason = reason.words(), "connection refused");
+                    debug!(%name, flow = flow.0, gateway = %self, reason = reason.words(), "connection refused");
                     stops.add(flow, reason);
                 }
             }
@@ -131,8 +131,12 @@ impl Peer {
         let mut state = lock(&self.state);
         let State { flows, from, .. } = &mut *state;
         let Some(flow) = flows.all.get(&id) else { return Ok(false) };
+        let dropped = |why: &'static str| {
+            metrics.refused(why);
+            debug!(flow = id.0, gateway = %self, why, "datagram of the far side dropped");
+        };
         if from.as_mut().is_some_and(|from| !from.take(data.len(), now)) {
-            metrics.refused("rate");
+            dropped("rate");
             return Ok(true);
         }
         match flow {
@@ -141,7 +145,7 @@ impl Peer {
                 drop(state);
                 flow.touch(now);
                 if !flow.answer(&data) {
-                    metrics.refused("not_sent");
+                    dropped("not_sent");
                 }
             }
             Flow::Inward { flow, datagrams, .. } => {
@@ -149,7 +153,7 @@ impl Peer {
                 let held = self.datagrams.take(data.len() as u64);
                 // If its queue is full, a datagram is dropped, as any network would.
                 if held.is_none_or(|_held| datagrams.try_send(Queued { data, _held }).is_err()) {
-                    metrics.refused("full");
+                    dropped("full");
                 }
             }
             Flow::Tcp(_) => return Err(Violation::OtherProtocol(id)),
@@ -194,12 +198,13 @@ impl Peer {
             Some(Flow::Outward(flow)) => {
                 flow.known.store(false, Ordering::Relaxed);
                 if reason != StopReason::Unknown {
-                    info!(name = %flow.name, program = %flow.program, reason = reason.words(), "flow not carried");
+                    let (name, program, reason) = (&flow.name, flow.program, reason.words());
+                    info!(%name, %program, flow = id.0, gateway = %self, reason, "flow not carried");
                     flow.refuse(now);
                 }
             }
             Some(_) => {
-                debug!(flow = id.0, reason = reason.words(), "flow stopped by the far side");
+                debug!(flow = id.0, gateway = %self, reason = reason.words(), "flow stopped by the far side");
                 let gone = state.flows.remove(id);
                 drop(state);
                 drop(gone);
