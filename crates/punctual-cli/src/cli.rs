@@ -285,6 +285,9 @@ pub(crate) struct RecvArgs {
     pub(crate) common: CommonArgs,
 }
 
+/// The heading of what only a sender has.
+const SENDING: &str = "Sending";
+
 /// `punctual send`.
 #[derive(Debug, Args)]
 pub(crate) struct SendArgs {
@@ -298,25 +301,25 @@ pub(crate) struct SendArgs {
     pub(crate) source: SourceArgs,
     #[command(flatten)]
     pub(crate) settings: Settings,
-    /// A TOML file with any of these settings, by the same names; flags overrule it.
-    #[arg(long, value_name = "FILE")]
+    /// A TOML file with any of what stands under Settings and Session, by the same names; flags overrule it.
+    #[arg(long, value_name = "FILE", help_heading = SENDING)]
     pub(crate) config: Option<PathBuf>,
     /// The certificate and its key (PEM) to show a receiver that asks who we are (`punctual recv --client-ca`, `--client-fingerprint`); made
     /// and kept there if there is no such file.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = SENDING)]
     pub(crate) identity: Option<PathBuf>,
     /// Keep a live video (a pipe) to its frame rate, too, as a file is kept to it; a deadline counts from the frame's turn then. Without it, a live frame goes as soon as it is complete.
-    #[arg(long)]
+    #[arg(long, help_heading = SENDING)]
     pub(crate) pace: bool,
     /// Write what the receiver sends back (its --reply) to this file, `-` for standard output, one block after the other. The session then lasts until both
     /// have no more to send.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = SENDING)]
     pub(crate) receive: Option<PathBuf>,
     /// Put 4 bytes of length (big endian) before each block that comes back.
-    #[arg(long, requires = "receive")]
+    #[arg(long, requires = "receive", help_heading = SENDING)]
     pub(crate) receive_framed: bool,
     /// Let the receiver have blocks as they come. Without it, each waits for those before it, until they are there or known to be dropped.
-    #[arg(long)]
+    #[arg(long, help_heading = SENDING)]
     pub(crate) unordered: bool,
     #[command(flatten)]
     pub(crate) common: CommonArgs,
@@ -383,7 +386,8 @@ pub(crate) struct TunnelArgs {
     #[arg(value_name = "HOST:PORT")]
     pub(crate) to: Option<String>,
     /// A port of this host whose traffic the other gateway forwards: `udp:ADDRESS:PORT=NAME` or `tcp:ADDRESS:PORT=NAME`; may be repeated. Behind commas, how its
-    /// datagrams are carried: deadline=TIME|none [default: 1s], priority=0-255, redundancy=MODE, ordered=true, and what they are: format=mpegts|rtp|rtp-h264|rtp-h265.
+    /// datagrams are carried: deadline=TIME|none [default: 1s], priority=0-255, redundancy=MODE, ordered=true, latency=TIME, or class=NAME, one of the file's; and what they are:
+    /// format=datagrams|mpegts|rtp|rtp-h264|rtp-h265.
     #[arg(long, value_name = "udp:ADDRESS:PORT=NAME")]
     pub(crate) listen: Vec<tunnel::Listen>,
     /// Where traffic of that name is sent to that the other gateway listens for: `NAME=udp:HOST:PORT` or `NAME=tcp:HOST:PORT`; may be repeated. Behind

@@ -261,6 +261,10 @@ impl<C: Carrier> Gateway<'_, C> {
         let mut pause = RETRY;
         loop {
             session.stranded(CUT_OFF).await;
+            if session.close_reason().is_some() {
+                // It was not cut off, it has ended; why, whoever carries by it finds out.
+                return std::future::pending().await;
+            }
             if let Ok((another, watch)) = self.connect(caller).await {
                 // Links that come back carry the one and the other; then the first one's connections are worth more. If it is back, this waits for it to be cut off again.
                 if tokio::time::timeout(2 * GRACE, session.stranded(GRACE)).await.is_ok() {

@@ -223,7 +223,7 @@ fn a_settings_file_is_checked() {
     let (code, said) = check("[[forward]]\nname = 'x'\nudp = 'localhost:1'\n");
     assert!(code == Some(0) && said.contains("0 to listen at, 1 to forward"), "{said}");
     let (code, said) = check("[[forward]]\nname = 'x'\nudp = 'localhost'\n");
-    assert!(code == Some(2) && said.contains("tunnel.toml:1: `localhost` is not HOST:PORT"), "{said}");
+    assert!(code == Some(2) && said.contains("tunnel.toml:1: port `x`: `localhost` is not HOST:PORT"), "{said}");
     let (code, said) = check("[[forward]]\nname = 'x'\nudp = 'h:1'\n[class.'a\"b']\npriority = 1\n");
     assert!(code == Some(2) && said.contains("class \"a\\\"b\": a name is 1 to 64 letters"), "{said}");
     let (code, said) = check("[session]\nscheduler = 'magic'\n[[forward]]\nname = 'x'\nudp = 'h:1'\n");

@@ -341,6 +341,10 @@ impl PathSpec {
             None => like,
         };
         let cross = |spec: Option<&DirectionSpec>| spec.and_then(|spec| spec.cross.clone()).unwrap_or_default();
+        if let Some((from, to)) = self.own.dies.iter().find(|(from, to)| from.0 >= to.0) {
+            let [from, to] = [from.0, to.0].map(punctual_proto::duration::spoken);
+            return Err(ExperimentError::Invalid(format!("a path that dies at {from} lives again later than at {to}")));
+        }
         Ok(Path {
             name: self.own.name.clone().unwrap_or_else(|| format!("path {index}")),
             cross: [cross(Some(&self.there)), cross(back_spec)],
@@ -384,6 +388,7 @@ impl DirectionSpec {
             link.delay = delay.schedule(|delay| delay.0)?;
         }
         if let Some(loss) = &self.loss {
+            loss.values().try_for_each(LossSpec::check)?;
             link.loss = loss.schedule(LossSpec::model)?;
         }
         if let Some(jitter) = self.jitter {
@@ -437,6 +442,14 @@ fn scaled(rate: Rate, factor: f64) -> Result<Rate, ExperimentError> {
 }
 
 impl<T> Steps<T> {
+    fn values(&self) -> impl Iterator<Item = &T> {
+        let (fixed, steps) = match self {
+            Self::Fixed(value) => (Some(value), &[][..]),
+            Self::Changing(steps) | Self::Repeating { steps, .. } => (None, &steps[..]),
+        };
+        fixed.into_iter().chain(steps.iter().map(|(_, value)| value))
+    }
+
     fn schedule<U>(&self, convert: impl Fn(&T) -> U) -> Result<Schedule<U>, ExperimentError> {
         let (steps, repeat) = match self {
             Self::Fixed(value) => return Ok(Schedule::fixed(convert(value))),
@@ -455,6 +468,15 @@ impl<T> Steps<T> {
 }
 
 impl LossSpec {
+    fn check(&self) -> Result<(), ExperimentError> {
+        match self {
+            Self::Bursts(Bursts { burst: Some(burst), .. }) if !(*burst >= 1.0 && burst.is_finite()) => {
+                Err(ExperimentError::Invalid(format!("a burst of {burst} packets: one of losses is 1 at least")))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn model(&self) -> Loss {
         match *self {
             Self::Bernoulli(Share(0.0)) => Loss::None,
@@ -513,6 +535,9 @@ mod tests {
             (format!("{link}dies = []\n[[path]]"), "dies"),
             ("[[link]]\nrate = 1\n[[path]]".to_owned(), "name"),
             ("[[path]]\nback = { dies = [] }".to_owned(), "dies"),
+            ("[[path]]\ndies = [['12s', '10s']]".to_owned(), "dies at 12 s"),
+            ("[[path]]\nloss = { mean = '5 %', burst = 0.5 }".to_owned(), "a burst of 0.5"),
+            ("[[path]]\nloss = [['0s', '1 %'], ['1s', { mean = '5 %', burst = nan }]]".to_owned(), "a burst of NaN"),
         ] {
             let error = build(&text).unwrap_err();
             assert!(error.contains(word), "{text}: {error}");

@@ -62,6 +62,11 @@ fn table(flags: &LinkFlags) -> Result<Table, Failure> {
     }
     if let Some(burst) = flags.burst {
         let mean = table.remove("loss").ok_or_else(|| unusable("--burst goes with --loss"))?;
+        if mean.is_array() {
+            return Err(unusable(
+                "--burst: of a --loss with steps the losses are single ones; give one share, or leave --burst out",
+            ));
+        }
         let model = Table::from_iter([("mean".into(), mean), ("burst".into(), burst.into())]);
         table.insert("loss".into(), Value::Table(model));
     }
@@ -163,6 +168,24 @@ mod tests {
         let mut plan = plan(flags).map_err(|failure| failure.to_string())?;
         plan.each_link(|link| links.push(link.clone()));
         Ok(links)
+    }
+
+    #[test]
+    fn what_makes_no_link_is_refused() {
+        let with = |loss: &str, burst, dies: &[&str]| LinkFlags {
+            loss: Some(loss.into()),
+            burst,
+            dies: dies.iter().map(|&span| span.into()).collect(),
+            ..LinkFlags::default()
+        };
+        for (flags, word) in [
+            (with("0s:1%,5s:2%", Some(3.0), &[]), "a --loss with steps"),
+            (with("1%", Some(0.0), &[]), "a burst of 0 packets"),
+            (with("1%", None, &["12s..10s"]), "dies at 12 s"),
+        ] {
+            let error = links(&flags).unwrap_err();
+            assert!(error.contains(word), "{error}");
+        }
     }
 
     #[test]
