@@ -17,11 +17,16 @@ pub struct Files {
     seen: Option<Arc<Mutex<BTreeMap<String, u64>>>>,
 }
 
+/// A folder for people: the one we are in has an empty name when others are beside it.
+fn shown(dir: &Path) -> String {
+    if dir.as_os_str().is_empty() { ".".into() } else { dir.display().to_string() }
+}
+
 /// A file could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// None of the folders has it.
-    #[error("there is no file `{name}`; looked in: {}", .search.iter().map(|dir| dir.display().to_string()).collect::<Vec<_>>().join(", "))]
+    #[error("there is no file `{name}`; looked in: {}", .search.iter().map(|dir| shown(dir)).collect::<Vec<_>>().join(", "))]
     NotFound {
         /// As the experiment has it.
         name: String,

@@ -341,6 +341,12 @@ impl PathSpec {
             None => like,
         };
         let cross = |spec: Option<&DirectionSpec>| spec.and_then(|spec| spec.cross.clone()).unwrap_or_default();
+        if !(self.own.cost.is_finite() && self.own.cost >= 0.0) {
+            let cost = self.own.cost;
+            return Err(ExperimentError::Invalid(format!(
+                "a path's `cost` of {cost}: give a number that is not negative"
+            )));
+        }
         if let Some((from, to)) = self.own.dies.iter().find(|(from, to)| from.0 >= to.0) {
             let [from, to] = [from.0, to.0].map(punctual_proto::duration::spoken);
             return Err(ExperimentError::Invalid(format!("a path that dies at {from} lives again later than at {to}")));
@@ -413,6 +419,9 @@ impl DirectionSpec {
         // Last, for a product needs the others.
         match self.queue {
             Some(QueueSpec::Bytes(size)) => link.queue = Queue::Bytes(size.0),
+            Some(QueueSpec::Bdp { bdp }) if !(bdp.is_finite() && bdp > 0.0) => {
+                return Err(ExperimentError::Invalid(format!("a `queue` of {bdp} bdp: give a positive number")));
+            }
             Some(QueueSpec::Bdp { bdp }) => link.queue = Queue::Bytes((bdp * product(&link)).max(1.0) as u64),
             Some(QueueSpec::Time { time }) => {
                 let rate = link.rate.nominal().unwrap_or_default() / 8.0;
@@ -536,6 +545,10 @@ mod tests {
             ("[[link]]\nrate = 1\n[[path]]".to_owned(), "name"),
             ("[[path]]\nback = { dies = [] }".to_owned(), "dies"),
             ("[[path]]\ndies = [['12s', '10s']]".to_owned(), "dies at 12 s"),
+            ("[[path]]\ncost = -1".to_owned(), "`cost` of -1"),
+            ("[[path]]\ncost = nan".to_owned(), "`cost` of NaN"),
+            ("[[path]]\nqueue = { bdp = -1 }".to_owned(), "-1 bdp"),
+            ("[[path]]\nqueue = { bdp = nan }".to_owned(), "NaN bdp"),
             ("[[path]]\nloss = { mean = '5 %', burst = 0.5 }".to_owned(), "a burst of 0.5"),
             ("[[path]]\nloss = [['0s', '1 %'], ['1s', { mean = '5 %', burst = nan }]]".to_owned(), "a burst of NaN"),
         ] {

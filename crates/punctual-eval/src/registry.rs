@@ -394,7 +394,7 @@ mod tests {
 
     #[test]
     fn own_experiments_are_listed_and_read() {
-        let text = "title = 'x'\nduration = '1s'\ncontenders = ['never']\n[[path]]\nrate = '1 MB/s'";
+        let text = "title = 'x'\nduration = '1s'\ncontenders = ['never']\n[[path]]\nrate = '1 MB/s'\n[[workload]]\nkind = 'bulk'";
         let registry = Registry::new().experiment("mine", text).unwrap();
         assert_eq!(registry.experiments().last(), Some("mine"));
         assert!(registry.load("mine").unwrap().is_err(), "its scheduler is not registered");

@@ -47,4 +47,16 @@ fn what_makes_no_sense_is_said_before_anything_runs() {
     wrong("[[figure]]\ntitle = 'y'\nkind = 'lines'\nmeasure = 'on_tim:0'", "no measure `on_tim:0`");
     wrong("[[workload]]\nname = 'a'\nkind = 'bulk'\ncopies = 2", "more than one bulk");
     wrong("[[must]]\nsay = 'y'\nof = 'ads'\nmeasure = 'on_time'", "exactly one of");
+    let experiment = Experiment::parse("x", TEXT).unwrap();
+    for (key, value, word) in [
+        ("seeds", "0", "`seeds` of 0"),
+        ("duration", "0s", "nothing to send"),
+        ("contenders", "ads,quic,ads", "two contenders are called `ads`"),
+        ("path.7.loss", "0.1", "cannot set `path.7.loss`: `7` is not one of the 1 elements"),
+    ] {
+        let error = experiment.with(key, value).unwrap_err().to_string();
+        assert!(error.contains(word), "{error}");
+    }
+    let idle = TEXT.split("[[workload]]").next().unwrap();
+    assert!(Experiment::parse("x", idle).unwrap_err().to_string().contains("a [[workload]]"));
 }

@@ -9,7 +9,7 @@ use super::ExperimentError;
 pub(super) fn set(document: &mut Table, key: &str, value: Value) -> Result<(), ExperimentError> {
     let error = |what: &str| ExperimentError::Key { key: key.to_owned(), what: what.to_owned() };
     let mut parts = key.split('.').peekable();
-    let first = parts.next().filter(|part| !part.is_empty()).ok_or_else(|| error("is empty"))?;
+    let first = parts.next().filter(|part| !part.is_empty()).ok_or_else(|| error("it is empty"))?;
     if parts.peek().is_none() {
         document.insert(first.to_owned(), value);
         return Ok(());

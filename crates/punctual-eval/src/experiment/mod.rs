@@ -68,7 +68,7 @@ pub enum ExperimentError {
     #[error("{0}")]
     Text(#[from] toml::de::Error),
     /// A key that cannot be set.
-    #[error("cannot set `{key}`: it {what}")]
+    #[error("cannot set `{key}`: {what}")]
     Key {
         /// The key.
         key: String,
@@ -293,6 +293,15 @@ impl Experiment {
         if contenders.is_empty() {
             return Err(ExperimentError::Invalid("there are no contenders".into()));
         }
+        let names = contenders.iter().map(|contender| &contender.name);
+        if let Some((_, name)) =
+            names.clone().enumerate().find(|&(index, name)| names.clone().take(index).any(|other| other == name))
+        {
+            return Err(ExperimentError::Invalid(format!("two contenders are called `{name}`")));
+        }
+        if head.seeds == 0 {
+            return Err(ExperimentError::Invalid("`seeds` of 0: nothing would be run".into()));
+        }
         let experiment = Self { name: name.to_owned(), head, contenders, document, registry: registry.clone() };
         experiment.cells()?;
         Ok(experiment)
@@ -389,6 +398,10 @@ impl Setup {
                     "more than one bulk source: a run can have one, a rival one of its own, and there are [[rival]]s";
                 return Err(ExperimentError::Invalid(what.into()));
             }
+        }
+        if setup.duration.0.is_zero() || setup.sources.is_empty() && setup.rivals.is_empty() {
+            let what = "there is nothing to send: a `duration` of more than nothing and a [[workload]] are wanted";
+            return Err(ExperimentError::Invalid(what.into()));
         }
         if setup.paths.is_empty() {
             return Err(ExperimentError::Invalid("there is no [[path]]".into()));
