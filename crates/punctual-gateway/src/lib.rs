@@ -15,6 +15,10 @@
 //! This crate opens no sessions: whoever does hands them to [`Tunnel::call`](tunnel::Tunnel::call) or [`Tunnel::answer`](tunnel::Tunnel::answer), and of a VPN
 //! to [`Vpn::call`](vpn::Vpn::call) or [`Vpn::answer`](vpn::Vpn::answer).
 
+use std::time::Duration;
+
+use punctual::{CloseReason, Session};
+
 pub mod class;
 pub mod media;
 mod metrics;
@@ -22,3 +26,9 @@ mod number;
 mod rate;
 pub mod tunnel;
 pub mod vpn;
+
+/// Why a session has ended that takes nothing any more. That it has may be known a moment before the reason is.
+pub(crate) async fn why_closed(session: &Session) -> CloseReason {
+    const MOMENT: Duration = Duration::from_secs(1);
+    tokio::time::timeout(MOMENT, session.closed()).await.unwrap_or(CloseReason::Local)
+}

@@ -414,13 +414,10 @@ impl Session {
 
     /// Why the session ended, if it has.
     pub fn close_reason(&self) -> Option<CloseReason> {
-        let link = self.link();
-        link.shared.with(|state, _| match state.sessions.get(&link.id) {
-            Some(slot) if slot.closed.is_some() => slot.closed.clone(),
-            // It may have ended without that being in the books yet; what is asked of it fails already.
-            Some(_) => state.session(link.id).ok().and_then(|(session, _)| session.close_reason().cloned()),
+        match self.link().slot(|slot| slot.closed.clone()) {
+            Some(reason) => reason,
             None => Some(CloseReason::Local),
-        })
+        }
     }
 
     /// Waits for the end of the session.

@@ -286,11 +286,10 @@ impl Shared {
 
     /// Serves a session to its end.
     async fn serve(self: &Arc<Self>, session: &Session, side: Side) -> Result<Infallible, Ended> {
-        let closed = |_| Ended::Closed(session.close_reason().unwrap_or(CloseReason::Local));
         // From before the greeting is made, so that none is missed.
         let mut replanned = self.replanned.subscribe();
-        if side == Side::Client {
-            say::greet(session, self.hello()).await.map_err(closed)?;
+        if side == Side::Client && say::greet(session, self.hello()).await.is_err() {
+            return Err(Ended::Closed(crate::why_closed(session).await));
         }
         let hello = tokio::time::timeout(GREET_WITHIN, first_word(session)).await.map_err(|_| Ended::NoGreeting)??;
         let peer = self.welcome(side, session.peer_fingerprint(), &hello)?;

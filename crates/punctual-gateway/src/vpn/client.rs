@@ -2,7 +2,7 @@
 
 use std::{convert::Infallible, net::IpAddr};
 
-use punctual::{CloseReason, Session};
+use punctual::Session;
 use tracing::{info, warn};
 
 use super::{
@@ -26,10 +26,11 @@ pub(super) struct Taken {
 impl<D: Device> Shared<D> {
     /// Serves a session with a server.
     pub(super) async fn call(&self, session: &Session) -> Result<Infallible, Ended> {
-        let closed = |_| Ended::Closed(session.close_reason().unwrap_or(CloseReason::Local));
         let Some(server) = lock(&self.table).server.clone() else { return Err(Violation::Greeting.into()) };
         let (attached, follow) = Attached::new(&server, session);
-        peer::say(session, &Word::Hello(wire::VERSION)).await.map_err(closed)?;
+        if peer::say(session, &Word::Hello(wire::VERSION)).await.is_err() {
+            return Err(Ended::Closed(crate::why_closed(session).await));
+        }
         let welcome = tokio::time::timeout(GREET_WITHIN, welcome(session)).await.map_err(|_| Ended::NoGreeting)??;
         self.take(welcome).await?;
         server.replan(&self.plan(), self.plan().limits.rate);

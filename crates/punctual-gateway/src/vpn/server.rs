@@ -2,7 +2,7 @@
 
 use std::{convert::Infallible, sync::Arc};
 
-use punctual::{CloseReason, Fingerprint, Session};
+use punctual::{Fingerprint, Session};
 use tokio::sync::watch;
 use tracing::info;
 
@@ -15,7 +15,6 @@ use super::{
 impl<D: Device> Shared<D> {
     /// Serves a session with a client.
     pub(super) async fn answer(&self, session: &Session) -> Result<Infallible, Ended> {
-        let closed = |_| Ended::Closed(session.close_reason().unwrap_or(CloseReason::Local));
         // Nobody but those who are let in gets so far, unless the endpoint is not ours, or the settings have just changed.
         let fingerprint = session.peer_fingerprint().ok_or(Ended::Unknown)?;
         tokio::time::timeout(GREET_WITHIN, greeting(session)).await.map_err(|_| Ended::NoGreeting)??;
@@ -24,7 +23,9 @@ impl<D: Device> Shared<D> {
         let _present = Present { shared: self, fingerprint, peer: &peer };
         let attached = Attached { peer: &peer, generation };
         info!(client = %peer, address = ?session.remote_address(), addresses = ?welcome.addresses, "client connected");
-        peer::say(session, &Word::Welcome(welcome)).await.map_err(closed)?;
+        if peer::say(session, &Word::Welcome(welcome)).await.is_err() {
+            return Err(Ended::Closed(crate::why_closed(session).await));
+        }
         peer.open(attached.generation);
         let hear = async {
             loop {
