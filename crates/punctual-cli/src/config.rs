@@ -318,7 +318,11 @@ impl SessionSettings {
             located(text, key.map(toml::Spanned::span), &format!("{name}: {error}"))
         };
         for path in &self.path {
-            Way::parse(path, "receiver:1").map_err(|error| bad("path", &error))?;
+            Way::parse(path, "receiver:1").map_err(|error| {
+                // A file has no flags.
+                let error = error.to_string();
+                bad("path", &error.strip_prefix("--path ").unwrap_or(&error))
+            })?;
         }
         let named = [
             ("scheduler", self.scheduler.as_deref().map(|name| schedule::by_name(name).map(drop))),
@@ -483,7 +487,7 @@ mod tests {
             ("path-scheduler = \"magic\"", ":1: ", "magic"),
             ("\ncongestion = \"magic\"", ":2: ", "magic"),
             ("redundancy-policy = \"risk:target=9\"", ":1: ", "does not do for"),
-            ("\npath = [\"eth0\", \"wwan0,bakup\"]", ":2: ", "wwan0,bakup"),
+            ("\npath = [\"eth0\", \"wwan0,bakup\"]", ":2: ", "path: wwan0,bakup: "),
             ("fingerprint = \"3f9a\"", ":1: ", "fingerprint: a fingerprint is 64"),
         ] {
             let error = Settings::parse(text).unwrap_err();

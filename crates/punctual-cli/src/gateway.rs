@@ -198,8 +198,8 @@ impl<C: Carrier> Gateway<'_, C> {
                             continue;
                         }
                         Err(failure) => {
-                            // That we are not let in is heard only once the handshake is done.
-                            was_there |= !failure.is_at_the_door();
+                            // That we are not let in is heard only once the handshake is done. A far side that is busy is there, and may have room later.
+                            was_there |= !matches!(failure, Failure::NotLetIn(_) | Failure::WrongToken(_));
                             pause = pause_after(begun.elapsed(), pause);
                             failure
                         }

@@ -151,6 +151,20 @@ fn who_is_not_let_in_at_the_first_call_ends() {
 }
 
 #[test]
+fn who_finds_no_room_at_the_first_call_calls_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let settings = format!("[[forward]]\nname = 'game'\nudp = '{}'\n[limits]\nclients = 1\nidle = '1s'\n", echo());
+    let (_server, address, fingerprint) = waiting(&["--config", &write(&dir.path().join("server.toml"), &settings)]);
+    let call = || start(&["tunnel", &address, "--fingerprint", &fingerprint, "--listen", "udp:127.0.0.1:0=game"]);
+    let first = call();
+    ask(&first.stderr.after("game at udp:"), b"first");
+    let second = call();
+    second.stderr.after("as many gateways as are allowed are here already: calling again in ");
+    first.signal("TERM");
+    ask(&second.stderr.after("game at udp:"), b"second");
+}
+
+#[test]
 fn settings_are_read_again_and_what_is_carried_is_told() {
     let dir = tempfile::tempdir().expect("a directory");
     let one = format!("[[forward]]\nname = 'one'\nudp = '{}'\n", echo());

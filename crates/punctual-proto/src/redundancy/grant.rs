@@ -134,7 +134,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
     const SHARD: usize = 1_000;
 
-    /// A group of ten on path 0, and what is known of two paths: that of the first ten packets one was lost.
+    /// A group of ten on path 0, and what is known of two paths, each of which has lost every tenth of a hundred packets.
     fn with<R>(ask: impl FnOnce(Request<'_>) -> R) -> R {
         let mut losses = Losses::default();
         (0..100).for_each(|number| losses.note(number % 10 == 0));
