@@ -20,6 +20,7 @@ pub mod measure;
 pub mod network;
 pub mod plan;
 pub mod quic;
+mod reading;
 pub mod record;
 pub mod registry;
 pub mod report;

@@ -27,7 +27,10 @@
 
 use std::time::Duration;
 
-use punctual_proto::multipath::{PathBudget, PathRole};
+use punctual_proto::{
+    duration::spoken,
+    multipath::{PathBudget, PathRole},
+};
 use punctual_sim::{
     Corruption, CorruptionSite, GilbertElliott, Jitter, LinkSpec, Loss, Policer, Queue, Rate, Reordering, Schedule,
     trace::{Opportunities, aitrans_link},
@@ -36,10 +39,12 @@ use serde::{
     Deserialize, Deserializer,
     de::{self, DeserializeOwned},
 };
+use toml::{Table, Value};
 
 use crate::{
     experiment::ExperimentError,
     files::Files,
+    reading::{part, read},
     units::{BitRate, Share, Size, Time},
 };
 
@@ -104,9 +109,15 @@ fn set_apart<'de, D: Deserializer<'de>, T: DeserializeOwned>(
     deserializer: D,
     keys: &[&str],
 ) -> Result<(DirectionSpec, T), D::Error> {
-    let mut direction = toml::Table::deserialize(deserializer)?;
-    let own: toml::Table = keys.iter().filter_map(|key| direction.remove_entry(*key)).collect();
-    Ok((direction.try_into().map_err(de::Error::custom)?, own.try_into().map_err(de::Error::custom)?))
+    let mut direction = Table::deserialize(deserializer)?;
+    let own: Table = keys.iter().filter_map(|key| direction.remove_entry(*key)).collect();
+    let direction = read(direction).map_err(|error| {
+        // Of the table's keys it knows the direction's only.
+        let unknown = error.contains("unknown field") && !error.contains('.');
+        let more = keys.iter().map(|key| format!(", `{key}`"));
+        de::Error::custom(if unknown { [error].into_iter().chain(more).collect() } else { error })
+    })?;
+    Ok((direction, part(own)?))
 }
 
 impl<'de> Deserialize<'de> for PathSpec {
@@ -154,20 +165,36 @@ pub struct DirectionSpec {
     cross: Option<Vec<CrossSpec>>,
 }
 
-/// A value that may change over time.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(untagged, expecting = "a value, or steps of [time, value], or { steps = [[time, value], …], repeat = time }")]
+/// A value that may change over time: it alone, steps of `[time, value]`, or `{ steps = [[time, value], …], repeat = time }`.
+#[derive(Debug, Clone, PartialEq)]
 enum Steps<T> {
     Changing(Vec<(Time, T)>),
-    Repeating { steps: Vec<(Time, T)>, repeat: Time },
+    Repeating(Repeating<T>),
     Fixed(T),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-#[serde(
-    untagged,
-    expecting = "a share such as \"1 %\", { mean, burst }, or { to-bad, to-good, loss-in-good, loss-in-bad }"
-)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Repeating<T> {
+    steps: Vec<(Time, T)>,
+    repeat: Time,
+}
+
+/// By hand, here and below: of what is tried in turn, serde does not say why it does not fit.
+impl<'de, T: DeserializeOwned> Deserialize<'de> for Steps<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match Value::deserialize(deserializer)? {
+            steps @ Value::Array(_) => part(steps).map(Self::Changing),
+            Value::Table(table) if table.contains_key("steps") || table.contains_key("repeat") => {
+                part(table).map(Self::Repeating)
+            }
+            fixed => part(fixed).map(Self::Fixed),
+        }
+    }
+}
+
+/// A share such as `"1 %"`, `{ mean, burst }`, or `{ to-bad, to-good, loss-in-good, loss-in-bad }`.
+#[derive(Debug, Clone, Copy, PartialEq)]
 enum LossSpec {
     Bernoulli(Share),
     Bursts(Bursts),
@@ -191,12 +218,39 @@ struct Model {
     loss_in_bad: Share,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-#[serde(untagged, expecting = "a size such as \"64 KB\", { bdp = 1.0 } or { time = \"50ms\" }")]
+impl<'de> Deserialize<'de> for LossSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match Value::deserialize(deserializer)? {
+            Value::Table(table) if table.contains_key("mean") || table.contains_key("burst") => {
+                part(table).map(Self::Bursts)
+            }
+            Value::Table(table) => part(table).map(Self::Model),
+            share => part(share).map(Self::Bernoulli),
+        }
+    }
+}
+
+/// A size such as `"64 KB"`, `{ bdp = 1.0 }` or `{ time = "50ms" }`.
+#[derive(Debug, Clone, Copy, PartialEq)]
 enum QueueSpec {
     Bytes(Size),
-    Bdp { bdp: f64 },
-    Time { time: Time },
+    For(QueueFor),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum QueueFor {
+    Bdp(f64),
+    Time(Time),
+}
+
+impl<'de> Deserialize<'de> for QueueSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match Value::deserialize(deserializer)? {
+            Value::Table(table) => part(table).map(Self::For),
+            size => part(size).map(Self::Bytes),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
@@ -240,6 +294,33 @@ pub struct CrossSpec {
     /// Until when.
     pub stop: Option<Time>,
 }
+
+/// Others' packets in a second at most: a run with more would take longer than anybody waits.
+const MOST_CROSS: f64 = 1e6;
+
+impl CrossSpec {
+    fn check(&self) -> Result<(), String> {
+        let bytes = self.packet.unwrap_or(punctual_sim::CrossTraffic::constant(1.0).packet);
+        let packets = self.rate.0 / 8.0 / f64::from(bytes);
+        if bytes == 0 {
+            Err("`cross` traffic of packets without bytes".into())
+        } else if packets > MOST_CROSS {
+            Err(format!(
+                "`cross` traffic of {} in packets of {bytes} bytes: a million of them a second at most",
+                self.rate
+            ))
+        } else if self.on_off.is_some_and(|(on, _)| on.0.is_zero()) {
+            Err("`cross` traffic that is on for no time".into())
+        } else if let Some(stop) = self.stop.filter(|stop| stop.0 <= self.start.0) {
+            Err(format!("`cross` traffic that stops at {} and begins at {}", spoken(stop.0), spoken(self.start.0)))
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// The least that a link has to carry in one packet (RFC 791), bytes.
+const LEAST_MTU: u32 = 68;
 
 /// A path ready for the simulator.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -291,17 +372,23 @@ impl Network {
     /// If a trace cannot be read, or a table makes no sense, or names a link that is not there.
     pub fn build(paths: &[PathSpec], links: &[LinkTable], files: &Files) -> Result<Self, ExperimentError> {
         check_names(paths, links)?;
-        let links: Vec<SharedLink> = links.iter().map(|link| link.build(files)).collect::<Result<_, _>>()?;
-        let paths = paths.iter().enumerate().map(|(index, path)| path.build(index, &links, files));
-        Ok(Self { paths: paths.collect::<Result<_, _>>()?, links })
+        let link = |link: &LinkTable| link.build(files).map_err(|error| error.within("link", &link.own.name));
+        let links: Vec<SharedLink> = links.iter().map(link).collect::<Result<_, _>>()?;
+        let path = |(index, path): (usize, &PathSpec)| {
+            path.build(index, &links, files).map_err(|error| error.within("path", &path.name(index)))
+        };
+        Ok(Self { paths: paths.iter().enumerate().map(path).collect::<Result<_, _>>()?, links })
     }
 }
 
 /// Whether links' names are all different, and paths go through such links only.
 pub(crate) fn check_names(paths: &[PathSpec], links: &[LinkTable]) -> Result<(), ExperimentError> {
     let names: Vec<&str> = links.iter().map(|link| link.own.name.as_str()).collect();
-    if let Some(twice) = (1..names.len()).find(|n| names[..*n].contains(&names[*n])) {
-        return Err(ExperimentError::Invalid(format!("two links are called `{}`", names[twice])));
+    let called: Vec<String> = paths.iter().enumerate().map(|(index, path)| path.name(index)).collect();
+    for (what, names) in [("links", names.clone()), ("paths", called.iter().map(String::as_str).collect())] {
+        if let Some(twice) = (1..names.len()).find(|n| names[..*n].contains(&names[*n])) {
+            return Err(ExperimentError::Invalid(format!("two {what} are called `{}`", names[twice])));
+        }
     }
     let through = |path: &PathSpec| path.through().map(|name| name.map(str::to_owned));
     match paths.iter().flat_map(through).flatten().find(|name| !names.contains(&name.as_str())) {
@@ -327,6 +414,10 @@ impl PathSpec {
         [self.own.through.as_deref(), self.own.back.as_ref().and_then(|back| back.own.through.as_deref())]
     }
 
+    fn name(&self, index: usize) -> String {
+        self.own.name.clone().unwrap_or_else(|| format!("path {index}"))
+    }
+
     /// The path this describes. `index` counts paths, for those without a name.
     fn build(&self, index: usize, links: &[SharedLink], files: &Files) -> Result<Path, ExperimentError> {
         let forward = self.there.link(LinkSpec::default(), files)?;
@@ -348,11 +439,11 @@ impl PathSpec {
             )));
         }
         if let Some((from, to)) = self.own.dies.iter().find(|(from, to)| from.0 >= to.0) {
-            let [from, to] = [from.0, to.0].map(punctual_proto::duration::spoken);
+            let [from, to] = [from.0, to.0].map(spoken);
             return Err(ExperimentError::Invalid(format!("a path that dies at {from} lives again later than at {to}")));
         }
         Ok(Path {
-            name: self.own.name.clone().unwrap_or_else(|| format!("path {index}")),
+            name: self.name(index),
             cross: [cross(Some(&self.there)), cross(back_spec)],
             through: self.through().map(|name| links.iter().position(|link| Some(link.name.as_str()) == name)),
             forward,
@@ -369,6 +460,10 @@ impl DirectionSpec {
     /// What `like` is, as far as this says nothing else.
     fn link(&self, like: LinkSpec, files: &Files) -> Result<LinkSpec, ExperimentError> {
         let mut link = like;
+        if self.trace_from.is_some() && self.trace.is_none() && self.aitrans.is_none() {
+            let what = "`trace-from` is for a path with a `trace` or `aitrans`";
+            return Err(ExperimentError::Invalid(what.into()));
+        }
         let begin = self.trace_from.unwrap_or_default().0;
         if let Some(name) = &self.aitrans {
             let recorded = aitrans_link(&files.text(name)?).map_err(|error| ExperimentError::trace(name, error))?;
@@ -415,15 +510,25 @@ impl DirectionSpec {
         }
         link.duplication = self.duplication.map_or(link.duplication, |share| share.0);
         link.ecn_threshold = self.ecn_threshold.map(|size| size.0).or(link.ecn_threshold);
-        link.mtu = self.mtu.unwrap_or(link.mtu);
+        if let Some(mtu) = self.mtu {
+            if mtu < LEAST_MTU {
+                return Err(ExperimentError::Invalid(format!(
+                    "an `mtu` of {mtu} bytes: IP asks for {LEAST_MTU} at least"
+                )));
+            }
+            link.mtu = mtu;
+        }
+        self.cross.iter().flatten().try_for_each(CrossSpec::check).map_err(ExperimentError::Invalid)?;
         // Last, for a product needs the others.
         match self.queue {
             Some(QueueSpec::Bytes(size)) => link.queue = Queue::Bytes(size.0),
-            Some(QueueSpec::Bdp { bdp }) if !(bdp.is_finite() && bdp > 0.0) => {
+            Some(QueueSpec::For(QueueFor::Bdp(bdp))) if !(bdp.is_finite() && bdp > 0.0) => {
                 return Err(ExperimentError::Invalid(format!("a `queue` of {bdp} bdp: give a positive number")));
             }
-            Some(QueueSpec::Bdp { bdp }) => link.queue = Queue::Bytes((bdp * product(&link)).max(1.0) as u64),
-            Some(QueueSpec::Time { time }) => {
+            Some(QueueSpec::For(QueueFor::Bdp(bdp))) => {
+                link.queue = Queue::Bytes((bdp * product(&link)).max(1.0) as u64);
+            }
+            Some(QueueSpec::For(QueueFor::Time(time))) => {
                 let rate = link.rate.nominal().unwrap_or_default() / 8.0;
                 link.queue = Queue::Bytes((rate * time.0.as_secs_f64()).max(1.0) as u64);
             }
@@ -445,8 +550,40 @@ fn scaled(rate: Rate, factor: f64) -> Result<Rate, ExperimentError> {
     }
     match rate {
         Rate::Steps(schedule) => Ok(Rate::Steps(schedule.map(|rate| (*rate as f64 * factor).round() as u64))),
-        Rate::Unlimited => Ok(Rate::Unlimited),
+        Rate::Unlimited => Err(ExperimentError::Invalid("`scale` is a factor on a `rate` or an `aitrans`".into())),
         Rate::Trace(_) => Err(ExperimentError::Invalid("`scale` does not go with a Mahimahi trace".into())),
+    }
+}
+
+/// The shortest time after which steps begin anew: what changes more often is no link.
+const LEAST_REPEAT: Duration = Duration::from_millis(1);
+
+/// Whether steps begin with the run, each after the one before, and begin anew after the last if they do.
+fn check_steps(times: impl Iterator<Item = Duration>, repeat: Option<Duration>) -> Result<(), String> {
+    let mut before: Option<Duration> = None;
+    for at in times {
+        match before {
+            None if !at.is_zero() => {
+                return Err(format!("the first step is at {}, and has to be at 0 s", spoken(at)));
+            }
+            Some(before) if at <= before => {
+                return Err(format!(
+                    "a step at {} comes after one at {}: give them in order",
+                    spoken(at),
+                    spoken(before)
+                ));
+            }
+            _ => before = Some(at),
+        }
+    }
+    match (repeat, before) {
+        (Some(repeat), _) if repeat < LEAST_REPEAT => {
+            Err(format!("steps that begin anew after {}: give {} at least", spoken(repeat), spoken(LEAST_REPEAT)))
+        }
+        (Some(repeat), Some(last)) if repeat <= last => {
+            Err(format!("steps begin anew after {}, and the last of them is at {}", spoken(repeat), spoken(last)))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -454,7 +591,7 @@ impl<T> Steps<T> {
     fn values(&self) -> impl Iterator<Item = &T> {
         let (fixed, steps) = match self {
             Self::Fixed(value) => (Some(value), &[][..]),
-            Self::Changing(steps) | Self::Repeating { steps, .. } => (None, &steps[..]),
+            Self::Changing(steps) | Self::Repeating(Repeating { steps, .. }) => (None, &steps[..]),
         };
         fixed.into_iter().chain(steps.iter().map(|(_, value)| value))
     }
@@ -463,10 +600,12 @@ impl<T> Steps<T> {
         let (steps, repeat) = match self {
             Self::Fixed(value) => return Ok(Schedule::fixed(convert(value))),
             Self::Changing(steps) => (steps, None),
-            Self::Repeating { steps, repeat } => (steps, Some(repeat)),
+            Self::Repeating(Repeating { steps, repeat }) => (steps, Some(repeat)),
         };
+        check_steps(steps.iter().map(|(at, _)| at.0), repeat.map(|period| period.0))
+            .map_err(ExperimentError::Invalid)?;
         let mut steps = steps.iter();
-        let (_, first) = steps.next().ok_or_else(|| ExperimentError::Invalid("a schedule without steps".into()))?;
+        let (_, first) = steps.next().ok_or_else(|| ExperimentError::Invalid("there are no steps".into()))?;
         let schedule =
             steps.fold(Schedule::fixed(convert(first)), |schedule, (at, value)| schedule.then(at.0, convert(value)));
         Ok(match repeat {

@@ -216,9 +216,9 @@ pub struct Results {
     pub failures: Vec<FailedRun>,
     /// The experiment's thresholds.
     pub verdicts: Vec<Verdict>,
-    /// Thresholds that say nothing of what was run: overrides left out their contender or their cells.
+    /// Thresholds, in words, that say nothing of what was run: overrides left out their contender or their cells.
     #[serde(default)]
-    pub not_judged: u32,
+    pub unjudged: Vec<String>,
     /// The command that makes it again.
     pub command: String,
     /// The experiment's text (TOML), overrides included.
@@ -266,6 +266,15 @@ pub struct Figure {
     /// Only these contenders, if any are named.
     #[serde(default)]
     pub contenders: Vec<String>,
+}
+
+impl Figure {
+    /// Whether what it says of an axis in [`at`](Self::at) is this value of it: the same text, or the same number, with the axis's unit or without.
+    pub(crate) fn is_at(want: &str, label: &str, number: Option<f64>, unit: &str) -> bool {
+        let read = |text: &str| text.trim().strip_suffix(unit).unwrap_or(text).trim().parse::<f64>().ok();
+        let same = |have: Option<f64>| have.is_some() && have == read(want);
+        label.trim() == want.trim() || same(read(label)) || same(number)
+    }
 }
 
 /// What a figure looks like.

@@ -31,6 +31,10 @@ pub(super) fn verdicts(results: &Results) -> Result<(), Failure> {
             "experiment": results.name, "must": verdict.must, "holds": verdict.holds,
             "value": number(Some(verdict.value)), "threshold": number(Some(verdict.threshold)), "where": verdict.worst,
         }))
+    })?;
+    results.unjudged.iter().try_for_each(|must| {
+        let none = Value::Null;
+        line(json!({ "experiment": results.name, "must": must, "holds": none, "value": none, "threshold": none, "where": none }))
     })
 }
 

@@ -155,6 +155,13 @@ fn failure(error: RunError) -> Failure {
 async fn check(args: &RunArgs, registry: &Registry) -> Result<(), Failure> {
     let (mut failed, mut judged, mut lost) = (0, 0, 0);
     for name in &args.experiments {
+        if load(name, registry)?.head.musts.is_empty() {
+            return Err(Failure::Usage(format!(
+                "{name}: it has no [[must]], so there is nothing to check; `run` runs it"
+            )));
+        }
+    }
+    for name in &args.experiments {
         let (results, directory) = perform(name, args, registry).await?;
         failed += results.verdicts.iter().filter(|verdict| !verdict.holds).count();
         judged += results.verdicts.len();
@@ -193,7 +200,7 @@ fn conclude(results: &Results, directory: &Path, args: &RunArgs) -> Result<(), F
         line(table::failures(&results.failures))?;
     }
     ended(results)?;
-    if !results.verdicts.is_empty() || results.not_judged > 0 {
+    if !results.verdicts.is_empty() || !results.unjudged.is_empty() {
         line(table::verdicts(results))?;
     }
     line(format_args!("the report: {}", directory.join("report.html").display()))

@@ -121,8 +121,8 @@ pub(super) fn ended(lines: &[String]) -> String {
 
 /// A row for each threshold that was judged, and how many were not.
 pub(super) fn verdicts(results: &Results) -> String {
-    let not_judged =
-        format!("{}: {} thresholds not judged, what they are about was not run", results.name, results.not_judged);
+    let unjudged = results.unjudged.len();
+    let not_judged = format!("{}: {unjudged} thresholds not judged, what they are about was not run", results.name);
     if results.verdicts.is_empty() {
         return not_judged;
     }
@@ -139,7 +139,7 @@ pub(super) fn verdicts(results: &Results) -> String {
     }
     let held = results.verdicts.iter().filter(|verdict| verdict.holds).count();
     let judged = format!("{}: {held} of {} thresholds hold\n{table}", results.name, results.verdicts.len());
-    if results.not_judged > 0 { format!("{judged}\n{not_judged}") } else { judged }
+    if unjudged > 0 { format!("{judged}\n{not_judged}") } else { judged }
 }
 
 /// Whether a change from one value to another is for the better; `None` if the measure does not rank or nothing changed.

@@ -124,6 +124,23 @@ impl Point {
     }
 }
 
+/// Refuses axes that are called alike, or have no values, or one twice.
+pub(super) fn check(axes: &[Axis]) -> Result<(), ExperimentError> {
+    for (n, axis) in axes.iter().enumerate() {
+        if axes[..n].iter().any(|other| other.name == axis.name) {
+            return Err(ExperimentError::Invalid(format!("two axes are called `{}`", axis.name)));
+        }
+        let labels: Vec<String> = axis.points()?.into_iter().map(|point| point.label).collect();
+        if labels.is_empty() {
+            return Err(axis.error("it has no values"));
+        }
+        if let Some((_, label)) = labels.iter().enumerate().find(|(n, label)| labels[..*n].contains(label)) {
+            return Err(axis.error(&format!("it has the value `{label}` twice")));
+        }
+    }
+    Ok(())
+}
+
 /// Every combination of the axes' points, the last axis changing fastest.
 pub(super) fn combinations(axes: &[Axis]) -> Result<Vec<Vec<Point>>, ExperimentError> {
     axes.iter().try_fold(vec![Vec::new()], |combinations, axis| {

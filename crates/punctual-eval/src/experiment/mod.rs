@@ -33,6 +33,7 @@
 
 use std::time::Duration;
 
+use punctual_proto::{Limits, duration::spoken};
 use serde::Deserialize;
 use thiserror::Error;
 use toml::Table;
@@ -41,6 +42,7 @@ use crate::{
     files::{FileError, Files},
     measure::MeasureConfig,
     network::{self, LinkTable, Network, PathSpec},
+    reading::read,
     registry::{Registry, UnknownName},
     results::Figure,
     units::Time,
@@ -52,6 +54,7 @@ pub mod builtin;
 mod condition;
 pub mod contender;
 mod document;
+mod figure;
 mod must;
 mod settings;
 
@@ -115,6 +118,14 @@ impl ExperimentError {
         }
     }
 
+    /// Of a part of it that is called so.
+    pub(crate) fn within(self, kind: &str, name: &str) -> Self {
+        match self {
+            Self::Invalid(what) => Self::Invalid(format!("{kind} `{name}`: {what}")),
+            other => other,
+        }
+    }
+
     pub(crate) fn trace(name: &str, error: punctual_sim::trace::TraceError) -> Self {
         Self::Trace { name: name.to_owned(), error }
     }
@@ -173,7 +184,7 @@ fn ten() -> u32 {
 pub struct Setup {
     /// How long blocks are handed over.
     pub duration: Time,
-    /// How long the run goes on afterwards; without it, the longest deadline and a second.
+    /// How long the run goes on afterwards; without it, the longest deadline and a second, an hour at most.
     pub drain: Option<Time>,
     /// Our session's settings.
     #[serde(default)]
@@ -261,6 +272,28 @@ const KEYS: &[&str] = &[
     "measure",
 ];
 
+/// Blocks are handed over no longer than this, and waited for no longer.
+const LONGEST_RUN: Duration = Duration::from_secs(24 * 3_600);
+
+/// Unless `drain` says so, blocks are waited for no longer than this, whatever their deadline.
+const LONGEST_WAIT: Duration = Duration::from_secs(3_600);
+
+/// A `[[rival]]` is so many flows at most: each is a connection of its own.
+const MOST_RIVALS: u32 = 1_000;
+
+/// Those of them that may be there several times.
+const LISTS: &[&str] = &["axis", "must", "figure", "path", "link", "workload", "rival"];
+
+fn check_keys(document: &Table) -> Result<(), ExperimentError> {
+    match document.keys().find(|key| !KEYS.contains(&key.as_str())) {
+        Some(key) => {
+            let known = KEYS.join(", ");
+            Err(ExperimentError::Invalid(format!("`{key}` means nothing here; there are: {known}")))
+        }
+        None => Ok(()),
+    }
+}
+
 impl Experiment {
     /// Reads an experiment. `name` is its file's, without the ending.
     ///
@@ -275,15 +308,19 @@ impl Experiment {
     /// # Errors
     /// As [`parse`](Self::parse).
     pub fn parse_with(name: &str, text: &str, registry: &Registry) -> Result<Self, ExperimentError> {
-        Self::from_document(name, toml::from_str(text)?, registry)
+        let experiment = Self::from_document(name, toml::from_str(text)?, registry)?;
+        experiment.check_thresholds()?;
+        Ok(experiment)
     }
 
     fn from_document(name: &str, document: Table, registry: &Registry) -> Result<Self, ExperimentError> {
-        if let Some(key) = document.keys().find(|key| !KEYS.contains(&key.as_str())) {
-            let known = KEYS.join(", ");
-            return Err(ExperimentError::Invalid(format!("`{key}` means nothing here; there are: {known}")));
+        check_keys(&document)?;
+        for key in LISTS.iter().copied().filter(|key| document.get(*key).is_some_and(toml::Value::is_table)) {
+            let what = format!("`[{key}]` is one table, and there may be several: write `[[{key}]]`");
+            return Err(ExperimentError::Invalid(what));
         }
-        let head: Head = document.clone().try_into()?;
+        let head: Head = read(document.clone()).map_err(ExperimentError::Invalid)?;
+        axis::check(&head.axes)?;
         head.musts.iter().try_for_each(Must::check)?;
         for figure in head.figures.iter().filter(|figure| !figure.measure.is_empty()) {
             let wrong = |what| ExperimentError::Invalid(format!("figure `{}`: {what}", figure.title));
@@ -305,6 +342,16 @@ impl Experiment {
         let experiment = Self { name: name.to_owned(), head, contenders, document, registry: registry.clone() };
         experiment.cells()?;
         Ok(experiment)
+    }
+
+    /// Refuses thresholds and figures about what is not in the experiment: they would never be judged, or show nothing. Of one that was
+    /// [changed](Self::with) it is no fault.
+    fn check_thresholds(&self) -> Result<(), ExperimentError> {
+        let contenders: Vec<&str> = self.contenders.iter().map(|contender| contender.name.as_str()).collect();
+        let Head { axes, musts, figures, .. } = &self.head;
+        let places = axis::combinations(axes)?;
+        musts.iter().try_for_each(|must| must.check_names(&contenders, axes, &places))?;
+        figures.iter().try_for_each(|figure| figure::check(figure, &contenders, axes))
     }
 
     /// The same, changed: `key` is an axis, whose values are then those of the comma-separated list `value`; or `contenders`, likewise; or `seeds`;
@@ -388,7 +435,9 @@ impl Experiment {
 impl Setup {
     fn from_document(mut document: Table, registry: &Registry) -> Result<Self, ExperimentError> {
         workload::set_apart(&mut document, registry)?;
-        let mut setup: Self = document.try_into()?;
+        // What an axis or a contender sets may be a key that nobody reads.
+        check_keys(&document)?;
+        let mut setup: Self = read(document).map_err(ExperimentError::Invalid)?;
         setup.sources.iter_mut().try_for_each(|source| source.look_up(registry))?;
         setup.registry = registry.clone();
         for sources in [&setup.sources].into_iter().chain(setup.rivals.iter().map(|rival| &rival.sources)) {
@@ -403,9 +452,25 @@ impl Setup {
             let what = "there is nothing to send: a `duration` of more than nothing and a [[workload]] are wanted";
             return Err(ExperimentError::Invalid(what.into()));
         }
-        if setup.paths.is_empty() {
-            return Err(ExperimentError::Invalid("there is no [[path]]".into()));
+        if let Some((key, time)) = [("duration", Some(setup.duration)), ("drain", setup.drain)]
+            .into_iter()
+            .find_map(|(key, time)| time.filter(|time| time.0 > LONGEST_RUN).map(|time| (key, time.0)))
+        {
+            let [time, most] = [time, LONGEST_RUN].map(spoken);
+            return Err(ExperimentError::Invalid(format!("`{key}` of {time}: {most} at most")));
         }
+        // As many as a session has without being told otherwise, ours and plain QUIC's.
+        let (count, most) = (setup.paths.len(), Limits::default().paths as usize);
+        if count == 0 || count > most {
+            return Err(ExperimentError::Invalid(format!("there are {count} [[path]]s: it takes 1 to {most}")));
+        }
+        for rival in &setup.rivals {
+            if rival.count == 0 || rival.count > MOST_RIVALS {
+                let what = format!("rival `{}`: a `count` of {}; 1 to {MOST_RIVALS}", rival.like, rival.count);
+                return Err(ExperimentError::Invalid(what));
+            }
+        }
+        setup.measure.check().map_err(ExperimentError::Invalid)?;
         network::check_names(&setup.paths, &setup.links)?;
         setup.session.check().and_then(|()| setup.quic.check()).map_err(ExperimentError::Invalid)?;
         Ok(setup)
@@ -447,6 +512,7 @@ impl Setup {
 
     /// How long a run is, the time after the last block included.
     pub fn end(&self, longest_deadline: Duration) -> Duration {
-        self.duration.0 + self.drain.map_or(longest_deadline + Duration::from_secs(1), |drain| drain.0)
+        let drain = || longest_deadline.saturating_add(Duration::from_secs(1)).min(LONGEST_WAIT);
+        self.duration.0 + self.drain.map_or_else(drain, |drain| drain.0)
     }
 }

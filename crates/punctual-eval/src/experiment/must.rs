@@ -2,7 +2,11 @@
 
 use serde::Deserialize;
 
-use super::{ExperimentError, condition::Condition};
+use super::{
+    ExperimentError,
+    axis::{Axis, Point},
+    condition::Condition,
+};
 use crate::{
     measure::{MEASURES, Measure, pooled::PERCENTILES},
     results::{Cell, Results, Verdict},
@@ -90,6 +94,10 @@ struct Case {
 impl Must {
     /// Refuses what makes no sense, before hours are spent.
     pub(super) fn check(&self) -> Result<(), ExperimentError> {
+        self.makes_sense().map_err(|what| self.error(&what))
+    }
+
+    fn makes_sense(&self) -> Result<(), String> {
         let given = [
             self.at_least.is_some(),
             self.at_most.is_some(),
@@ -97,10 +105,39 @@ impl Must {
             self.at_most_that_of.is_some(),
         ];
         if given.iter().filter(|given| **given).count() != 1 {
-            let what = "give exactly one of at-least, at-most, at-least-that-of, at-most-that-of";
-            return Err(ExperimentError::Invalid(format!("must `{}`: {what}", self.say)));
+            return Err("give exactly one of at-least, at-most, at-least-that-of, at-most-that-of".into());
         }
-        check_measure(&self.measure).map_err(|what| ExperimentError::Invalid(format!("must `{}`: {what}", self.say)))
+        let numbers = [self.at_least, self.at_most, Some(self.times), Some(self.tolerance)];
+        if let Some(number) = numbers.into_iter().flatten().find(|number| !number.is_finite()) {
+            return Err(format!("{number} is nothing that a measure can be held against"));
+        }
+        check_measure(&self.measure)
+    }
+
+    /// Refuses one about a contender, an axis or cells that the experiment, as it is written, does not have.
+    pub(super) fn check_names(
+        &self,
+        contenders: &[&str],
+        axes: &[Axis],
+        places: &[Vec<Point>],
+    ) -> Result<(), ExperimentError> {
+        let stranger =
+            [Some(&self.of), self.other()].into_iter().flatten().find(|name| !contenders.contains(&name.as_str()));
+        if let Some(name) = stranger {
+            return Err(self.error(&format!("no contender is called `{name}`; there are: {}", contenders.join(", "))));
+        }
+        if let Some(name) = self.condition.unknown_axis(axes) {
+            let known: Vec<&str> = axes.iter().map(|axis| axis.name.as_str()).collect();
+            return Err(self.error(&format!("no axis is called `{name}`; there are: {}", known.join(", "))));
+        }
+        if !places.iter().any(|place| self.condition.holds_at(axes, place)) {
+            return Err(self.error("its `where` holds in no cell"));
+        }
+        Ok(())
+    }
+
+    fn error(&self, what: &str) -> ExperimentError {
+        ExperimentError::Invalid(format!("must `{}`: {what}", self.say))
     }
 
     fn wants_more(&self) -> bool {

@@ -20,6 +20,16 @@ pub struct MeasureConfig {
     pub weights: Weights,
 }
 
+impl MeasureConfig {
+    /// Refuses a window that ends before it begins.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        match self.window {
+            Some((from, to)) if from >= to => Err(format!("[measure] window: it ends at {to}, and begins at {from}")),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// A player with a buffer: it begins once the buffer is full, and waits where a block is missing.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]

@@ -95,12 +95,7 @@ fn thin(kept: &mut [Vec<&str>]) {
 fn wanted(results: &Results, figure: &Figure, cell: &Cell) -> bool {
     let fixed = |(name, want): (&String, &String)| {
         results.axes.iter().position(|axis| axis.0 == *name).is_none_or(|n| {
-            let (have, unit) = (value(cell, n).trim(), &results.axes[n].1);
-            let number =
-                |text: &str| text.trim().strip_suffix(unit.as_str()).unwrap_or(text).trim().parse::<f64>().ok();
-            have == want.trim()
-                || number(have).is_some_and(|have| number(want) == Some(have))
-                || cell.numbers.get(n).copied().flatten().is_some_and(|have| number(want) == Some(have))
+            Figure::is_at(want, value(cell, n), cell.numbers.get(n).copied().flatten(), &results.axes[n].1)
         })
     };
     (figure.contenders.is_empty() || figure.contenders.contains(&cell.contender)) && figure.at.iter().all(fixed)

@@ -209,13 +209,18 @@ fn gather(
         cells: results,
         failures,
         verdicts: Vec::new(),
-        not_judged: 0,
+        unjudged: Vec::new(),
         command: options.command.clone(),
         setup: experiment.text(),
         figures: head.figures.clone(),
     };
-    results.verdicts = head.musts.iter().filter_map(|must| must.judge(&results)).collect();
-    results.not_judged = (head.musts.len() - results.verdicts.len()) as u32;
+    let judged: Vec<_> = head.musts.iter().map(|must| must.judge(&results).ok_or_else(|| must.say.clone())).collect();
+    for verdict in judged {
+        match verdict {
+            Ok(verdict) => results.verdicts.push(verdict),
+            Err(must) => results.unjudged.push(must),
+        }
+    }
     Ok(results)
 }
 

@@ -210,6 +210,11 @@ impl Source {
             false => Err(Problem::value(key, "has to be above zero")),
         };
         self.start.check("start")?;
+        if let (Distribution::Constant(start), Some(stop)) = (&self.start, self.stop)
+            && stop <= *start
+        {
+            return Err(Problem::value("stop", format!("{stop} is not after `start`, {start}")));
+        }
         above("copies", self.copies > 0)?;
         above("hand-over", self.hand_over.queue != Some(0))?;
         if self.priority == Priority::Each(Vec::new()) {

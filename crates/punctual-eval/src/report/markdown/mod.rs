@@ -33,8 +33,8 @@ pub fn page(results: &Results) -> String {
     if !results.verdicts.is_empty() {
         parts.push(verdicts(&results.verdicts));
     }
-    if results.not_judged > 0 {
-        parts.push(format!("Thresholds not judged, as what they are about was not run: {}.", results.not_judged));
+    if !results.unjudged.is_empty() {
+        parts.push(format!("Thresholds not judged, as what they are about was not run: {}.", results.unjudged.len()));
     }
     parts.join("\n\n") + "\n"
 }

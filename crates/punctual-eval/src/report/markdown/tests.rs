@@ -39,7 +39,7 @@ fn shares_are_pivoted_beside_the_bound() {
     };
     results.verdicts =
         vec![verdict("a <b>", 0.9931, true), verdict("more", 0.98999, false), verdict("some", f64::NAN, false)];
-    results.not_judged = 2;
+    results.unjudged = ["less", "as much"].map(String::from).to_vec();
     results.failures = vec![FailedRun { place: "bandwidth 2".into(), seed: 3, why: "it is | stuck".into() }];
     assert_eq!(
         page(&results),
