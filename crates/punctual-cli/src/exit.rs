@@ -57,6 +57,9 @@ pub(crate) enum Failure {
     /// A signal came before everything was done.
     #[error("ended by {} before everything was done", .0.name())]
     Interrupted(Signal),
+    /// The same, and what is done need not be done again.
+    #[error("ended by {}; the same command goes on where it stopped", .0.name())]
+    Paused(Signal),
 }
 
 /// What a sender has shown of itself.
@@ -137,7 +140,7 @@ impl Failure {
             Self::SessionLost(_) => 7,
             Self::NotDelivered(_) => 8,
             Self::Refused(_) | Self::NotLetIn(_) | Self::WrongToken(_) => 9,
-            Self::Interrupted(signal) => signal.code(),
+            Self::Interrupted(signal) | Self::Paused(signal) => signal.code(),
         }
     }
 

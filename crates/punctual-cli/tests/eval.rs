@@ -250,3 +250,119 @@ fn a_session_that_dies_is_told() {
     let report = fs::read_to_string(directory.join("report.html")).unwrap();
     assert!(report.contains("In one run a session ended before its time") && report.contains("†</abbr>"));
 }
+
+#[test]
+fn thresholds_of_what_was_not_run_are_told_to_machines_too() {
+    let place = mine();
+    let verdicts = place.objects("check mine.toml --set contenders=ads --json");
+    assert_eq!((&verdicts[0]["holds"], &verdicts[1]["holds"]), (&true.into(), &Value::Null));
+    assert_eq!(verdicts[1]["must"], "ads is not behind quic");
+    // One about somebody who is not in the file at all is a slip.
+    place.write("slip.toml", &MINE.replace("at-least-that-of = \"quic\"", "at-least-that-of = \"quicc\""));
+    place.fails("check slip.toml", 2, "no contender is called `quicc`");
+    place.write("none.toml", MINE.split("[[must]]").next().unwrap());
+    place.fails("check none.toml", 2, "nothing to check");
+    place.prints("run none.toml");
+}
+
+#[test]
+fn results_have_a_place_of_their_own() {
+    let place = mine();
+    place.write("...toml", MINE);
+    place.fails("run ...toml", 2, "no name");
+    assert!(!place.path().join("results.json").exists());
+    fs::create_dir(place.path().join("other")).unwrap();
+    place.write("other/mine.toml", MINE);
+    place.fails("run mine.toml other/mine.toml", 2, "would go to one place");
+    // Rows of an earlier time are not left beside other runs.
+    let blocks = place.path().join("punctual-eval/mine/blocks.parquet");
+    place.prints("run mine.toml");
+    assert!(blocks.exists());
+    place.prints("run mine.toml --no-blocks --fresh");
+    assert!(!blocks.exists());
+}
+
+#[test]
+fn measures_that_nobody_takes_are_not_compared() {
+    let place = mine();
+    place.prints("run mine.toml");
+    let both = "compare punctual-eval/mine punctual-eval/mine";
+    place.fails(&format!("{both} --measure speed"), 2, "no measure `speed`");
+    assert!(place.prints(&format!("{both} --measure on_time:0")).contains("100.0"));
+}
+
+/// Waits until a file is longer than so much.
+#[cfg(unix)]
+fn wait_for(file: &std::path::Path, len: u64) {
+    while fs::metadata(file).map_or(0, |of| of.len()) <= len {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
+/// A run that is under way.
+#[cfg(unix)]
+struct UnderWay(std::process::Child);
+
+#[cfg(unix)]
+impl UnderWay {
+    fn start(place: &Place, args: &str) -> Self {
+        let mut command = place.command(args);
+        Self(command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped()).spawn().unwrap())
+    }
+
+    fn interrupt(&self) {
+        let id = self.0.id().to_string();
+        assert!(std::process::Command::new("kill").args(["-s", "INT", &id]).status().unwrap().success());
+    }
+
+    /// The next line of standard error.
+    fn says(&mut self) -> String {
+        use std::io::Read;
+        let stderr = self.0.stderr.as_mut().unwrap();
+        let line = stderr.bytes().map(Result::unwrap).take_while(|byte| *byte != b'\n').collect();
+        String::from_utf8(line).unwrap()
+    }
+}
+
+#[cfg(unix)]
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn one_at_a_time_writes_to_a_place_and_a_signal_ends_it() {
+    let place = mine();
+    let mut first = UnderWay::start(&place, "run mine.toml --seeds 100000 --jobs 1");
+    let journal = place.path().join("punctual-eval/mine/journal");
+    wait_for(&journal, 20);
+    place.fails("run mine.toml --fresh", 3, "another run writes to");
+    first.interrupt();
+    assert!(first.says().contains("a second time ends at once"));
+    assert!(first.says().contains("ended by Ctrl-C; the same command goes on where it stopped"));
+    assert_eq!(first.0.wait().unwrap().code(), Some(130));
+    // What was done is kept.
+    place.prints("run mine.toml --seeds 1");
+    let len = fs::metadata(&journal).unwrap().len();
+    place.prints("run mine.toml --seeds 1");
+    assert_eq!(fs::metadata(&journal).unwrap().len(), len);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_second_signal_ends_a_run_under_way() {
+    let place = mine();
+    let long = "--seeds 1 --set duration=20h --set workload.0.repeat=true";
+    let mut run = UnderWay::start(&place, &format!("run mine.toml {long} --out long"));
+    let directory = place.path().join("long");
+    while fs::read_dir(&directory).map_or(0, Iterator::count) == 0 {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    run.interrupt();
+    assert!(run.says().contains("a second time ends at once"));
+    run.interrupt();
+    assert_eq!(run.0.wait().unwrap().code(), Some(130));
+}

@@ -222,7 +222,7 @@ pub struct RunRecord {
     pub flows: Vec<FlowRow>,
     /// What became of the bytes our session lost; nothing of plain QUIC, which does not tell.
     pub lost: LostBytes,
-    /// Bytes our session sent, each counted once, of blocks that were of no use in the end: dropped, or late.
+    /// Bytes sent, each counted once, of blocks that were of no use in the end: late, never there, or without what they depend on.
     pub wasted_bytes: u64,
     /// Bulk bytes the receiving application got.
     pub bulk_bytes: u64,

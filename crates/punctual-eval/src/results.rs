@@ -26,23 +26,44 @@ fn fill_gaps(values: Vec<Option<f64>>) -> Vec<f64> {
     values.into_iter().map(|value| value.unwrap_or(f64::NAN)).collect()
 }
 
-/// A figure over the seeds of a cell.
+/// A figure over the seeds of a cell. In JSON, what is infinite is `null`, and so is everything of a figure that no run has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(from = "Written", into = "Written")]
 pub struct Stat {
-    /// The mean; infinite (`None` in JSON) if a run's value was.
-    #[serde(deserialize_with = "endless")]
+    /// The mean; infinite if a run's value was.
     pub mean: f64,
     /// Half the width of the 95 % confidence interval of the mean (Student's t); 0 with a single seed.
-    #[serde(deserialize_with = "endless")]
     pub half_width: f64,
     /// The least of the runs' values.
-    #[serde(deserialize_with = "endless")]
     pub min: f64,
     /// The greatest.
-    #[serde(deserialize_with = "endless")]
     pub max: f64,
     /// Runs that had a value.
     pub n: u32,
+}
+
+/// A [`Stat`] in JSON.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    mean: Option<f64>,
+    half_width: Option<f64>,
+    min: Option<f64>,
+    max: Option<f64>,
+    n: u32,
+}
+
+impl From<Written> for Stat {
+    fn from(Written { mean, half_width, min, max, n }: Written) -> Self {
+        let [mean, half_width, min, max] = [mean, half_width, min, max].map(|of| of.unwrap_or(f64::INFINITY));
+        if n == 0 { Self::default() } else { Self { mean, half_width, min, max, n } }
+    }
+}
+
+impl From<Stat> for Written {
+    fn from(Stat { mean, half_width, min, max, n }: Stat) -> Self {
+        let [mean, half_width, min, max] = [mean, half_width, min, max].map(|of| Some(of).filter(|_| n > 0));
+        Self { mean, half_width, min, max, n }
+    }
 }
 
 /// On time, by priority.
@@ -108,7 +129,7 @@ pub struct Cell {
     /// What became of the bytes our session lost, of all seeds together.
     #[serde(default)]
     pub lost: LostBytes,
-    /// Bytes our session sent of blocks that were of no use in the end, of all seeds together.
+    /// Bytes sent, each counted once, of blocks that were of no use in the end, of all seeds together.
     #[serde(default)]
     pub wasted_bytes: u64,
     /// Latencies of all seeds' blocks, milliseconds, with the share of blocks that took longer; never delivered is infinitely
@@ -332,13 +353,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_endless_survives_json() {
+    fn what_is_endless_or_missing_survives_json() {
         let stat = Stat { mean: f64::INFINITY, half_width: f64::INFINITY, min: 1.0, max: f64::INFINITY, n: 2 };
         let timeline = Timeline { on_time: vec![vec![1.0, f64::NAN]], arrivals_mbps: vec![2.0], ..Timeline::default() };
-        let cell = Cell { stats: [("p99_ms".to_owned(), stat)].into(), timeline, ..Cell::default() };
+        let stats = [("p99_ms".to_owned(), stat), ("mean_ms".to_owned(), Stat::default())].into();
+        let cell = Cell { stats, timeline, ..Cell::default() };
         let results = Results { cells: vec![cell], ..Results::default() };
         let back: Results = serde_json::from_str(&serde_json::to_string(&results).unwrap()).unwrap();
-        assert_eq!(back.cells[0].stats["p99_ms"], stat);
+        assert_eq!((back.cells[0].stats["p99_ms"], back.cells[0].stats["mean_ms"]), (stat, Stat::default()));
+        let json = serde_json::to_value(&results).unwrap();
+        assert_eq!(json["cells"][0]["stats"]["mean_ms"]["mean"], serde_json::Value::Null, "there is none");
         assert!(back.cells[0].timeline.on_time[0][1].is_nan());
     }
 }

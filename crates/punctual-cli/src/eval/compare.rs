@@ -3,13 +3,17 @@
 use std::{fs, path::Path};
 
 use comfy_table::{Table, presets};
-use punctual_eval::results::{Cell, Results};
+use punctual_eval::{
+    experiment::check_measure,
+    results::{Cell, Results},
+};
 use serde_json::{Map, Value};
 
 use super::{args::CompareArgs, json::number, table};
 use crate::{exit::Failure, out::line};
 
 pub(super) fn run(args: &CompareArgs) -> Result<(), Failure> {
+    args.measure.iter().try_for_each(|name| check_measure(name)).map_err(Failure::Usage)?;
     let (a, b) = (read(&args.a)?, read(&args.b)?);
     let pairs: Vec<(&Cell, &Cell)> = a.cells.iter().filter_map(|cell| Some((cell, partner(cell, &b)?))).collect();
     if pairs.is_empty() {
@@ -37,8 +41,8 @@ fn partner<'a>(cell: &Cell, results: &'a Results) -> Option<&'a Cell> {
 
 /// Whether two means differ by more than their intervals allow for.
 fn differs(a: &Cell, b: &Cell, measure: &str) -> bool {
-    match (a.stats.get(measure), b.stats.get(measure)) {
-        (Some(a), Some(b)) if a.n > 0 && b.n > 0 => (a.mean - b.mean).abs() > a.half_width.hypot(b.half_width),
+    match (a.stat(measure), b.stat(measure)) {
+        (Some(a), Some(b)) => (a.mean - b.mean).abs() > a.half_width.hypot(b.half_width),
         _ => false,
     }
 }
@@ -52,12 +56,8 @@ fn side_by_side(pairs: &[(&Cell, &Cell)], measures: &[String]) -> Table {
     for (a, b) in pairs {
         let params = a.params.iter().map(|(_, value)| value.clone());
         let figures = measures.iter().flat_map(|measure| {
-            let [left, right] = [a, b].map(|cell| {
-                cell.stats
-                    .get(measure)
-                    .filter(|stat| stat.n > 0)
-                    .map_or(String::new(), |stat| table::figure(measure, stat))
-            });
+            let [left, right] =
+                [a, b].map(|cell| cell.stat(measure).map_or(String::new(), |stat| table::figure(measure, &stat)));
             let (x, y) = (a.mean(measure).unwrap_or(f64::NAN), b.mean(measure).unwrap_or(f64::NAN));
             let mark = match table::better(measure, x, y).filter(|_| differs(a, b, measure)) {
                 Some(true) => "better",

@@ -7,7 +7,6 @@ use std::{
     io::IsTerminal as _,
     num::NonZeroU16,
     path::{Path, PathBuf},
-    sync::{Arc, atomic::AtomicBool},
 };
 
 use clap::Args;
@@ -18,7 +17,7 @@ use punctual_eval::{
     run::{Progress, SweepError},
 };
 
-use super::{files, program, progress, stop_on_interrupt};
+use super::{files, program, progress, stop::Stop};
 use crate::{exit::Failure, out::line};
 
 /// `punctual eval gauntlet`.
@@ -131,24 +130,23 @@ fn read(path: &Path) -> Result<Results, Failure> {
 }
 
 async fn perform(options: Options, args: &GauntletArgs, registry: Registry) -> Result<Results, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let watch = stop_on_interrupt(stop.clone());
+    let stop = Stop::listen()?;
+    let flag = stop.flag();
     let bar = progress::Bar::new("gauntlet", !args.quiet && std::io::stderr().is_terminal());
     let task = tokio::task::spawn_blocking(move || {
-        gauntlet::run(&options, &registry, &stop, &|progress: Progress| bar.show(progress))
+        gauntlet::run(&options, &registry, &flag, &|progress: Progress| bar.show(progress))
     });
-    let results = task.await.map_err(|error| Failure::Other(error.to_string()))?.map_err(failure)?;
-    watch.abort();
-    Ok(results)
+    let results = task.await.map_err(|error| Failure::Other(error.to_string()))?;
+    results.map_err(|error| failure(error, &stop))
 }
 
-fn failure(error: GauntletError) -> Failure {
+fn failure(error: GauntletError, stop: &Stop) -> Failure {
     let text = error.to_string();
     match error {
         GauntletError::Cell { error, .. } if error.is_about_a_file() => Failure::File(text),
         GauntletError::Cell { .. } | GauntletError::Contender(_) | GauntletError::Earlier(_) => Failure::Usage(text),
-        GauntletError::Sweep(SweepError::File { .. }) => Failure::File(text),
-        GauntletError::Sweep(SweepError::Interrupted) => Failure::Other(text),
+        GauntletError::Sweep(SweepError::File { .. } | SweepError::Busy(_)) => Failure::File(text),
+        GauntletError::Sweep(SweepError::Interrupted) => stop.failure(),
     }
 }
 

@@ -5,16 +5,13 @@ mod compare;
 mod gauntlet;
 mod json;
 mod progress;
+mod stop;
 mod table;
 
 use std::{
     fs,
     io::IsTerminal as _,
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
 };
 
 pub(crate) use args::EvalArgs;
@@ -27,8 +24,7 @@ use punctual_eval::{
     results::Results,
     run::{self, Options, Progress, RunError, SweepError},
 };
-
-use tokio::task::JoinHandle;
+use stop::Stop;
 
 use crate::{exit::Failure, out::line};
 
@@ -41,9 +37,10 @@ pub(crate) async fn run(args: &EvalArgs, registry: &Registry) -> Result<(), Fail
         }
         EvalCommand::Show(args) => show(args, registry),
         EvalCommand::Run(args) => {
-            let mut failed = 0;
+            tell_apart(args)?;
+            let (mut failed, stop) = (0, Stop::listen()?);
             for name in &args.experiments {
-                let (results, directory) = perform(name, args, registry).await?;
+                let (results, directory) = perform(name, args, registry, &stop).await?;
                 conclude(&results, &directory, args)?;
                 failed += results.failures.len();
             }
@@ -75,6 +72,10 @@ fn load(name: &str, registry: &Registry) -> Result<Experiment, Failure> {
     }
     let text = fs::read_to_string(path).map_err(|error| Failure::file("read", path, error))?;
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    if stem.trim_matches('.').is_empty() {
+        // Results go to a directory that is called so.
+        return Err(Failure::Usage(format!("{name}: an experiment is called as its file is, and this is no name")));
+    }
     Experiment::parse_with(&stem, &text, registry).map_err(|error| Failure::Usage(format!("{name}: {error}")))
 }
 
@@ -103,7 +104,7 @@ fn show(args: &ShowArgs, registry: &Registry) -> Result<(), Failure> {
 }
 
 /// Runs an experiment and writes its files.
-async fn perform(name: &str, args: &RunArgs, registry: &Registry) -> Result<(Results, PathBuf), Failure> {
+async fn perform(name: &str, args: &RunArgs, registry: &Registry, stop: &Stop) -> Result<(Results, PathBuf), Failure> {
     let experiment = prepare(name, args, registry)?;
     let directory = directory(&experiment.name, args);
     let mut options = Options {
@@ -116,14 +117,13 @@ async fn perform(name: &str, args: &RunArgs, registry: &Registry) -> Result<(Res
     if let Some(jobs) = args.jobs {
         options.threads = jobs.get().into();
     }
-    let stop = Arc::new(AtomicBool::new(false));
-    let watch = stop_on_interrupt(stop.clone());
+    let flag = stop.flag();
     let bar = progress::Bar::new(&experiment.name, !args.quiet && std::io::stderr().is_terminal());
     let task = tokio::task::spawn_blocking(move || {
-        run::run(&experiment, &options, &stop, &|progress: Progress| bar.show(progress))
+        run::run(&experiment, &options, &flag, &|progress: Progress| bar.show(progress))
     });
-    let results = task.await.map_err(|error| Failure::Other(error.to_string()))?.map_err(failure)?;
-    watch.abort();
+    let results = task.await.map_err(|error| Failure::Other(error.to_string()))?;
+    let results = results.map_err(|error| failure(error, stop))?;
     let write = |file: &str, content: String| {
         let path = directory.join(file);
         fs::write(&path, content).map_err(|error| Failure::file("write", &path, error))
@@ -133,26 +133,18 @@ async fn perform(name: &str, args: &RunArgs, registry: &Registry) -> Result<(Res
     Ok((results, directory))
 }
 
-/// Ctrl-C sets the flag, for as long as the task lives.
-fn stop_on_interrupt(stop: Arc<AtomicBool>) -> JoinHandle<()> {
-    tokio::spawn(async move {
-        if tokio::signal::ctrl_c().await.is_ok() {
-            stop.store(true, Ordering::Relaxed);
-        }
-    })
-}
-
-fn failure(error: RunError) -> Failure {
+fn failure(error: RunError, stop: &Stop) -> Failure {
     let text = error.to_string();
     match error {
         RunError::Experiment(error) if error.is_about_a_file() => Failure::File(text),
         RunError::Experiment(_) => Failure::Usage(text),
-        RunError::Sweep(SweepError::File { .. }) => Failure::File(text),
-        RunError::Sweep(SweepError::Interrupted) => Failure::Other(text),
+        RunError::Sweep(SweepError::File { .. } | SweepError::Busy(_)) => Failure::File(text),
+        RunError::Sweep(SweepError::Interrupted) => stop.failure(),
     }
 }
 
 async fn check(args: &RunArgs, registry: &Registry) -> Result<(), Failure> {
+    tell_apart(args)?;
     let (mut failed, mut judged, mut lost) = (0, 0, 0);
     for name in &args.experiments {
         if load(name, registry)?.head.musts.is_empty() {
@@ -161,8 +153,9 @@ async fn check(args: &RunArgs, registry: &Registry) -> Result<(), Failure> {
             )));
         }
     }
+    let stop = Stop::listen()?;
     for name in &args.experiments {
-        let (results, directory) = perform(name, args, registry).await?;
+        let (results, directory) = perform(name, args, registry, &stop).await?;
         failed += results.verdicts.iter().filter(|verdict| !verdict.holds).count();
         judged += results.verdicts.len();
         lost += results.failures.len();
@@ -204,6 +197,20 @@ fn conclude(results: &Results, directory: &Path, args: &RunArgs) -> Result<(), F
         line(table::verdicts(results))?;
     }
     line(format_args!("the report: {}", directory.join("report.html").display()))
+}
+
+/// Refuses experiments whose results would go to one place.
+fn tell_apart(args: &RunArgs) -> Result<(), Failure> {
+    let own = |name: &str| Path::new(name).file_stem().map(std::ffi::OsStr::to_owned).unwrap_or_default();
+    for (n, name) in args.experiments.iter().enumerate() {
+        if let Some(other) = args.experiments[..n].iter().find(|other| own(other) == own(name)) {
+            let what = format!(
+                "the results of {other} and {name} would go to one place: run them one by one, with an --out each"
+            );
+            return Err(Failure::Usage(what));
+        }
+    }
+    Ok(())
 }
 
 /// Characters of a directory's name.

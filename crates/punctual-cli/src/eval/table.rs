@@ -92,7 +92,7 @@ pub(super) fn figure(key: &str, stat: &Stat) -> String {
     if stat.mean.is_infinite() {
         return "∞".into();
     }
-    let in_percent = Measure::find(key).is_some_and(Measure::in_percent);
+    let in_percent = measure(key).is_some_and(Measure::in_percent);
     match (in_percent, key) {
         (true, "on_time") if stat.n > 1 => format!("{:.1} ± {:.1} %", stat.mean * 100.0, stat.half_width * 100.0),
         (true, _) => format!("{:.1} %", stat.mean * 100.0),
@@ -100,6 +100,11 @@ pub(super) fn figure(key: &str, stat: &Stat) -> String {
         _ if stat.mean.abs() >= 10.0 => format!("{:.1}", stat.mean),
         _ => format!("{:.2}", stat.mean),
     }
+}
+
+/// What a key is about; behind a colon stands of which blocks.
+fn measure(key: &str) -> Option<&'static Measure> {
+    Measure::find(key.split(':').next()?)
 }
 
 /// A line for each of the runs that failed, a few of them at most.
@@ -130,8 +135,7 @@ pub(super) fn verdicts(results: &Results) -> String {
     table.set_header(["", "must", "measured", "threshold", "where"]);
     for verdict in &results.verdicts {
         let mark = if verdict.holds { "yes" } else { "NO" };
-        let in_percent =
-            Measure::find(verdict.measure.split(':').next().unwrap_or_default()).is_some_and(Measure::in_percent);
+        let in_percent = measure(&verdict.measure).is_some_and(Measure::in_percent);
         let number = |value: f64| if in_percent { format!("{:.2} %", value * 100.0) } else { format!("{value:.4}") };
         let sign = if verdict.at_most { "≤" } else { "≥" };
         let (value, threshold) = (number(verdict.value), format!("{sign} {}", number(verdict.threshold)));
@@ -144,7 +148,7 @@ pub(super) fn verdicts(results: &Results) -> String {
 
 /// Whether a change from one value to another is for the better; `None` if the measure does not rank or nothing changed.
 pub(super) fn better(key: &str, a: f64, b: f64) -> Option<bool> {
-    let up = match Measure::find(key)?.better {
+    let up = match measure(key)?.better {
         Better::Up => true,
         Better::Down => false,
         Better::Neither => return None,

@@ -21,8 +21,14 @@ impl Place {
 
     /// `punctual eval` there, with these arguments.
     pub(crate) fn eval(&self, args: &str) -> Output {
+        self.command(args).output().expect("the program starts")
+    }
+
+    /// The same, to be started.
+    pub(crate) fn command(&self, args: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
         command.env_remove("RUST_LOG").env_remove("PUNCTUAL_DATA").stdin(Stdio::null()).current_dir(self.path());
-        command.arg("eval").args(args.split(' ')).output().expect("the program starts")
+        command.arg("eval").args(args.split(' '));
+        command
     }
 }

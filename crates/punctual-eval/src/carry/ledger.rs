@@ -38,7 +38,6 @@ pub(super) struct Entries {
     /// Which of them is the flow's first.
     pub(super) first_path: usize,
     pub(super) lost: LostBytes,
-    pub(super) wasted_bytes: u64,
     /// How the session ended, if it has.
     pub(super) ended: Option<Ended>,
 }
@@ -72,7 +71,6 @@ impl Ledger {
             path_bytes: vec![SentBytes::default(); stage.paths.len()],
             first_path: 0,
             lost: LostBytes::default(),
-            wasted_bytes: 0,
             ended: None,
         })))
     }
@@ -156,7 +154,6 @@ impl Entries {
             copy_regained: stats.copy_regained_bytes,
             never_regained: stats.never_regained_bytes,
         };
-        self.wasted_bytes = stats.wasted_bytes;
     }
 
     fn arrived(&mut self, at: Nanos, fragment: &FragmentArrived) {

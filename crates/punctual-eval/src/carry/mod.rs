@@ -216,6 +216,7 @@ fn record(stage: &Stage, world: &World, paths: &[PathHandle], ledger: &Ledger, f
         let LinkCounters { lost, policed, overflowed, queue_max, .. } = counters.unwrap_or_default();
         LinkRow { lost, policed, overflowed, queue_max }
     };
+    let wasted = entries.rows.iter().filter(|row| !row.on_time());
     RunRecord {
         failure: None,
         ended: None,
@@ -224,7 +225,7 @@ fn record(stage: &Stage, world: &World, paths: &[PathHandle], ledger: &Ledger, f
         links: (0..stage.links.len()).map(link_row).collect(),
         flows,
         lost: entries.lost,
-        wasted_bytes: entries.wasted_bytes,
+        wasted_bytes: wasted.map(|row| u64::from(row.source_bytes)).sum(),
         bulk_bytes: entries.bulk_bytes,
         blocks: std::mem::take(&mut entries.rows),
         arrivals: std::mem::take(&mut entries.arrivals),

@@ -61,7 +61,7 @@ mod settings;
 pub use axis::{Axis, Point};
 pub use condition::Condition;
 pub use contender::{Contender, Transport};
-pub use must::{Must, Over};
+pub use must::{Must, Over, check_measure};
 pub use settings::{QuicSpec, SessionSpec};
 
 /// Why an experiment cannot be run.

@@ -61,8 +61,11 @@ pub enum Over {
     EverySeed,
 }
 
-/// Whether there is a measure of that name.
-pub(super) fn check_measure(name: &str) -> Result<(), String> {
+/// Whether there is a measure of that name, as thresholds and figures have them: perhaps with a priority, a source or the like behind a colon.
+///
+/// # Errors
+/// If there is none: the names there are.
+pub fn check_measure(name: &str) -> Result<(), String> {
     let known = match name.split_once(':') {
         Some(("on_time", source)) if source.parse::<u64>().is_err() => !source.is_empty(),
         Some((measure, who)) if PERCENTILES.iter().any(|(key, _)| *key == measure) => !who.is_empty(),

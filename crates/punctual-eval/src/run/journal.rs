@@ -14,7 +14,7 @@
 
 use std::{
     collections::HashMap,
-    fs::{File, OpenOptions},
+    fs::{File, OpenOptions, TryLockError},
     io::{self, BufReader, Read, Seek, SeekFrom, Write},
     marker::PhantomData,
     path::Path,
@@ -79,14 +79,19 @@ impl<T: Serialize + DeserializeOwned> Journal<T> {
     /// Opens the journal at `path`, or begins one. Also returns the runs it has, in the order in which they were appended.
     ///
     /// `fingerprint` stands for all that the runs depend on: the experiment's text and the program. A journal with another one is
-    /// of no use and is begun anew. The whole file is read once, for the CRCs, in small pieces.
+    /// of no use and is begun anew, as any is that is to be `fresh`. The whole file is read once, for the CRCs, in small pieces.
     ///
     /// # Errors
     ///
-    /// Those of the file system; and [`InvalidData`](io::ErrorKind::InvalidData) if there is a file at `path` that is not a
-    /// journal, which is left alone.
-    pub fn open(path: &Path, fingerprint: u64) -> io::Result<(Self, Vec<RunKey>)> {
+    /// Those of the file system; [`WouldBlock`](io::ErrorKind::WouldBlock) if somebody else has it open; and
+    /// [`InvalidData`](io::ErrorKind::InvalidData) if there is a file at `path` that is not a journal, which is left alone.
+    pub fn open(path: &Path, fingerprint: u64, fresh: bool) -> io::Result<(Self, Vec<RunKey>)> {
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => return Err(io::ErrorKind::WouldBlock.into()),
+            // Some file systems have no locks.
+            Ok(()) | Err(TryLockError::Error(_)) => {}
+        }
         let mut header = MAGIC.to_vec();
         header.extend(VERSION.to_le_bytes());
         header.extend(fingerprint.to_le_bytes());
@@ -98,7 +103,7 @@ impl<T: Serialize + DeserializeOwned> Journal<T> {
             let message = format!("{} is not a journal of runs; move it away", path.display());
             return Err(io::Error::new(io::ErrorKind::InvalidData, message));
         }
-        if found != header {
+        if found != header || fresh {
             file.set_len(0)?;
             file.rewind()?;
             file.write_all(&header)?;
@@ -237,7 +242,7 @@ mod tests {
     }
 
     fn open(path: &Path, fingerprint: u64) -> (Journal<Kept>, Vec<RunKey>) {
-        Journal::open(path, fingerprint).unwrap()
+        Journal::open(path, fingerprint, false).unwrap()
     }
 
     /// A closed journal with the three runs.
@@ -269,6 +274,7 @@ mod tests {
         let new = RunKey { cell: 8, seed: 8 };
         append(&mut journal, new);
         assert_eq!(journal.read(new).unwrap(), Some(run(new)));
+        drop(journal);
         let (mut journal, keys) = open(&path, 5);
         assert_eq!(keys.len(), 4);
         assert_eq!(journal.read(new).unwrap(), Some(run(new)));
@@ -279,6 +285,7 @@ mod tests {
         let (_dir, path) = journal();
         let (mut journal, _) = open(&path, 5);
         journal.append(KEYS[0], &run(KEYS[2])).unwrap();
+        drop(journal);
         let (mut journal, keys) = open(&path, 5);
         assert_eq!(keys, KEYS);
         assert_eq!(journal.read(KEYS[0]).unwrap(), Some(run(KEYS[2])));
@@ -291,7 +298,28 @@ mod tests {
         assert!(keys.is_empty());
         assert_eq!(fs::metadata(&path).unwrap().len(), HEADER_LEN);
         append(&mut journal, KEYS[1]);
+        drop(journal);
         assert_eq!(open(&path, 6).1, [KEYS[1]]);
+    }
+
+    #[test]
+    fn a_fresh_one_begins_anew() {
+        let (_dir, path) = journal();
+        let (_journal, keys) = Journal::<Kept>::open(&path, 5, true).unwrap();
+        assert!(keys.is_empty());
+        assert_eq!(fs::metadata(&path).unwrap().len(), HEADER_LEN);
+    }
+
+    #[test]
+    fn it_is_one_process_own() {
+        let (_dir, path) = journal();
+        let (journal, _) = open(&path, 5);
+        for fresh in [false, true] {
+            let error = Journal::<Kept>::open(&path, 5, fresh).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        }
+        drop(journal);
+        assert_eq!(open(&path, 5).1, KEYS);
     }
 
     #[test]
@@ -304,6 +332,7 @@ mod tests {
             let (mut journal, keys) = open(&path, 5);
             assert_eq!(keys, KEYS[..len.saturating_sub(HEADER_LEN as usize) / frame], "{len}");
             append(&mut journal, KEYS[2]);
+            drop(journal);
             let (mut journal, again) = open(&path, 5);
             assert_eq!(again.len(), keys.len() + 1, "{len}");
             assert_eq!(journal.read(KEYS[2]).unwrap(), Some(run(KEYS[2])), "{len}");
@@ -316,7 +345,7 @@ mod tests {
         let path = dir.path().join("journal");
         for content in ["Dear diary, today I", "p", "pnct?"] {
             fs::write(&path, content).unwrap();
-            let opened = Journal::<Kept>::open(&path, 5);
+            let opened = Journal::<Kept>::open(&path, 5, false);
             if content == "p" {
                 // The beginning of a header: it was torn while the journal was made.
                 assert!(opened.is_ok());

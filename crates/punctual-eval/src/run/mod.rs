@@ -4,7 +4,15 @@
 //! finished. When all are there they are read back in the experiment's order, and from them come the files and the
 //! [`Results`]: the same to the byte, whatever the order was, and however often the experiment was interrupted.
 
-use std::{fs::File, hash::Hasher, io::BufWriter, path::PathBuf, sync::atomic::AtomicBool, thread, time::Duration};
+use std::{
+    fs::{self, File},
+    hash::Hasher,
+    io::{self, BufWriter},
+    path::PathBuf,
+    sync::atomic::AtomicBool,
+    thread,
+    time::Duration,
+};
 
 use siphasher::sip::SipHasher13;
 use thiserror::Error;
@@ -170,7 +178,13 @@ fn gather(
     let mut runs = RunsFile::new(create("runs.parquet")?, &axes).map_err(at(&runs_path))?;
     let mut blocks = match options.blocks {
         true => Some(BlocksFile::new(create("blocks.parquet")?, &axes).map_err(at(&blocks_path))?),
-        false => None,
+        false => {
+            // One of an earlier time would be of other runs.
+            match fs::remove_file(&blocks_path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(&blocks_path)(error).into()),
+                _ => None,
+            }
+        }
     };
     let (mut results, mut failures) = (Vec::new(), Vec::new());
     for (cell, plan) in (0..).zip(cells) {

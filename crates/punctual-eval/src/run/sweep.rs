@@ -32,6 +32,9 @@ pub enum SweepError {
         /// What the system says.
         error: io::Error,
     },
+    /// Another sweep writes there.
+    #[error("another run writes to {} now: wait for its end, or have the results elsewhere", .0.display())]
+    Busy(PathBuf),
     /// It was told to stop; what is done is kept.
     #[error("interrupted; the same command goes on where it stopped")]
     Interrupted,
@@ -79,11 +82,11 @@ impl<'a, T: Serialize + DeserializeOwned> Sweep<'a, T> {
     ) -> Result<Self, SweepError> {
         fs::create_dir_all(directory).map_err(at(directory))?;
         let path = directory.join("journal");
-        if fresh && path.exists() {
-            fs::remove_file(&path).map_err(at(&path))?;
-        }
         hash_program(&mut basis);
-        let (journal, known) = Journal::open(&path, basis.finish()).map_err(at(&path))?;
+        let (journal, known) = Journal::open(&path, basis.finish(), fresh).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => SweepError::Busy(directory.to_path_buf()),
+            _ => at(&path)(error),
+        })?;
         let (journal, known) = (Mutex::new(journal), known.into_iter().collect());
         Ok(Self { manner, journal, path, known, done: AtomicUsize::new(0), total: AtomicUsize::new(0) })
     }
