@@ -399,7 +399,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
 }
 
 /// How long to wait for somebody.
-fn parse_wait(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_wait(text: &str) -> Result<Duration, String> {
     let wait = parse_duration(text)?;
     if wait.is_zero() { Err("it must be longer than nothing".into()) } else { Ok(wait) }
 }

@@ -103,6 +103,9 @@ fn what_makes_no_sense_is_told() {
     place.fails("--contenders ads@x --cells 1", 2, "`each`");
     place.fails("--cells 1 --against nowhere.json", 3, "nowhere.json");
     place.fails("--cells 0", 2, "--cells");
+    place.fails("--first 56 --cells 2 --contenders ads@9", 2, "`ads@9`: none of these cells has so many paths");
+    place.fails("--first 56 --cells 1 --contenders ads@each,ads@1", 2, "`ads@1`: it would run twice");
+    place.fails("--first 18446744073709551615 --cells 2", 2, "64 bits");
     place.fails("--show 1 --cells 2", 2, "--show");
     // Recordings are not part of the repository.
     place.fails("--first 14 --cells 1 --seeds 1", 3, "mahimahi");

@@ -113,6 +113,10 @@ fn it_ends_by_itself_and_says_what_makes_no_sense() {
         (&["--listen", "127.0.0.1:0", "--to", "127.0.0.1:9", "--spec", "nothing.toml"], 3, "nothing.toml"),
         (&["--listen", "192.0.2.1:9", "--to", "127.0.0.1:9"], 6, "listen"),
         (&["--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:9"], 2, "2 of --listen"),
+        (&["--listen", "127.0.0.1:0", "--to", "127.0.0.1:9", "--trace", "nowhere.down"], 3, "nowhere.down"),
+        (&["--listen", "127.0.0.1:0", "--to", "127.0.0.1:9", "--for", "0s"], 2, "--for"),
+        (&["--listen", "127.0.0.1:9", "--to", "127.0.0.1:9"], 2, "in circles"),
+        (&["--listen", "0.0.0.0:9", "--to", "localhost:9"], 2, "in circles"),
         (&["--tun", "left"], 2, "NETNS"),
         (&["--tun", "left,10.9.0.1/24"], 2, "2 of --tun"),
     ] {

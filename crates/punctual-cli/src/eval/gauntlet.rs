@@ -144,7 +144,10 @@ fn failure(error: GauntletError, stop: &Stop) -> Failure {
     let text = error.to_string();
     match error {
         GauntletError::Cell { error, .. } if error.is_about_a_file() => Failure::File(text),
-        GauntletError::Cell { .. } | GauntletError::Contender(_) | GauntletError::Earlier(_) => Failure::Usage(text),
+        GauntletError::Cell { .. }
+        | GauntletError::Contender(_)
+        | GauntletError::TooFar
+        | GauntletError::Earlier(_) => Failure::Usage(text),
         GauntletError::Sweep(SweepError::File { .. } | SweepError::Busy(_)) => Failure::File(text),
         GauntletError::Sweep(SweepError::Interrupted) => stop.failure(),
     }

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::Args;
 
-use crate::config::parse_duration;
+use crate::config::parse_wait;
 
 const LINK_HELP: &str = "\
 Whoever sends UDP to --listen speaks with --to, over links as bad as is said: those of the simulator, so a program meets what an experiment's hosts met, with the same losses for the
@@ -41,7 +41,7 @@ pub(crate) struct LinkArgs {
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
     /// End by itself after so long; otherwise when told to, by a signal.
-    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_wait)]
     pub(crate) duration: Option<Duration>,
     /// Print a summary as one JSON object at the end.
     #[arg(long)]

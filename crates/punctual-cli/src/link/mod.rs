@@ -144,11 +144,21 @@ fn ends(listen: &[SocketAddr], to: &[String], paths: usize) -> Result<Vec<Ends>,
         )));
     }
     let to: Vec<SocketAddr> = to.iter().map(|to| resolve(to)).collect::<Result<_, _>>()?;
+    if let Some(to) = to.iter().find(|to| listen.iter().any(|listen| is_there(listen, to))) {
+        return Err(Failure::Usage(format!("--to {to} is where it listens itself: what comes would go in circles")));
+    }
     match to[..] {
         [to] => Ok(listen.iter().map(|&listen| Ends { listen, to }).collect()),
         _ if to.len() == paths => Ok(listen.iter().zip(to).map(|(&listen, to)| Ends { listen, to }).collect()),
         _ => Err(Failure::Usage(format!("give one --to for all paths, or one for each of the {paths}"))),
     }
+}
+
+/// Whether what is sent to an address comes in at this one.
+fn is_there(listen: &SocketAddr, to: &SocketAddr) -> bool {
+    let any = listen.ip().is_unspecified() && (to.ip().is_loopback() || to.ip().is_unspecified());
+    // At port 0 it listens at another, which nobody knows yet.
+    listen.port() != 0 && listen.port() == to.port() && (any || listen.ip() == to.ip())
 }
 
 fn resolve(to: &str) -> Result<SocketAddr, Failure> {

@@ -114,9 +114,32 @@ impl Report {
                 "late by itself: p50 {p50_ms:.2} ms, p99 {p99_ms:.2} ms, at most {max_ms:.1} ms, {share:.2} % by more than 1 ms"
             ));
         }
+        if let Some(turned_away) = self.turned_away.filter(|datagrams| *datagrams > 0) {
+            lines.push(format!("{turned_away} datagrams were turned away: there were too many clients"));
+        }
         if self.refused > 0 {
             lines.push(format!("{} packets were lost because the links held too many", self.refused));
         }
         lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_found_no_room_is_told_in_words() {
+        let report = |turned_away| Report {
+            seconds: 1.0,
+            seed: 1,
+            clients: Some(256),
+            turned_away,
+            refused: 0,
+            paths: Vec::new(),
+            late: None,
+        };
+        assert_eq!(report(Some(7)).lines(), ["7 datagrams were turned away: there were too many clients"]);
+        assert!(report(Some(0)).lines().is_empty() && report(None).lines().is_empty());
     }
 }

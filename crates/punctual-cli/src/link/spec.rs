@@ -24,7 +24,12 @@ pub(super) fn plan(flags: &LinkFlags) -> Result<Plan, Failure> {
     paths.iter_mut().for_each(|path| own.iter().for_each(|(key, value)| merge(path, key, value)));
     let paths: Vec<PathSpec> = convert(paths, "path")?;
     let links: Vec<LinkTable> = convert(links, "link")?;
-    let network = Network::build(&paths, &links, &files(flags.spec.as_deref())).map_err(unusable)?;
+    let network = Network::build(&paths, &links, &files(flags.spec.as_deref())).map_err(|error| {
+        match error.is_about_a_file() {
+            true => Failure::File(error.to_string()),
+            false => unusable(error),
+        }
+    })?;
     Plan::new(network).map_err(Failure::Usage)
 }
 
@@ -50,7 +55,6 @@ fn table(flags: &LinkFlags) -> Result<Table, Failure> {
         ("rate", &flags.rate),
         ("delay", &flags.delay),
         ("queue", &flags.queue),
-        ("trace", &flags.trace),
         ("duplication", &flags.duplication),
         ("corruption", &flags.corruption),
         ("loss", &flags.loss),
@@ -59,6 +63,9 @@ fn table(flags: &LinkFlags) -> Result<Table, Failure> {
         if let Some(text) = text {
             table.insert(key.into(), value(text));
         }
+    }
+    if let Some(trace) = &flags.trace {
+        table.insert("trace".into(), trace.as_str().into());
     }
     if let Some(burst) = flags.burst {
         let mean = table.remove("loss").ok_or_else(|| unusable("--burst goes with --loss"))?;
@@ -92,12 +99,9 @@ fn table(flags: &LinkFlags) -> Result<Table, Failure> {
     Ok(table)
 }
 
-/// A value, or steps of it: `4Mbit/s`, or `0s:4Mbit/s,10s:1Mbit/s`.
+/// A value, or steps of it: `4Mbit/s`, or `0s:4Mbit/s,10s:1Mbit/s`. As everywhere on the command line, a time without a unit is none.
 fn value(text: &str) -> Value {
-    let one = |text: &str| match text.trim().parse::<f64>() {
-        Ok(number) => Value::Float(number),
-        Err(_) => Value::String(text.trim().into()),
-    };
+    let one = |text: &str| Value::String(text.trim().into());
     let step = |step: &str| {
         let (at, value) = step.split_once(':')?;
         Some(Value::Array(vec![Value::String(at.trim().into()), one(value)]))
@@ -182,6 +186,9 @@ mod tests {
             (with("0s:1%,5s:2%", Some(3.0), &[]), "a --loss with steps"),
             (with("1%", Some(0.0), &[]), "a burst of 0 packets"),
             (with("1%", None, &["12s..10s"]), "dies at 12 s"),
+            (LinkFlags { delay: Some("1".into()), ..LinkFlags::default() }, "`delay`: `1` has no unit"),
+            (LinkFlags { delay: Some("0s:1ms,5:2ms".into()), ..LinkFlags::default() }, "`5` has no unit"),
+            (LinkFlags { mtu: Some(0), ..LinkFlags::default() }, "`mtu` of 0"),
         ] {
             let error = links(&flags).unwrap_err();
             assert!(error.contains(word), "{error}");

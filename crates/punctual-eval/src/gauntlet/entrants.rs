@@ -93,6 +93,14 @@ impl Listed {
         CONTENDERS.iter().filter_map(|name| Self::parse(name, registry).ok()).collect()
     }
 
+    /// Its name, if it is to have a path alone that no cell with so many paths has.
+    pub(super) fn lacks_a_path(&self, mut paths: impl Iterator<Item = usize>) -> Option<String> {
+        match self.paths {
+            Paths::One(path) if paths.all(|paths| path >= paths) => Some(format!("{}@{path}", self.contender.name)),
+            _ => None,
+        }
+    }
+
     /// Who that is in a cell with so many paths. Nobody, where one would run what another does already.
     pub(super) fn entrants(&self, paths: usize) -> Vec<Entrant> {
         let (ours, several) = match &self.contender.transport {

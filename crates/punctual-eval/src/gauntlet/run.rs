@@ -45,6 +45,9 @@ pub enum GauntletError {
     /// A contender nobody knows.
     #[error(transparent)]
     Contender(ExperimentError),
+    /// Numbers of cells that cannot be.
+    #[error("there are no cells of such numbers: the last is that of 64 bits")]
+    TooFar,
     /// Results of an earlier time that do not fit.
     #[error(transparent)]
     Earlier(#[from] EarlierError),
@@ -119,6 +122,25 @@ impl Ready {
     }
 }
 
+/// Refuses contenders that no cell has a path for, and those that would run twice.
+fn check(options: &Options, ready: &[Ready]) -> Result<(), GauntletError> {
+    let wrong = |name: &str, error: &str| {
+        GauntletError::Contender(ExperimentError::Contender { name: name.to_owned(), error: error.to_owned() })
+    };
+    for listed in &options.contenders {
+        if let Some(name) = listed.lacks_a_path(ready.iter().map(|one| one.cell.paths.len())) {
+            return Err(wrong(&name, "none of these cells has so many paths"));
+        }
+    }
+    for one in ready {
+        let names: Vec<&str> = one.entrants.iter().map(|entrant| entrant.name.as_str()).collect();
+        if let Some((_, name)) = names.iter().enumerate().find(|(n, name)| names[..*n].contains(name)) {
+            return Err(wrong(name, "it would run twice"));
+        }
+    }
+    Ok(())
+}
+
 /// A run that is to be done.
 struct Job<'a> {
     key: RunKey,
@@ -174,9 +196,11 @@ pub fn run(
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<Results, GauntletError> {
     let (files, seen) = options.files.watched();
-    let numbers = options.first..options.first.saturating_add(options.cells);
+    let end = options.first.checked_add(options.cells);
+    let numbers = options.first..end.ok_or(GauntletError::TooFar)?;
     let ready: Vec<Ready> =
         numbers.map(|number| Ready::new(number, options, &files, registry)).collect::<Result<_, _>>()?;
+    check(options, &ready)?;
     let earlier = Earlier::new(options, &ready.iter().map(|one| one.cell.number).collect::<Vec<_>>())?;
     let mut hasher = SipHasher13::new();
     hasher.write_u32(VERSION);
