@@ -1,10 +1,16 @@
 //! Figures while a session runs: a line that is kept up to date on a terminal, lines now and then in a log, JSON for programs.
 
-use std::{collections::BTreeSet, io::IsTerminal as _, time::Duration};
+use std::{
+    collections::BTreeSet,
+    io::IsTerminal as _,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use punctual::{Events, PathId};
 use serde::Serialize;
+use tokio::time::Interval;
 
 use crate::{
     cli::CommonArgs,
@@ -58,6 +64,31 @@ impl Screen {
 pub(crate) struct Display {
     screen: Screen,
     bar: Option<ProgressBar>,
+    shown: Mutex<Shown>,
+}
+
+/// What was shown last, and how often something was. One session may follow another.
+#[derive(Default)]
+struct Shown {
+    then: Option<Figures>,
+    seconds: u32,
+}
+
+impl Shown {
+    /// Paths of the session before are others, though they are counted alike.
+    fn begin_session(&mut self) {
+        if let Some(then) = &mut self.then {
+            then.paths.clear();
+        }
+    }
+
+    /// What happened since this was asked last, and how often it has been.
+    fn until(&mut self, now: &Figures) -> (Window, u32) {
+        let last = Window::between(self.then.as_ref(), now);
+        self.seconds = self.seconds.wrapping_add(1);
+        self.then = Some(now.clone());
+        (last, self.seconds)
+    }
 }
 
 /// A line of `--stats-json`.
@@ -79,7 +110,16 @@ impl Display {
             let style = ProgressStyle::with_template("{spinner} {wide_msg}");
             bars.add(ProgressBar::no_length()).with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
         });
-        Self { screen, bar }
+        Self { screen, bar, shown: Mutex::default() }
+    }
+
+    /// Shows what `figures` gives, once a second, while there is no session, and never returns.
+    pub(crate) async fn wait<Never>(&self, figures: impl Fn() -> Figures) -> Never {
+        let mut tick = ticks().await;
+        loop {
+            tick.tick().await;
+            self.show(&figures());
+        }
     }
 
     /// Shows what `figures` gives, once a second, and what happens to paths, and never returns. If the session's routes are watched, they
@@ -91,10 +131,8 @@ impl Display {
         figures: impl Fn() -> Figures,
     ) -> Never {
         let routed = routes.is_some();
-        let mut tick = tokio::time::interval(Duration::from_secs(1));
-        // The first tick is at once, when there is nothing to show.
-        tick.tick().await;
-        let (mut then, mut seconds) = (None, 0u32);
+        let mut tick = ticks().await;
+        self.shown().begin_session();
         // The first path is as old as the session.
         let mut known = BTreeSet::from([0]);
         let mut happenings = Happenings::new(events, routed);
@@ -110,25 +148,34 @@ impl Display {
                 line = route => self.tell(&figures(), &line),
                 _ = tick.tick() => {
                     let now = figures();
-                    seconds = seconds.wrapping_add(1);
                     for path in now.paths.iter().filter(|path| path.health != "opening") {
                         if known.insert(path.id) && !routed {
                             let name = called(PathId(path.id), &name(PathId(path.id), [Some(&now), None]));
                             self.tell(&now, &format!("{name} is open"));
                         }
                     }
-                    self.show(&Window::between(then.as_ref(), &now), &now, seconds);
-                    then = Some(now);
+                    self.show(&now);
                 }
                 happening = happenings.next() => {
                     let now = figures();
-                    self.tell(&now, &happening.line(|id| name(id, [Some(&now), then.as_ref()])));
+                    let line = happening.line(|id| name(id, [Some(&now), self.shown().then.as_ref()]));
+                    self.tell(&now, &line);
                 }
             }
         }
     }
 
-    fn show(&self, last: &Window, now: &Figures, seconds: u32) {
+    fn shown(&self) -> MutexGuard<'_, Shown> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Shows what there is now, and what happened since that was done last.
+    fn show(&self, now: &Figures) {
+        let (last, seconds) = self.shown().until(&now);
+        self.draw(&last, now, seconds);
+    }
+
+    fn draw(&self, last: &Window, now: &Figures, seconds: u32) {
         if let Some(bar) = &self.bar {
             // The spinner and a space come before it.
             bar.set_message(line::fitted(now, last, line::WIDTH - 2, seconds));
@@ -159,6 +206,13 @@ impl Display {
     }
 }
 
+/// One a second from now on, when there is nothing to show yet.
+async fn ticks() -> Interval {
+    let mut ticks = tokio::time::interval(Duration::from_secs(1));
+    ticks.tick().await;
+    ticks
+}
+
 /// What a path is called, also if it has just gone.
 fn name(id: PathId, figures: [Option<&Figures>; 2]) -> String {
     let mut paths = figures.into_iter().flatten().flat_map(|figures| &figures.paths);
@@ -170,5 +224,39 @@ impl Drop for Display {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual::{Delivery, Outcome};
+
+    use super::*;
+    use crate::stats::{PathFigures, Tally};
+
+    #[test]
+    fn a_session_that_follows_another_begins_no_window() {
+        let tally = Tally::default();
+        let delivered = || {
+            tally.handed_over();
+            let delivery = Delivery::new(Duration::from_millis(5), None, 10);
+            tally.ended(&Outcome::Delivered(delivery), None, Duration::ZERO, 10);
+        };
+        let figures = |packets_sent| {
+            let mut figures = tally.figures(None, &[], |_| unreachable!());
+            figures.paths.push(PathFigures { packets_sent, ..PathFigures::example(0, "wifi") });
+            figures
+        };
+        let mut shown = Shown::default();
+        shown.begin_session();
+        delivered();
+        let (first, _) = shown.until(&figures(100));
+        assert_eq!((first.blocks, first.paths[0].packets_sent), (1, 100));
+        // Its first path has the same number, and has sent less.
+        shown.begin_session();
+        delivered();
+        delivered();
+        let (last, seconds) = shown.until(&figures(30));
+        assert_eq!((last.blocks, last.paths[0].packets_sent, seconds), (2, 30, 2));
     }
 }

@@ -221,7 +221,11 @@ impl Sender {
                 break Err(Failure::SessionLost(why));
             }
             caller.display.say(&format!("{why}: connecting again, for {} at most", spoken(left)));
-            match self.again(input, caller, left).await {
+            let again = tokio::select! {
+                again = self.again(input, caller, left) => again,
+                never = caller.display.wait(|| self.figures()) => never,
+            };
+            match again {
                 Ok((session, new)) => {
                     caller.display.say("connected again: going on with what is not too late");
                     self.replace(session, new.names());

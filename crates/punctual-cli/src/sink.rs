@@ -4,6 +4,7 @@
 //! written is not taken from the session, and its credit runs out.
 
 use std::{
+    collections::VecDeque,
     fs::{self, File},
     io::{self, BufWriter, Write},
     path::{Path, PathBuf},
@@ -43,9 +44,12 @@ const WAITING: usize = 64;
 
 impl Sink {
     /// Starts to write to `target`; if `framed`, 4 bytes of its length (big endian) before each block.
-    pub(crate) fn open(target: Target, framed: bool) -> Result<Self, Failure> {
+    pub(crate) fn open(mut target: Target, framed: bool) -> Result<Self, Failure> {
         let name = target.name().to_owned();
         let written = Arc::<AtomicU64>::default();
+        if let Form::Stream(to) = &mut target.to {
+            to.get_mut().written = written.clone();
+        }
         let mut writer = Writer { target, framed, put: 0, written: written.clone() };
         let (sender, mut messages) = mpsc::channel(WAITING);
         let failure = Arc::new(Mutex::new(None));
@@ -107,14 +111,56 @@ pub(crate) struct Target {
 
 enum Form {
     /// One behind the other.
-    Stream(Box<dyn Write + Send>),
+    Stream(BufWriter<Counted>),
     /// Each a file of its own, in the directory of the target's name.
     Dir,
 }
 
+impl Form {
+    fn stream(to: impl Write + Send + 'static) -> Self {
+        let to = Counted { to: Box::new(to), bytes: 0, ends: VecDeque::new(), written: Arc::default() };
+        Self::Stream(BufWriter::new(to))
+    }
+}
+
+/// What the operating system takes, and which blocks that makes whole.
+struct Counted {
+    to: Box<dyn Write + Send>,
+    /// Bytes so far.
+    bytes: u64,
+    /// Where blocks end that are not whole yet.
+    ends: VecDeque<u64>,
+    written: Arc<AtomicU64>,
+}
+
+impl Counted {
+    fn note(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+        while self.ends.front().is_some_and(|end| *end <= self.bytes) {
+            self.ends.pop_front();
+            self.written.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = self.to.write(bytes)?;
+        self.note(taken);
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()?;
+        // Of those without bytes there is nothing to be taken.
+        self.note(0);
+        Ok(())
+    }
+}
+
 impl Target {
     pub(crate) fn stdout() -> Self {
-        Self { name: "standard output".into(), to: Form::Stream(Box::new(BufWriter::new(io::stdout()))) }
+        Self { name: "standard output".into(), to: Form::stream(io::stdout()) }
     }
 
     /// A file; one that is there is begun anew.
@@ -125,7 +171,7 @@ impl Target {
 
     /// A file that is open.
     pub(crate) fn opened(path: &Path, file: File) -> Self {
-        Self { name: path.to_owned(), to: Form::Stream(Box::new(BufWriter::new(file))) }
+        Self { name: path.to_owned(), to: Form::stream(file) }
     }
 
     /// A directory, which is made if there is none.
@@ -148,9 +194,9 @@ struct Writer {
     target: Target,
     /// Whether each block goes behind its length.
     framed: bool,
-    /// Blocks so far,
+    /// Bytes so far, those that are still held here included,
     put: u64,
-    /// and those before the last flush.
+    /// and whole blocks that the operating system has.
     written: Arc<AtomicU64>,
 }
 
@@ -161,7 +207,6 @@ impl Writer {
             match message {
                 Message::Block(number, block) => {
                     self.put(number, &block)?;
-                    self.put += 1;
                     // What is complete shall be seen, once there is time for it.
                     if messages.is_empty() {
                         self.flush()?;
@@ -182,11 +227,15 @@ impl Writer {
         match to {
             Form::Dir => {
                 let path = name.join(format!("{number:08}.block"));
-                fs::write(&path, block).map_err(|error| Failure::file("write", &path, error))
+                fs::write(&path, block).map_err(|error| Failure::file("write", &path, error))?;
+                self.written.fetch_add(1, Ordering::Relaxed);
+                Ok(())
             }
             Form::Stream(to) => {
                 let length = u32::try_from(block.len()).unwrap_or(u32::MAX).to_be_bytes();
                 let head = if self.framed { &length[..] } else { &[] };
+                self.put += (head.len() + block.len()) as u64;
+                to.get_mut().ends.push_back(self.put);
                 to.write_all(head)
                     .and_then(|()| to.write_all(block))
                     .map_err(|error| Failure::file("write", name, error))
@@ -199,7 +248,6 @@ impl Writer {
         if let Form::Stream(to) = to {
             to.flush().map_err(|error| Failure::file("write", name, error))?;
         }
-        self.written.store(self.put, Ordering::Relaxed);
         Ok(())
     }
 }
@@ -218,6 +266,44 @@ mod tests {
         }
         sink.sync().await.unwrap();
         assert_eq!(sink.unwritten(), 0);
+    }
+
+    /// A reader who takes a little and no more.
+    struct Slow(usize);
+
+    impl Write for Slow {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            while self.0 == 0 {
+                thread::park();
+            }
+            let taken = bytes.len().min(self.0);
+            self.0 -= taken;
+            Ok(taken)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn while_more_waits_what_is_written_is_known_to_the_block() {
+        let target = Target { name: "slow".into(), to: Form::stream(Slow(25_000)) };
+        let sink = Sink::open(target, false).unwrap();
+        for n in 0..40 {
+            sink.put(n, Bytes::from(vec![0; 1_000])).await.unwrap();
+        }
+        let come_so_far = async {
+            while sink.unwritten() > 15 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(60), come_so_far).await.unwrap();
+        // It holds more than a block before it hands on, and never says more than there is.
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+            assert_eq!(sink.unwritten(), 15);
+        }
     }
 
     #[cfg(target_os = "linux")]
