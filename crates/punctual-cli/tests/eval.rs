@@ -262,6 +262,7 @@ fn thresholds_of_what_was_not_run_are_told_to_machines_too() {
     place.fails("check slip.toml", 2, "no contender is called `quicc`");
     place.write("none.toml", MINE.split("[[must]]").next().unwrap());
     place.fails("check none.toml", 2, "nothing to check");
+    place.fails("check mine.toml --set must=[]", 2, "nothing to check");
     place.prints("run none.toml");
 }
 

@@ -106,6 +106,7 @@ fn what_makes_no_sense_is_told() {
     place.fails("--first 56 --cells 2 --contenders ads@9", 2, "`ads@9`: none of these cells has so many paths");
     place.fails("--first 56 --cells 1 --contenders ads@each,ads@1", 2, "`ads@1`: it would run twice");
     place.fails("--first 18446744073709551615 --cells 2", 2, "64 bits");
+    place.fails("--first 56 --cells 1 --contenders ads:alpha=0.3,beta=x", 2, "`ads:alpha=0.3,beta=x`");
     place.fails("--show 1 --cells 2", 2, "--show");
     // Recordings are not part of the repository.
     place.fails("--first 14 --cells 1 --seeds 1", 3, "mahimahi");

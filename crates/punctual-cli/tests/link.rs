@@ -117,6 +117,9 @@ fn it_ends_by_itself_and_says_what_makes_no_sense() {
         (&["--listen", "127.0.0.1:0", "--to", "127.0.0.1:9", "--for", "0s"], 2, "--for"),
         (&["--listen", "127.0.0.1:9", "--to", "127.0.0.1:9"], 2, "in circles"),
         (&["--listen", "0.0.0.0:9", "--to", "localhost:9"], 2, "in circles"),
+        (&["--listen", "127.0.0.1:9", "--to", "0.0.0.0:9"], 2, "in circles"),
+        (&["--listen", "127.0.0.1:9", "--to", "[::ffff:127.0.0.1]:9"], 2, "in circles"),
+        (&["--listen", "127.0.0.1:0", "--to", "127.0.0.1:0"], 2, "HOST:PORT"),
         (&["--tun", "left"], 2, "NETNS"),
         (&["--tun", "left,10.9.0.1/24"], 2, "2 of --tun"),
     ] {

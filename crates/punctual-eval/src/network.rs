@@ -111,9 +111,10 @@ fn set_apart<'de, D: Deserializer<'de>, T: DeserializeOwned>(
 ) -> Result<(DirectionSpec, T), D::Error> {
     let mut direction = Table::deserialize(deserializer)?;
     let own: Table = keys.iter().filter_map(|key| direction.remove_entry(*key)).collect();
-    let direction = read(direction).map_err(|error| {
-        // Of the table's keys it knows the direction's only.
-        let unknown = error.contains("unknown field") && !error.contains('.');
+    let direction = read(direction).map_err(|error: String| {
+        // Of the table's own keys it knows the direction's only.
+        let unknown =
+            error.split_once(": ").is_some_and(|(key, rest)| rest.starts_with(&format!("unknown field {key},")));
         let more = keys.iter().map(|key| format!(", `{key}`"));
         de::Error::custom(if unknown { [error].into_iter().chain(more).collect() } else { error })
     })?;
@@ -428,7 +429,7 @@ impl PathSpec {
         };
         let back_spec = self.own.back.as_ref().map(|back| &back.direction);
         let back = match back_spec {
-            Some(spec) => spec.link(like, files)?,
+            Some(spec) => spec.link(like, files).map_err(ExperimentError::of_the_way_back)?,
             None => like,
         };
         let cross = |spec: Option<&DirectionSpec>| spec.and_then(|spec| spec.cross.clone()).unwrap_or_default();
@@ -441,6 +442,13 @@ impl PathSpec {
         if let Some((from, to)) = self.own.dies.iter().find(|(from, to)| from.0 >= to.0) {
             let [from, to] = [from.0, to.0].map(spoken);
             return Err(ExperimentError::Invalid(format!("a path that dies at {from} lives again later than at {to}")));
+        }
+        let mut deaths: Vec<_> = self.own.dies.iter().map(|(from, to)| (from.0, to.0)).collect();
+        deaths.sort_unstable();
+        if let Some(two) = deaths.windows(2).find(|two| two[1].0 < two[0].1) {
+            let [until, again] = [two[0].1, two[1].0].map(spoken);
+            let what = format!("a path that is dead until {until} dies again at {again}");
+            return Err(ExperimentError::Invalid(what));
         }
         Ok(Path {
             name: self.name(index),
@@ -464,6 +472,11 @@ impl DirectionSpec {
             let what = "`trace-from` is for a path with a `trace` or `aitrans`";
             return Err(ExperimentError::Invalid(what.into()));
         }
+        if self.trace.is_some() && (self.rate.is_some() || self.aitrans.is_some()) {
+            return Err(ExperimentError::Invalid(
+                "a `trace` says the rate: neither `rate` nor `aitrans` goes with it".into(),
+            ));
+        }
         let begin = self.trace_from.unwrap_or_default().0;
         if let Some(name) = &self.aitrans {
             let recorded = aitrans_link(&files.text(name)?).map_err(|error| ExperimentError::trace(name, error))?;
@@ -480,17 +493,17 @@ impl DirectionSpec {
             link.rate = Rate::Trace(trace.begun_at(begin));
         }
         if let Some(rate) = &self.rate {
-            link.rate = Rate::Steps(rate.schedule(|rate| rate.0.round() as u64)?);
+            link.rate = Rate::Steps(rate.schedule("rate", |rate| rate.0.round() as u64)?);
         }
         if let Some(factor) = self.scale {
             link.rate = scaled(link.rate, factor)?;
         }
         if let Some(delay) = &self.delay {
-            link.delay = delay.schedule(|delay| delay.0)?;
+            link.delay = delay.schedule("delay", |delay| delay.0)?;
         }
         if let Some(loss) = &self.loss {
             loss.values().try_for_each(LossSpec::check)?;
-            link.loss = loss.schedule(LossSpec::model)?;
+            link.loss = loss.schedule("loss", LossSpec::model)?;
         }
         if let Some(jitter) = self.jitter {
             link.jitter = match jitter {
@@ -596,16 +609,17 @@ impl<T> Steps<T> {
         fixed.into_iter().chain(steps.iter().map(|(_, value)| value))
     }
 
-    fn schedule<U>(&self, convert: impl Fn(&T) -> U) -> Result<Schedule<U>, ExperimentError> {
+    fn schedule<U>(&self, key: &str, convert: impl Fn(&T) -> U) -> Result<Schedule<U>, ExperimentError> {
         let (steps, repeat) = match self {
             Self::Fixed(value) => return Ok(Schedule::fixed(convert(value))),
             Self::Changing(steps) => (steps, None),
             Self::Repeating(Repeating { steps, repeat }) => (steps, Some(repeat)),
         };
         check_steps(steps.iter().map(|(at, _)| at.0), repeat.map(|period| period.0))
-            .map_err(ExperimentError::Invalid)?;
+            .map_err(|what| ExperimentError::Invalid(format!("`{key}`: {what}")))?;
         let mut steps = steps.iter();
-        let (_, first) = steps.next().ok_or_else(|| ExperimentError::Invalid("there are no steps".into()))?;
+        let none = || ExperimentError::Invalid(format!("`{key}`: there are no steps"));
+        let (_, first) = steps.next().ok_or_else(none)?;
         let schedule =
             steps.fold(Schedule::fixed(convert(first)), |schedule, (at, value)| schedule.then(at.0, convert(value)));
         Ok(match repeat {

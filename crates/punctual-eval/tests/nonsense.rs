@@ -78,6 +78,7 @@ fn thresholds_and_figures_are_about_what_is_there() {
     refused("where = 'bandwidth > 1", "where = 'bandwidth == 1", &["no comparison"]);
     refused("where = 'bandwidth > 1", "where = 'link > wifi", &["`wifi` is no number"]);
     refused("at-least-that-of = 'quic'", "at-least = nan", &["NaN"]);
+    refused("at-least-that-of = 'quic'", "at-least = 1\ntimes = 2", &["`times`", "at-least-that-of"]);
     refused("at-least-that-of = 'quic'", "at-most-that-of = 'quic'\ntolerance = inf", &["inf"]);
     refused("x = 'bandwidth'", "x = 'width'", &["figure `Drawn`", "`width`"]);
     refused("at = { link = 'wifi' }", "at = { link = 'lte' }", &["figure `Drawn`", "no value `lte`", "wifi"]);
@@ -91,6 +92,8 @@ fn who_changes_an_experiment_need_not_change_its_thresholds() {
     for (key, value) in [("contenders", "quic"), ("bandwidth", "1"), ("contenders", "ads")] {
         experiment.with(key, value).unwrap();
     }
+    // But who changes them has to get them right.
+    assert!(experiment.with("must.0.of", "nobody").unwrap_err().to_string().contains("`nobody`"));
 }
 
 #[test]
@@ -104,7 +107,10 @@ fn keys_are_named_as_they_are_set() {
     );
     refused("delay = '10ms'", "loss = '120 %'", &["`loss`", "more than all"]);
     refused("delay = '10ms'", "loss = { mean = '5 %', bursts = 2 }", &["`loss`", "`bursts`"]);
+    refused("delay = '10ms'", "back = { trace-from = '1s' }", &["path `a`", "`back`", "`trace-from`"]);
     refused("delay = '10ms'", "queue = { bpd = 1.0 }", &["`queue`", "`bpd`"]);
+    let brust = look(&SOUND.replacen("delay = '10ms'", "loss = { mean = '5 %', brust = 8 }", 1)).unwrap_err();
+    assert!(!brust.contains("`cost`"), "of the path's keys none is meant: {brust}");
     refused("delay = '10ms'", "nmae = 'b'", &["`nmae`", "`rate`", "`budget`", "`dies`"]);
     refused("size = 1000", "size = 'large'", &["`workload.0", "large"]);
     refused("[[workload]]", "[workload]", &["`[workload]` is one table", "`[[workload]]`"]);
@@ -120,17 +126,23 @@ fn names_and_values_tell_things_apart() {
     refused("values = [1, 2]", "values = [1, 2, 1]", &["axis `bandwidth`", "`1` twice"]);
     refused("values = [1, 2]", "values = []", &["axis `bandwidth`", "no values"]);
     refused("rate = '2 Mbit/s'", "name = 'a'", &["two paths are called `a`"]);
+    refused("values = [1, 2]", "values = [1, 1.0]", &["axis `bandwidth`", "`1.0` twice"]);
+    refused("'{} MB/s'", "'3 MB/s'", &["axis `bandwidth`", "`template`"]);
+    refused("set = 'path.0.rate'", "set = 'seeds'", &["axis `bandwidth`", "`seeds`", "whole experiment's"]);
+    refused("'session.probing' = 'all'", "'must.0.of' = 'ads'", &["contender `own`", "`must.0.of`"]);
 }
 
 #[test]
 fn times_come_in_order() {
     let rate = |steps: &str, words: &[&str]| refused("rate = '2 Mbit/s'", &format!("rate = {steps}"), words);
-    rate("[['1s', 1000]]", &["path `path 1`", "first step is at 1 s"]);
+    rate("[['1s', 1000]]", &["path `path 1`", "`rate`", "first step is at 1 s"]);
     rate("[['0s', 1000], ['2s', 5], ['1s', 7]]", &["a step at 1 s comes after one at 2 s"]);
     rate("[['0s', 1000], ['2s', 5], ['2s', 7]]", &["a step at 2 s"]);
     rate("[]", &["no steps"]);
     rate("{ steps = [['0s', 1000], ['2s', 5]], repeat = '2s' }", &["begin anew after 2 s"]);
     rate("{ steps = [['0s', 1000]], repeat = '2ns' }", &["begin anew", "1 ms at least"]);
+    let twice = "dies = [['3s', '5s'], ['1s', '3500ms']]";
+    refused("delay = '10ms'", twice, &["dead until 3.5 s", "dies again at 3 s"]);
     refused("size = 1000", "size = 1000\nstart = '2s'\nstop = '1s'", &["`stop`", "not after `start`"]);
     refused("[[axis]]", "[measure]\nwindow = ['2s', '1s']\n[[axis]]", &["[measure] window"]);
 }
@@ -156,6 +168,7 @@ fn what_would_do_nothing_is_no_key() {
     refused("delay = '10ms'", "trace-from = '1s'", &["path `a`", "`trace-from`"]);
     refused("rate = '2 Mbit/s'", "scale = 2", &["path `path 1`", "`scale`"]);
     refused("delay = '10ms'", "mtu = 0", &["path `a`", "`mtu` of 0"]);
+    refused("delay = '10ms'", "trace = 'lte.down'", &["path `a`", "neither `rate` nor `aitrans`"]);
 }
 
 #[test]

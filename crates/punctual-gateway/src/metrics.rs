@@ -163,6 +163,9 @@ const OF_SESSION: &Counts<SessionStats> = &[
     ("session_blocks_received", "Blocks that came", |stats| stats.blocks_received),
     ("session_source_bytes", "Bytes of blocks, sent for the first time", |stats| stats.source_bytes),
     ("session_resent_bytes", "Bytes of blocks, sent again", |stats| stats.resent_bytes),
+    ("session_copied_bytes", "Bytes of blocks, sent as copies of what is under way elsewhere", |stats| {
+        stats.copied_bytes
+    }),
     ("session_repair_bytes", "Bytes of repair fragments", |stats| stats.repair_bytes),
     ("session_restored_bytes", "Bytes that were lost and restored by repair", |stats| stats.restored_bytes),
 ];
@@ -270,6 +273,7 @@ mod tests {
             "punctual_tunnel_flows{gateway=\"bb\"} 1",
             "punctual_tunnel_sessions{state=\"open\"} 1",
             "punctual_tunnel_session_blocks_late_total{gateway=\"aa\"} 0",
+            "punctual_tunnel_session_copied_bytes_total{gateway=\"aa\"} 0",
             "# EOF",
         ] {
             assert!(text.lines().any(|said| said == line), "{line} in {text}");

@@ -147,7 +147,7 @@ async fn check(args: &RunArgs, registry: &Registry) -> Result<(), Failure> {
     tell_apart(args)?;
     let (mut failed, mut judged, mut lost) = (0, 0, 0);
     for name in &args.experiments {
-        if load(name, registry)?.head.musts.is_empty() {
+        if prepare(name, args, registry)?.head.musts.is_empty() {
             return Err(Failure::Usage(format!(
                 "{name}: it has no [[must]], so there is nothing to check; `run` runs it"
             )));

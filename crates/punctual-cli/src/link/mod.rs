@@ -12,7 +12,7 @@ mod tun;
 pub(crate) mod wires;
 
 use std::{
-    net::{SocketAddr, ToSocketAddrs as _},
+    net::{IpAddr, SocketAddr, ToSocketAddrs as _},
     time::Duration,
 };
 
@@ -156,14 +156,17 @@ fn ends(listen: &[SocketAddr], to: &[String], paths: usize) -> Result<Vec<Ends>,
 
 /// Whether what is sent to an address comes in at this one.
 fn is_there(listen: &SocketAddr, to: &SocketAddr) -> bool {
-    let any = listen.ip().is_unspecified() && (to.ip().is_loopback() || to.ip().is_unspecified());
+    // What is sent to no address in particular goes to this host, too.
+    let [at, to_ip] = [listen.ip().to_canonical(), to.ip().to_canonical()];
+    let own = |ip: IpAddr| ip.is_loopback() || ip.is_unspecified();
+    let same = at == to_ip || own(at) && own(to_ip) && (at.is_unspecified() || to_ip.is_unspecified());
     // At port 0 it listens at another, which nobody knows yet.
-    listen.port() != 0 && listen.port() == to.port() && (any || listen.ip() == to.ip())
+    listen.port() != 0 && listen.port() == to.port() && same
 }
 
 fn resolve(to: &str) -> Result<SocketAddr, Failure> {
     if let Some((_, port)) = to.rsplit_once(':')
-        && port.parse::<u16>().is_ok()
+        && port.parse::<u16>().is_ok_and(|port| port > 0)
     {
         let mut addresses = to.to_socket_addrs().map_err(|error| Failure::Unreachable(format!("{to}: {error}")))?;
         return addresses.next().ok_or_else(|| Failure::Unreachable(format!("{to}: no address")));

@@ -130,12 +130,19 @@ pub(super) fn check(axes: &[Axis]) -> Result<(), ExperimentError> {
         if axes[..n].iter().any(|other| other.name == axis.name) {
             return Err(ExperimentError::Invalid(format!("two axes are called `{}`", axis.name)));
         }
-        let labels: Vec<String> = axis.points()?.into_iter().map(|point| point.label).collect();
-        if labels.is_empty() {
+        let points = axis.points()?;
+        if points.is_empty() {
             return Err(axis.error("it has no values"));
         }
-        if let Some((_, label)) = labels.iter().enumerate().find(|(n, label)| labels[..*n].contains(label)) {
-            return Err(axis.error(&format!("it has the value `{label}` twice")));
+        let same = |a: &Point, b: &Point| a.label == b.label || a.number.is_some() && a.number == b.number;
+        if let Some((_, twice)) = points.iter().enumerate().find(|(n, a)| points[..*n].iter().any(|b| same(a, b))) {
+            return Err(axis.error(&format!("it has the value `{}` twice", twice.label)));
+        }
+        if let Some((key, _)) = points.iter().flat_map(|point| &point.sets).find(|(key, _)| !super::is_of_a_cell(key)) {
+            return Err(axis.error(&format!("it sets `{key}`, which is the whole experiment's")));
+        }
+        if axis.template.as_ref().is_some_and(|template| !template.contains("{}")) {
+            return Err(axis.error("its `template` has no `{}` where the value goes"));
         }
     }
     Ok(())

@@ -6,6 +6,7 @@ use toml::{Table, Value};
 
 use super::{ExperimentError, SessionSpec};
 use crate::{
+    carry::{informed, oracle},
     quic::{Multiplexer, PathChoice, StreamScheduler},
     registry::Registry,
     units::Mode,
@@ -161,8 +162,8 @@ fn plain(
     if redundancy.mode.is_some() || redundancy.policy.is_some() {
         return Err("plain QUIC has no redundancy of ours".into());
     }
-    if congestion == Some(NEEDS_OUR_SESSION) {
-        return Err(format!("`{NEEDS_OUR_SESSION}` needs our session: it goes by what our receivers tell"));
+    if let Some(controller) = congestion.filter(|name| NEED_OUR_SESSION.contains(name)) {
+        return Err(format!("`{controller}` needs our session, and plain QUIC has none"));
     }
     let choice: Option<PathChoice> = choice.map(|name| name.parse().map_err(|error| format!("{error}"))).transpose()?;
     if choice.is_some() && !multipath {
@@ -171,8 +172,8 @@ fn plain(
     Ok(Transport::Quic { multiplexer, stream_scheduler, multipath, congestion: congestion.map(str::to_owned), choice })
 }
 
-/// The controller that plain QUIC cannot have.
-const NEEDS_OUR_SESSION: &str = "steady";
+/// The controllers that plain QUIC cannot have: one goes by what our receivers tell, the others are told of the links by our session.
+const NEED_OUR_SESSION: [&str; 3] = ["steady", oracle::NAME, informed::NAME];
 
 /// What a name joins to our session with pluses.
 #[derive(Default)]
@@ -200,6 +201,18 @@ impl Joined {
         }
         Ok(joined)
     }
+}
+
+/// Contenders' names with commas between them, which parameters of a scheduler have, too: `ads:alpha=0.3,beta=255,edf`.
+pub fn listed(list: &str) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for part in list.split(',').map(str::trim) {
+        match names.last_mut().filter(|last| part.contains('=') && !part.contains(':') && last.contains(':')) {
+            Some(last) => *last = format!("{last},{part}"),
+            None => names.push(part.to_owned()),
+        }
+    }
+    names
 }
 
 /// What pluses join. One before a digit is part of a number: `ads:beta=1e+3`.
@@ -264,6 +277,17 @@ impl Contender {
             session.redundancy_policy = redundancy_policy.clone().unwrap_or(session.redundancy_policy);
         }
         session
+    }
+
+    /// Refuses what cannot be otherwise for one contender alone.
+    pub(super) fn check(&self) -> Result<(), ExperimentError> {
+        match self.set.keys().find(|key| !super::is_of_a_cell(key)) {
+            Some(key) => {
+                let error = format!("it sets `{key}`, which is the whole experiment's");
+                Err(ExperimentError::Contender { name: self.name.clone(), error })
+            }
+            None => Ok(()),
+        }
     }
 
     /// Puts what it wants otherwise into an experiment's text.
@@ -365,6 +389,8 @@ mod tests {
             ("mpquic/cubic/single", "lowest-rtt"),
             ("mpquic/cubic/", "round-robin"),
             ("quic/steady", "needs our session"),
+            ("quic/oracle", "`oracle` needs our session"),
+            ("mpquic/informed", "`informed` needs our session"),
             ("mpquic-by-priority/steady", "needs our session"),
             ("ads@", "number of a path"),
             ("ads@first", "number of a path"),

@@ -126,6 +126,14 @@ impl ExperimentError {
         }
     }
 
+    /// Of a path's way back.
+    pub(crate) fn of_the_way_back(self) -> Self {
+        match self {
+            Self::Invalid(what) => Self::Invalid(format!("`back`: {what}")),
+            other => other,
+        }
+    }
+
     pub(crate) fn trace(name: &str, error: punctual_sim::trace::TraceError) -> Self {
         Self::Trace { name: name.to_owned(), error }
     }
@@ -281,6 +289,14 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3_600);
 /// A `[[rival]]` is so many flows at most: each is a connection of its own.
 const MOST_RIVALS: u32 = 1_000;
 
+/// Those that are about the experiment as a whole: neither an axis nor a contender can change them for a cell.
+const HEAD: &[&str] = &["title", "about", "source", "seeds", "axis", "must", "figure", "smoke", "contenders"];
+
+/// Whether a key, such as `path.0.loss`, is about a cell.
+fn is_of_a_cell(key: &str) -> bool {
+    !key.split('.').next().is_some_and(|first| HEAD.contains(&first))
+}
+
 /// Those of them that may be there several times.
 const LISTS: &[&str] = &["axis", "must", "figure", "path", "link", "workload", "rival"];
 
@@ -370,7 +386,12 @@ impl Experiment {
         } else {
             document::set(&mut document, key, document::value(value))?;
         }
-        Self::from_document(&self.name, document, &self.registry)
+        let changed = Self::from_document(&self.name, document, &self.registry)?;
+        if key.starts_with("must.") || key.starts_with("figure.") {
+            // What was given here is no slip of somebody else's.
+            changed.check_thresholds()?;
+        }
+        Ok(changed)
     }
 
     /// The short version.
@@ -392,15 +413,7 @@ impl Experiment {
             toml::Value::Table(table) => table.get("name").map(document::label).unwrap_or_default(),
             value => document::label(value),
         };
-        // Parameters of a scheduler hold commas too: `ads:alpha=0.3,beta=255`.
-        let mut names: Vec<String> = Vec::new();
-        for part in list.split(',').map(str::trim) {
-            match names.last_mut().filter(|last| part.contains('=') && !part.contains(':') && last.contains(':')) {
-                Some(last) => *last = format!("{last},{part}"),
-                None => names.push(part.to_owned()),
-            }
-        }
-        let chosen = names.into_iter().map(|wanted| {
+        let chosen = contender::listed(list).into_iter().map(|wanted| {
             known.iter().find(|value| name(value) == wanted).cloned().unwrap_or(toml::Value::String(wanted))
         });
         toml::Value::Array(chosen.collect())
@@ -414,6 +427,7 @@ impl Experiment {
         let mut cells = Vec::new();
         for points in axis::combinations(&self.head.axes)? {
             for contender in &self.contenders {
+                contender.check()?;
                 let mut document = self.document.clone();
                 points.iter().try_for_each(|point| point.apply(&mut document))?;
                 contender.apply(&mut document)?;

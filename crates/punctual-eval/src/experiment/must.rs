@@ -30,20 +30,14 @@ pub struct Must {
     at_least_that_of: Option<String>,
     /// At most what this contender has, times `times`, plus `tolerance`.
     at_most_that_of: Option<String>,
-    #[serde(default = "one")]
-    times: f64,
-    #[serde(default)]
-    tolerance: f64,
+    times: Option<f64>,
+    tolerance: Option<f64>,
     /// Only cells for which this holds: `bandwidth >= 3 and loss < 0.1`.
     #[serde(rename = "where", default)]
     condition: Condition,
     /// How the cells count together.
     #[serde(default)]
     over: Over,
-}
-
-fn one() -> f64 {
-    1.0
 }
 
 /// How the cells of a [`Must`] count together.
@@ -110,7 +104,10 @@ impl Must {
         if given.iter().filter(|given| **given).count() != 1 {
             return Err("give exactly one of at-least, at-most, at-least-that-of, at-most-that-of".into());
         }
-        let numbers = [self.at_least, self.at_most, Some(self.times), Some(self.tolerance)];
+        if self.other().is_none() && (self.times.is_some() || self.tolerance.is_some()) {
+            return Err("`times` and `tolerance` go with at-least-that-of and at-most-that-of".into());
+        }
+        let numbers = [self.at_least, self.at_most, self.times, self.tolerance];
         if let Some(number) = numbers.into_iter().flatten().find(|number| !number.is_finite()) {
             return Err(format!("{number} is nothing that a measure can be held against"));
         }
@@ -204,8 +201,9 @@ impl Must {
                     .find(|cell2| cell2.contender == *other && cell2.params == cell.params)
                     .and_then(|cell2| value_mean(cell2, &self.measure))
                     .unwrap_or(f64::NAN);
-                let tolerance = if self.wants_more() { -self.tolerance } else { self.tolerance };
-                self.times * theirs + tolerance
+                let tolerance = self.tolerance.unwrap_or_default();
+                let tolerance = if self.wants_more() { -tolerance } else { tolerance };
+                self.times.unwrap_or(1.0) * theirs + tolerance
             }
             None => self.at_least.or(self.at_most).unwrap_or(f64::NAN),
         };

@@ -196,8 +196,8 @@ pub fn run(
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<Results, GauntletError> {
     let (files, seen) = options.files.watched();
-    let end = options.first.checked_add(options.cells);
-    let numbers = options.first..end.ok_or(GauntletError::TooFar)?;
+    let last = options.first.checked_add(options.cells.saturating_sub(1));
+    let numbers = options.first..=last.ok_or(GauntletError::TooFar)?;
     let ready: Vec<Ready> =
         numbers.map(|number| Ready::new(number, options, &files, registry)).collect::<Result<_, _>>()?;
     check(options, &ready)?;
