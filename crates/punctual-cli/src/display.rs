@@ -171,7 +171,7 @@ impl Display {
 
     /// Shows what there is now, and what happened since that was done last.
     fn show(&self, now: &Figures) {
-        let (last, seconds) = self.shown().until(&now);
+        let (last, seconds) = self.shown().until(now);
         self.draw(&last, now, seconds);
     }
 

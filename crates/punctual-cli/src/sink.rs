@@ -273,8 +273,10 @@ mod tests {
 
     impl Write for Slow {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            while self.0 == 0 {
-                thread::park();
+            if self.0 == 0 {
+                loop {
+                    thread::park();
+                }
             }
             let taken = bytes.len().min(self.0);
             self.0 -= taken;

@@ -302,13 +302,16 @@ fn wait_for(file: &std::path::Path, len: u64) {
 
 /// A run that is under way.
 #[cfg(unix)]
-struct UnderWay(std::process::Child);
+struct UnderWay(std::process::Child, std::io::BufReader<std::process::ChildStderr>);
 
 #[cfg(unix)]
 impl UnderWay {
     fn start(place: &Place, args: &str) -> Self {
         let mut command = place.command(args);
-        Self(command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped()).spawn().unwrap())
+        let piped = command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped());
+        let mut child = piped.spawn().unwrap();
+        let stderr = child.stderr.take().unwrap();
+        Self(child, std::io::BufReader::new(stderr))
     }
 
     fn interrupt(&self) {
@@ -318,10 +321,10 @@ impl UnderWay {
 
     /// The next line of standard error.
     fn says(&mut self) -> String {
-        use std::io::Read;
-        let stderr = self.0.stderr.as_mut().unwrap();
-        let line = stderr.bytes().map(Result::unwrap).take_while(|byte| *byte != b'\n').collect();
-        String::from_utf8(line).unwrap()
+        use std::io::BufRead;
+        let mut line = String::new();
+        self.1.read_line(&mut line).unwrap();
+        line
     }
 }
 

@@ -331,7 +331,8 @@ impl Experiment {
 
     fn from_document(name: &str, document: Table, registry: &Registry) -> Result<Self, ExperimentError> {
         check_keys(&document)?;
-        for key in LISTS.iter().copied().filter(|key| document.get(*key).is_some_and(toml::Value::is_table)) {
+        let one = |key: &&&str| document.get(**key).is_some_and(toml::Value::is_table);
+        if let Some(key) = LISTS.iter().find(one) {
             let what = format!("`[{key}]` is one table, and there may be several: write `[[{key}]]`");
             return Err(ExperimentError::Invalid(what));
         }
