@@ -118,7 +118,7 @@ struct Shared<D> {
     taken: tokio::sync::Mutex<Taken>,
     /// Why the device is gone, if it is.
     gone: watch::Sender<Option<String>>,
-    metrics: Metrics,
+    metrics: Arc<Metrics>,
 }
 
 /// What settings say, as it is looked up.
@@ -171,7 +171,7 @@ impl<D: Device> Vpn<D> {
             known,
             taken: tokio::sync::Mutex::default(),
             gone: watch::Sender::default(),
-            metrics: Metrics::of_vpn(Weak::clone(shared)),
+            metrics: Arc::new(Metrics::of_vpn(Weak::clone(shared))),
         });
         let (reader, kept) = (Arc::downgrade(&shared), shared.clone());
         let chores = [

@@ -3,10 +3,12 @@
 use std::{
     fmt,
     net::IpAddr,
+    pin::Pin,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
+    task::{Context, Poll},
     time::{Duration, Instant},
 };
 
@@ -248,8 +250,8 @@ impl Peer {
     }
 
     /// Hands over what waits as room comes, hears how blocks ended, and never returns.
-    pub(super) async fn drive<Never>(&self, mut follow: Follow, metrics: &Metrics) -> Never {
-        let mut under_way = FuturesUnordered::new();
+    pub(super) async fn drive<Never>(&self, follow: Follow, metrics: &Arc<Metrics>) -> Never {
+        let mut books = Books { follow, under_way: FuturesUnordered::new(), metrics: metrics.clone() };
         loop {
             let tick = async {
                 if !self.waits.load(Ordering::Relaxed) {
@@ -258,21 +260,64 @@ impl Peer {
                 tokio::time::sleep(TICK).await;
             };
             let ended = tokio::select! {
-                Some(Followed { sent, bytes, treatment }) = follow.recv() => {
-                    under_way.push(async move { (sent.await, bytes, treatment) });
-                    continue;
-                }
-                Some(ended) = under_way.next() => Some(ended),
+                (outcome, bytes) = books.next() => Some((outcome, bytes)),
                 () = tick => None,
             };
             let mut state = lock(&self.state);
-            if let Some((outcome, bytes, treatment)) = ended {
-                metrics.ended(&treatment.class, &outcome);
-                if let Outcome::Dropped { good_bytes, .. } = outcome {
-                    state.gauge.dropped(bytes.saturating_sub(good_bytes));
-                }
+            if let Some((Outcome::Dropped { good_bytes, .. }, bytes)) = ended {
+                state.gauge.dropped(bytes.saturating_sub(good_bytes));
             }
             self.pump(&mut state, Instant::now(), metrics);
+        }
+    }
+}
+
+impl Future for Followed {
+    type Output = (Outcome, u64, Arc<Treatment>);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let outcome = Pin::new(&mut self.sent).poll(cx);
+        outcome.map(|outcome| (outcome, self.bytes, self.treatment.clone()))
+    }
+}
+
+/// The blocks of a session whose end is waited for, and counted: that of all of them, also when nobody goes on asking.
+struct Books {
+    follow: Follow,
+    under_way: FuturesUnordered<Followed>,
+    metrics: Arc<Metrics>,
+}
+
+impl Books {
+    /// How the next of them ended, and how long it was. Never returns if there are no more.
+    async fn next(&mut self) -> (Outcome, u64) {
+        loop {
+            tokio::select! {
+                Some(followed) = self.follow.recv() => self.under_way.push(followed),
+                Some((outcome, bytes, treatment)) = self.under_way.next() => {
+                    self.metrics.ended(&treatment.class, &outcome);
+                    return (outcome, bytes);
+                }
+                else => std::future::pending().await,
+            }
+        }
+    }
+}
+
+impl Drop for Books {
+    fn drop(&mut self) {
+        // All that is under way ends with the session, which is about to.
+        self.follow.close();
+        while let Ok(followed) = self.follow.try_recv() {
+            self.under_way.push(followed);
+        }
+        let (mut under_way, metrics) = (std::mem::take(&mut self.under_way), self.metrics.clone());
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                while let Some((outcome, _, treatment)) = under_way.next().await {
+                    metrics.ended(&treatment.class, &outcome);
+                }
+            });
         }
     }
 }

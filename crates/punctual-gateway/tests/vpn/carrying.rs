@@ -3,12 +3,12 @@
 use std::{collections::HashMap, net::IpAddr};
 
 use punctual_gateway::vpn::{
-    Config, Limits,
+    Config, Ended, Limits,
     packet::{Ecn, Packet, mark_ce},
     segment::Rest,
 };
 
-use super::hosts::{Called, Host, Key, config, nets, patient, tcp, udp};
+use super::hosts::{Called, Host, Key, config, nets, patient, tcp, udp, wait_for};
 
 fn server() -> [IpAddr; 2] {
     [[10, 9, 0, 1].into(), "fd09::1".parse().expect("an address")]
@@ -115,4 +115,24 @@ async fn what_is_no_packet_is_not_carried_and_harms_nobody() {
     let packet = udp(own, server()[0], (1, 2), b"x");
     calling.host.send(packet.clone(), Rest::Nothing);
     assert_eq!(called.host.came().await.0, packet);
+}
+
+/// What is under way when a session ends has an outcome, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_packet_is_lost_to_the_books_with_a_session() {
+    let key = Key::new();
+    let called = Called::start(config(vec![key.client()])).await;
+    let calling = key.call(&called).await;
+    let [own, _] = calling.addresses();
+    let packet = udp(own, server()[0], (1, 2), &[7; 500]);
+    for _ in 0..400 {
+        calling.host.send(packet.clone(), Rest::Nothing);
+    }
+    let sent = || calling.host.sum("punctual_vpn_sent_bytes_total") / packet.len() as u64;
+    wait_for("packets under way", || sent() > 0).await;
+    calling.session.close(0, "");
+    let ended = calling.ended.await.unwrap();
+    assert!(matches!(ended, Ended::Closed(_)), "{ended:?}");
+    let told = || calling.host.sum("punctual_vpn_packets_total");
+    wait_for("an outcome of each", || sent() == told()).await;
 }

@@ -122,6 +122,13 @@ impl Host {
         found.unwrap_or(0)
     }
 
+    /// The sum of a metric over all its labels.
+    pub(crate) fn sum(&self, name: &str) -> u64 {
+        let text = self.vpn.metrics();
+        let of = |line: &str| line.strip_prefix(name)?.strip_prefix('{')?.rsplit(' ').next()?.parse::<u64>().ok();
+        text.lines().filter_map(of).sum()
+    }
+
     /// Waits for a metric to have been counted so far.
     pub(crate) async fn until(&self, line: &str, count: u64) {
         wait_for(line, || self.counter(line) >= count).await;
