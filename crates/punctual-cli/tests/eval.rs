@@ -292,14 +292,6 @@ fn measures_that_nobody_takes_are_not_compared() {
     assert!(place.prints(&format!("{both} --measure on_time:0")).contains("100.0"));
 }
 
-/// Waits until a file is longer than so much.
-#[cfg(unix)]
-fn wait_for(file: &std::path::Path, len: u64) {
-    while fs::metadata(file).map_or(0, |of| of.len()) <= len {
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-}
-
 /// A run that is under way.
 #[cfg(unix)]
 struct UnderWay(std::process::Child, std::io::BufReader<std::process::ChildStderr>);
@@ -312,6 +304,14 @@ impl UnderWay {
         let mut child = piped.spawn().unwrap();
         let stderr = child.stderr.take().unwrap();
         Self(child, std::io::BufReader::new(stderr))
+    }
+
+    /// Waits for something that it does before it ends.
+    fn until(&mut self, holds: impl Fn() -> bool) {
+        while !holds() {
+            assert!(self.0.try_wait().unwrap().is_none(), "it has ended");
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
     }
 
     fn interrupt(&self) {
@@ -342,7 +342,8 @@ fn one_at_a_time_writes_to_a_place_and_a_signal_ends_it() {
     let place = mine();
     let mut first = UnderWay::start(&place, "run mine.toml --seeds 100000 --jobs 1");
     let journal = place.path().join("punctual-eval/mine/journal");
-    wait_for(&journal, 20);
+    // Longer than a header: runs are kept.
+    first.until(|| fs::metadata(&journal).is_ok_and(|of| of.len() > 20));
     place.fails("run mine.toml --fresh", 3, "another run writes to");
     first.interrupt();
     assert!(first.says().contains("a second time ends at once"));
@@ -362,9 +363,7 @@ fn a_second_signal_ends_a_run_under_way() {
     let long = "--seeds 1 --set duration=20h --set workload.0.repeat=true";
     let mut run = UnderWay::start(&place, &format!("run mine.toml {long} --out long"));
     let directory = place.path().join("long");
-    while fs::read_dir(&directory).map_or(0, Iterator::count) == 0 {
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+    run.until(|| fs::read_dir(&directory).is_ok_and(|mut found| found.next().is_some()));
     run.interrupt();
     assert!(run.says().contains("a second time ends at once"));
     run.interrupt();

@@ -37,10 +37,10 @@ pub(crate) async fn run(args: &EvalArgs, registry: &Registry) -> Result<(), Fail
         }
         EvalCommand::Show(args) => show(args, registry),
         EvalCommand::Run(args) => {
-            tell_apart(args)?;
+            let experiments = prepare_all(args, registry)?;
             let (mut failed, stop) = (0, Stop::listen()?);
-            for name in &args.experiments {
-                let (results, directory) = perform(name, args, registry, &stop).await?;
+            for (name, experiment) in experiments {
+                let (results, directory) = perform(name, experiment, args, &stop).await?;
                 conclude(&results, &directory, args)?;
                 failed += results.failures.len();
             }
@@ -95,6 +95,23 @@ fn prepare(name: &str, args: &RunArgs, registry: &Registry) -> Result<Experiment
     Ok(experiment)
 }
 
+/// All of them, each with what it was called on the command line: what is wrong with the last is told before the first is run.
+fn prepare_all<'a>(args: &'a RunArgs, registry: &Registry) -> Result<Vec<(&'a str, Experiment)>, Failure> {
+    let mut all: Vec<(&str, Experiment)> = Vec::new();
+    for name in &args.experiments {
+        let experiment = prepare(name, args, registry)?;
+        // Results go to a directory of the experiment's name.
+        if let Some((other, _)) = all.iter().find(|(_, other)| other.name == experiment.name) {
+            let what = format!(
+                "the results of {other} and {name} would go to one place: run them one by one, with an --out each"
+            );
+            return Err(Failure::Usage(what));
+        }
+        all.push((name, experiment));
+    }
+    Ok(all)
+}
+
 fn show(args: &ShowArgs, registry: &Registry) -> Result<(), Failure> {
     let experiment = load(&args.experiment, registry)?;
     let cells = experiment.cells().map_err(|error| Failure::Usage(error.to_string()))?;
@@ -104,8 +121,12 @@ fn show(args: &ShowArgs, registry: &Registry) -> Result<(), Failure> {
 }
 
 /// Runs an experiment and writes its files.
-async fn perform(name: &str, args: &RunArgs, registry: &Registry, stop: &Stop) -> Result<(Results, PathBuf), Failure> {
-    let experiment = prepare(name, args, registry)?;
+async fn perform(
+    name: &str,
+    experiment: Experiment,
+    args: &RunArgs,
+    stop: &Stop,
+) -> Result<(Results, PathBuf), Failure> {
     let directory = directory(&experiment.name, args);
     let mut options = Options {
         files: files(name, args.data.as_deref()),
@@ -144,18 +165,15 @@ fn failure(error: RunError, stop: &Stop) -> Failure {
 }
 
 async fn check(args: &RunArgs, registry: &Registry) -> Result<(), Failure> {
-    tell_apart(args)?;
-    let (mut failed, mut judged, mut lost) = (0, 0, 0);
-    for name in &args.experiments {
-        if prepare(name, args, registry)?.head.musts.is_empty() {
-            return Err(Failure::Usage(format!(
-                "{name}: it has no [[must]], so there is nothing to check; `run` runs it"
-            )));
-        }
+    let experiments = prepare_all(args, registry)?;
+    if let Some((name, _)) = experiments.iter().find(|(_, experiment)| experiment.head.musts.is_empty()) {
+        let what = format!("{name}: it has no [[must]], so there is nothing to check; `run` runs it");
+        return Err(Failure::Usage(what));
     }
+    let (mut failed, mut judged, mut lost) = (0, 0, 0);
     let stop = Stop::listen()?;
-    for name in &args.experiments {
-        let (results, directory) = perform(name, args, registry, &stop).await?;
+    for (name, experiment) in experiments {
+        let (results, directory) = perform(name, experiment, args, &stop).await?;
         failed += results.verdicts.iter().filter(|verdict| !verdict.holds).count();
         judged += results.verdicts.len();
         lost += results.failures.len();
@@ -197,20 +215,6 @@ fn conclude(results: &Results, directory: &Path, args: &RunArgs) -> Result<(), F
         line(table::verdicts(results))?;
     }
     line(format_args!("the report: {}", directory.join("report.html").display()))
-}
-
-/// Refuses experiments whose results would go to one place.
-fn tell_apart(args: &RunArgs) -> Result<(), Failure> {
-    let own = |name: &str| Path::new(name).file_stem().map(std::ffi::OsStr::to_owned).unwrap_or_default();
-    for (n, name) in args.experiments.iter().enumerate() {
-        if let Some(other) = args.experiments[..n].iter().find(|other| own(other) == own(name)) {
-            let what = format!(
-                "the results of {other} and {name} would go to one place: run them one by one, with an --out each"
-            );
-            return Err(Failure::Usage(what));
-        }
-    }
-    Ok(())
 }
 
 /// Characters of a directory's name.

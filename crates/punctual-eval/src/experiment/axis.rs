@@ -138,7 +138,7 @@ pub(super) fn check(axes: &[Axis]) -> Result<(), ExperimentError> {
         if let Some((_, twice)) = points.iter().enumerate().find(|(n, a)| points[..*n].iter().any(|b| same(a, b))) {
             return Err(axis.error(&format!("it has the value `{}` twice", twice.label)));
         }
-        if let Some((key, _)) = points.iter().flat_map(|point| &point.sets).find(|(key, _)| !super::is_of_a_cell(key)) {
+        if let Some((key, _)) = points.iter().flat_map(|point| &point.sets).find(|(key, _)| super::is_of_all(key)) {
             return Err(axis.error(&format!("it sets `{key}`, which is the whole experiment's")));
         }
         if axis.template.as_ref().is_some_and(|template| !template.contains("{}")) {

@@ -281,7 +281,7 @@ impl Contender {
 
     /// Refuses what cannot be otherwise for one contender alone.
     pub(super) fn check(&self) -> Result<(), ExperimentError> {
-        match self.set.keys().find(|key| !super::is_of_a_cell(key)) {
+        match self.set.keys().find(|key| super::is_of_all(key)) {
             Some(key) => {
                 let error = format!("it sets `{key}`, which is the whole experiment's");
                 Err(ExperimentError::Contender { name: self.name.clone(), error })

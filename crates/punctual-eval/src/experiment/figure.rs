@@ -1,6 +1,6 @@
 //! Whether a figure is about what its experiment has.
 
-use super::{ExperimentError, axis::Axis};
+use super::{ExperimentError, axis::Axis, unknown};
 use crate::results::Figure;
 
 /// Refuses a figure along an axis, at a value or of a contender that is not there: it would show something else, or nothing.
@@ -11,12 +11,11 @@ pub(super) fn check(figure: &Figure, contenders: &[&str], axes: &[Axis]) -> Resu
 
 fn make_sense(figure: &Figure, contenders: &[&str], axes: &[Axis]) -> Result<(), String> {
     if let Some(name) = figure.contenders.iter().find(|name| !contenders.contains(&name.as_str())) {
-        return Err(format!("no contender is called `{name}`; there are: {}", contenders.join(", ")));
+        return Err(unknown("contender", name, contenders.iter().copied()));
     }
     let find = |name: &str| {
-        let known = || axes.iter().map(|axis| axis.name.as_str()).collect::<Vec<_>>().join(", ");
         let found = axes.iter().find(|axis| axis.name == name);
-        found.ok_or_else(|| format!("no axis is called `{name}`; there are: {}", known()))
+        found.ok_or_else(|| unknown("axis", name, axes.iter().map(|axis| axis.name.as_str())))
     };
     if !figure.x.is_empty() {
         find(&figure.x)?;

@@ -258,27 +258,14 @@ pub struct CellPlan {
     pub setup: Setup,
 }
 
-/// Keys of an experiment's text, for telling misspelt ones.
-const KEYS: &[&str] = &[
-    "title",
-    "about",
-    "source",
-    "seeds",
-    "axis",
-    "must",
-    "figure",
-    "smoke",
-    "contenders",
-    "duration",
-    "drain",
-    "session",
-    "quic",
-    "path",
-    "link",
-    "workload",
-    "rival",
-    "measure",
-];
+/// Keys of an experiment's text about it as a whole: neither an axis nor a contender can change them for a cell.
+const OF_ALL: &[&str] = &["title", "about", "source", "seeds", "axis", "must", "figure", "smoke", "contenders"];
+
+/// And those of what is run.
+const OF_CELLS: &[&str] = &["duration", "drain", "session", "quic", "path", "link", "workload", "rival", "measure"];
+
+/// Those of either that may be there several times.
+const LISTS: &[&str] = &["axis", "must", "figure", "path", "link", "workload", "rival"];
 
 /// Blocks are handed over no longer than this, and waited for no longer.
 const LONGEST_RUN: Duration = Duration::from_secs(24 * 3_600);
@@ -289,25 +276,25 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3_600);
 /// A `[[rival]]` is so many flows at most: each is a connection of its own.
 const MOST_RIVALS: u32 = 1_000;
 
-/// Those that are about the experiment as a whole: neither an axis nor a contender can change them for a cell.
-const HEAD: &[&str] = &["title", "about", "source", "seeds", "axis", "must", "figure", "smoke", "contenders"];
-
-/// Whether a key, such as `path.0.loss`, is about a cell.
-fn is_of_a_cell(key: &str) -> bool {
-    !key.split('.').next().is_some_and(|first| HEAD.contains(&first))
+/// Whether a key, such as `path.0.loss`, is about the experiment as a whole.
+fn is_of_all(key: &str) -> bool {
+    key.split('.').next().is_some_and(|first| OF_ALL.contains(&first))
 }
 
-/// Those of them that may be there several times.
-const LISTS: &[&str] = &["axis", "must", "figure", "path", "link", "workload", "rival"];
-
 fn check_keys(document: &Table) -> Result<(), ExperimentError> {
-    match document.keys().find(|key| !KEYS.contains(&key.as_str())) {
+    let known = || OF_ALL.iter().chain(OF_CELLS).copied();
+    match document.keys().find(|key| known().all(|known| known != key.as_str())) {
         Some(key) => {
-            let known = KEYS.join(", ");
+            let known = known().collect::<Vec<_>>().join(", ");
             Err(ExperimentError::Invalid(format!("`{key}` means nothing here; there are: {known}")))
         }
         None => Ok(()),
     }
+}
+
+/// A name that is none of these, in words.
+fn unknown<'a>(kind: &str, name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    format!("no {kind} is called `{name}`; there are: {}", known.collect::<Vec<_>>().join(", "))
 }
 
 impl Experiment {
@@ -388,7 +375,7 @@ impl Experiment {
             document::set(&mut document, key, document::value(value))?;
         }
         let changed = Self::from_document(&self.name, document, &self.registry)?;
-        if key.starts_with("must.") || key.starts_with("figure.") {
+        if key.split('.').next().is_some_and(|first| matches!(first, "must" | "figure")) {
             // What was given here is no slip of somebody else's.
             changed.check_thresholds()?;
         }
@@ -455,7 +442,13 @@ impl Setup {
         let mut setup: Self = read(document).map_err(ExperimentError::Invalid)?;
         setup.sources.iter_mut().try_for_each(|source| source.look_up(registry))?;
         setup.registry = registry.clone();
-        for sources in [&setup.sources].into_iter().chain(setup.rivals.iter().map(|rival| &rival.sources)) {
+        setup.check()?;
+        Ok(setup)
+    }
+
+    /// Refuses what makes no sense, whoever competes.
+    fn check(&self) -> Result<(), ExperimentError> {
+        for sources in [&self.sources].into_iter().chain(self.rivals.iter().map(|rival| &rival.sources)) {
             let bulk = sources.iter().filter(|source| matches!(source.traffic, Traffic::Bulk(_)));
             if bulk.map(|source| u32::from(source.copies)).sum::<u32>() > 1 {
                 let what =
@@ -463,32 +456,30 @@ impl Setup {
                 return Err(ExperimentError::Invalid(what.into()));
             }
         }
-        if setup.duration.0.is_zero() || setup.sources.is_empty() && setup.rivals.is_empty() {
+        if self.duration.0.is_zero() || self.sources.is_empty() && self.rivals.is_empty() {
             let what = "there is nothing to send: a `duration` of more than nothing and a [[workload]] are wanted";
             return Err(ExperimentError::Invalid(what.into()));
         }
-        if let Some((key, time)) = [("duration", Some(setup.duration)), ("drain", setup.drain)]
-            .into_iter()
-            .find_map(|(key, time)| time.filter(|time| time.0 > LONGEST_RUN).map(|time| (key, time.0)))
-        {
-            let [time, most] = [time, LONGEST_RUN].map(spoken);
-            return Err(ExperimentError::Invalid(format!("`{key}` of {time}: {most} at most")));
+        for (key, time) in [("duration", self.duration), ("drain", self.drain.unwrap_or_default())] {
+            if time.0 > LONGEST_RUN {
+                let [time, most] = [time.0, LONGEST_RUN].map(spoken);
+                return Err(ExperimentError::Invalid(format!("`{key}` of {time}: {most} at most")));
+            }
         }
         // As many as a session has without being told otherwise, ours and plain QUIC's.
-        let (count, most) = (setup.paths.len(), Limits::default().paths as usize);
+        let (count, most) = (self.paths.len(), Limits::default().paths as usize);
         if count == 0 || count > most {
             return Err(ExperimentError::Invalid(format!("there are {count} [[path]]s: it takes 1 to {most}")));
         }
-        for rival in &setup.rivals {
+        for rival in &self.rivals {
             if rival.count == 0 || rival.count > MOST_RIVALS {
                 let what = format!("rival `{}`: a `count` of {}; 1 to {MOST_RIVALS}", rival.like, rival.count);
                 return Err(ExperimentError::Invalid(what));
             }
         }
-        setup.measure.check().map_err(ExperimentError::Invalid)?;
-        network::check_names(&setup.paths, &setup.links)?;
-        setup.session.check().and_then(|()| setup.quic.check()).map_err(ExperimentError::Invalid)?;
-        Ok(setup)
+        self.measure.check().map_err(ExperimentError::Invalid)?;
+        network::check_names(&self.paths, &self.links)?;
+        self.session.check().and_then(|()| self.quic.check()).map_err(ExperimentError::Invalid)
     }
 
     /// Refuses a contender, or a rival, whose path is not there.

@@ -6,6 +6,7 @@ use super::{
     ExperimentError,
     axis::{Axis, Point},
     condition::Condition,
+    unknown,
 };
 use crate::{
     measure::{MEASURES, Measure, pooled::PERCENTILES},
@@ -124,11 +125,10 @@ impl Must {
         let stranger =
             [Some(&self.of), self.other()].into_iter().flatten().find(|name| !contenders.contains(&name.as_str()));
         if let Some(name) = stranger {
-            return Err(self.error(&format!("no contender is called `{name}`; there are: {}", contenders.join(", "))));
+            return Err(self.error(&unknown("contender", name, contenders.iter().copied())));
         }
         if let Some(name) = self.condition.unknown_axis(axes) {
-            let known: Vec<&str> = axes.iter().map(|axis| axis.name.as_str()).collect();
-            return Err(self.error(&format!("no axis is called `{name}`; there are: {}", known.join(", "))));
+            return Err(self.error(&unknown("axis", name, axes.iter().map(|axis| axis.name.as_str()))));
         }
         if !places.iter().any(|place| self.condition.holds_at(axes, place)) {
             return Err(self.error("its `where` holds in no cell"));

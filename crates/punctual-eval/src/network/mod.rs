@@ -25,6 +25,9 @@
 //! through = "mast"       # `back = { through = … }` for the way back
 //! ```
 
+mod steps;
+mod values;
+
 use std::time::Duration;
 
 use punctual_proto::{
@@ -32,14 +35,14 @@ use punctual_proto::{
     multipath::{PathBudget, PathRole},
 };
 use punctual_sim::{
-    Corruption, CorruptionSite, GilbertElliott, Jitter, LinkSpec, Loss, Policer, Queue, Rate, Reordering, Schedule,
+    Corruption, CorruptionSite, Jitter, LinkSpec, Policer, Queue, Rate, Reordering, Schedule,
     trace::{Opportunities, aitrans_link},
 };
 use serde::{
     Deserialize, Deserializer,
     de::{self, DeserializeOwned},
 };
-use toml::{Table, Value};
+use toml::Table;
 
 use crate::{
     experiment::ExperimentError,
@@ -47,6 +50,9 @@ use crate::{
     reading::{part, read},
     units::{BitRate, Share, Size, Time},
 };
+use steps::Steps;
+pub use values::CrossSpec;
+use values::{JitterSpec, LossSpec, PolicerSpec, QueueFor, QueueSpec, ReorderingSpec};
 
 /// A `[[path]]` table.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -166,160 +172,6 @@ pub struct DirectionSpec {
     cross: Option<Vec<CrossSpec>>,
 }
 
-/// A value that may change over time: it alone, steps of `[time, value]`, or `{ steps = [[time, value], …], repeat = time }`.
-#[derive(Debug, Clone, PartialEq)]
-enum Steps<T> {
-    Changing(Vec<(Time, T)>),
-    Repeating(Repeating<T>),
-    Fixed(T),
-}
-
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Repeating<T> {
-    steps: Vec<(Time, T)>,
-    repeat: Time,
-}
-
-/// By hand, here and below: of what is tried in turn, serde does not say why it does not fit.
-impl<'de, T: DeserializeOwned> Deserialize<'de> for Steps<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match Value::deserialize(deserializer)? {
-            steps @ Value::Array(_) => part(steps).map(Self::Changing),
-            Value::Table(table) if table.contains_key("steps") || table.contains_key("repeat") => {
-                part(table).map(Self::Repeating)
-            }
-            fixed => part(fixed).map(Self::Fixed),
-        }
-    }
-}
-
-/// A share such as `"1 %"`, `{ mean, burst }`, or `{ to-bad, to-good, loss-in-good, loss-in-bad }`.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum LossSpec {
-    Bernoulli(Share),
-    Bursts(Bursts),
-    Model(Model),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Bursts {
-    mean: Share,
-    /// Packets lost on end, on average; as chance has it if `None`.
-    burst: Option<f64>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct Model {
-    to_bad: Share,
-    to_good: Share,
-    loss_in_good: Share,
-    loss_in_bad: Share,
-}
-
-impl<'de> Deserialize<'de> for LossSpec {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match Value::deserialize(deserializer)? {
-            Value::Table(table) if table.contains_key("mean") || table.contains_key("burst") => {
-                part(table).map(Self::Bursts)
-            }
-            Value::Table(table) => part(table).map(Self::Model),
-            share => part(share).map(Self::Bernoulli),
-        }
-    }
-}
-
-/// A size such as `"64 KB"`, `{ bdp = 1.0 }` or `{ time = "50ms" }`.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum QueueSpec {
-    Bytes(Size),
-    For(QueueFor),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum QueueFor {
-    Bdp(f64),
-    Time(Time),
-}
-
-impl<'de> Deserialize<'de> for QueueSpec {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match Value::deserialize(deserializer)? {
-            Value::Table(table) => part(table).map(Self::For),
-            size => part(size).map(Self::Bytes),
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-enum JitterSpec {
-    Uniform(Time),
-    Exponential(Time),
-    Normal { mean: Time, deviation: Time },
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PolicerSpec {
-    rate: BitRate,
-    burst: Size,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ReorderingSpec {
-    probability: Share,
-    delay: Time,
-}
-
-/// Traffic of others on a link.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct CrossSpec {
-    /// Mean rate while on, headers included.
-    pub rate: BitRate,
-    /// Bytes of a packet.
-    pub packet: Option<u32>,
-    /// Whether packets come by chance (a Poisson process) or evenly.
-    #[serde(default)]
-    pub poisson: bool,
-    /// Mean time on, and off, exponentially distributed.
-    pub on_off: Option<(Time, Time)>,
-    /// From when.
-    #[serde(default)]
-    pub start: Time,
-    /// Until when.
-    pub stop: Option<Time>,
-}
-
-/// Others' packets in a second at most: a run with more would take longer than anybody waits.
-const MOST_CROSS: f64 = 1e6;
-
-impl CrossSpec {
-    fn check(&self) -> Result<(), String> {
-        let bytes = self.packet.unwrap_or(punctual_sim::CrossTraffic::constant(1.0).packet);
-        let packets = self.rate.0 / 8.0 / f64::from(bytes);
-        if bytes == 0 {
-            Err("`cross` traffic of packets without bytes".into())
-        } else if packets > MOST_CROSS {
-            Err(format!(
-                "`cross` traffic of {} in packets of {bytes} bytes: a million of them a second at most",
-                self.rate
-            ))
-        } else if self.on_off.is_some_and(|(on, _)| on.0.is_zero()) {
-            Err("`cross` traffic that is on for no time".into())
-        } else if let Some(stop) = self.stop.filter(|stop| stop.0 <= self.start.0) {
-            Err(format!("`cross` traffic that stops at {} and begins at {}", spoken(stop.0), spoken(self.start.0)))
-        } else {
-            Ok(())
-        }
-    }
-}
-
 /// The least that a link has to carry in one packet (RFC 791), bytes.
 const LEAST_MTU: u32 = 68;
 
@@ -382,7 +234,7 @@ impl Network {
     }
 }
 
-/// Whether links' names are all different, and paths go through such links only.
+/// Whether the names of links, and those of paths, are all different, and paths go through such links only.
 pub(crate) fn check_names(paths: &[PathSpec], links: &[LinkTable]) -> Result<(), ExperimentError> {
     let names: Vec<&str> = links.iter().map(|link| link.own.name.as_str()).collect();
     let called: Vec<String> = paths.iter().enumerate().map(|(index, path)| path.name(index)).collect();
@@ -565,93 +417,6 @@ fn scaled(rate: Rate, factor: f64) -> Result<Rate, ExperimentError> {
         Rate::Steps(schedule) => Ok(Rate::Steps(schedule.map(|rate| (*rate as f64 * factor).round() as u64))),
         Rate::Unlimited => Err(ExperimentError::Invalid("`scale` is a factor on a `rate` or an `aitrans`".into())),
         Rate::Trace(_) => Err(ExperimentError::Invalid("`scale` does not go with a Mahimahi trace".into())),
-    }
-}
-
-/// The shortest time after which steps begin anew: what changes more often is no link.
-const LEAST_REPEAT: Duration = Duration::from_millis(1);
-
-/// Whether steps begin with the run, each after the one before, and begin anew after the last if they do.
-fn check_steps(times: impl Iterator<Item = Duration>, repeat: Option<Duration>) -> Result<(), String> {
-    let mut before: Option<Duration> = None;
-    for at in times {
-        match before {
-            None if !at.is_zero() => {
-                return Err(format!("the first step is at {}, and has to be at 0 s", spoken(at)));
-            }
-            Some(before) if at <= before => {
-                return Err(format!(
-                    "a step at {} comes after one at {}: give them in order",
-                    spoken(at),
-                    spoken(before)
-                ));
-            }
-            _ => before = Some(at),
-        }
-    }
-    match (repeat, before) {
-        (Some(repeat), _) if repeat < LEAST_REPEAT => {
-            Err(format!("steps that begin anew after {}: give {} at least", spoken(repeat), spoken(LEAST_REPEAT)))
-        }
-        (Some(repeat), Some(last)) if repeat <= last => {
-            Err(format!("steps begin anew after {}, and the last of them is at {}", spoken(repeat), spoken(last)))
-        }
-        _ => Ok(()),
-    }
-}
-
-impl<T> Steps<T> {
-    fn values(&self) -> impl Iterator<Item = &T> {
-        let (fixed, steps) = match self {
-            Self::Fixed(value) => (Some(value), &[][..]),
-            Self::Changing(steps) | Self::Repeating(Repeating { steps, .. }) => (None, &steps[..]),
-        };
-        fixed.into_iter().chain(steps.iter().map(|(_, value)| value))
-    }
-
-    fn schedule<U>(&self, key: &str, convert: impl Fn(&T) -> U) -> Result<Schedule<U>, ExperimentError> {
-        let (steps, repeat) = match self {
-            Self::Fixed(value) => return Ok(Schedule::fixed(convert(value))),
-            Self::Changing(steps) => (steps, None),
-            Self::Repeating(Repeating { steps, repeat }) => (steps, Some(repeat)),
-        };
-        check_steps(steps.iter().map(|(at, _)| at.0), repeat.map(|period| period.0))
-            .map_err(|what| ExperimentError::Invalid(format!("`{key}`: {what}")))?;
-        let mut steps = steps.iter();
-        let none = || ExperimentError::Invalid(format!("`{key}`: there are no steps"));
-        let (_, first) = steps.next().ok_or_else(none)?;
-        let schedule =
-            steps.fold(Schedule::fixed(convert(first)), |schedule, (at, value)| schedule.then(at.0, convert(value)));
-        Ok(match repeat {
-            Some(period) => schedule.repeat_every(period.0),
-            None => schedule,
-        })
-    }
-}
-
-impl LossSpec {
-    fn check(&self) -> Result<(), ExperimentError> {
-        match self {
-            Self::Bursts(Bursts { burst: Some(burst), .. }) if !(*burst >= 1.0 && burst.is_finite()) => {
-                Err(ExperimentError::Invalid(format!("a burst of {burst} packets: one of losses is 1 at least")))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn model(&self) -> Loss {
-        match *self {
-            Self::Bernoulli(Share(0.0)) => Loss::None,
-            Self::Bernoulli(share) => Loss::Bernoulli(share.0),
-            Self::Bursts(Bursts { mean, burst: Some(burst) }) => Loss::bursts(mean.0, burst),
-            Self::Bursts(Bursts { mean, burst: None }) => Self::Bernoulli(mean).model(),
-            Self::Model(model) => Loss::GilbertElliott(GilbertElliott {
-                to_bad: model.to_bad.0,
-                to_good: model.to_good.0,
-                loss_in_good: model.loss_in_good.0,
-                loss_in_bad: model.loss_in_bad.0,
-            }),
-        }
     }
 }
 
