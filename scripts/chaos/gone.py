@@ -144,7 +144,7 @@ def down_at_the_start(punctual, links, misses):
         took = caught_up(name, lines, misses, f"links came up ({what})") if not early else ""
 
         def both():
-            return any(at > up and {"w1", "w2"} <= {p["name"] for p in figures["paths"] if p["health"] == "ok"} for at, figures in sender.figures())
+            return any(at > up and {"w1", "w2"} <= {p["name"] for p in figures["paths"] if p["health"] == "active"} for at, figures in sender.figures())
 
         used = within(both, BACK + 5)
         if used is None or used > BACK + 1:
@@ -163,7 +163,7 @@ def automatic(punctual, links, misses):
     lines = Lines(sender)
 
     def uses(*names):
-        return within(lambda: bool(sender.figures()) and set(names) == {p["name"] for p in sender.figures()[-1][1]["paths"] if p["health"] == "ok"}, 10)
+        return within(lambda: bool(sender.figures()) and set(names) == {p["name"] for p in sender.figures()[-1][1]["paths"] if p["health"] == "active"}, 10)
 
     steps = [
         ("w1 and w2", lambda: None, ("w1", "w2")),

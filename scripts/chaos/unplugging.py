@@ -78,7 +78,7 @@ def healthy(sender, since):
 
 def ill(figures):
     """Whether a link's path is missing or suspect, by the sender's figures, of which there are some each second."""
-    return not {"w1", "w2"} <= {path["name"] for path in figures["paths"] if path["health"] == "ok"}
+    return not {"w1", "w2"} <= {path["name"] for path in figures["paths"] if path["health"] == "active"}
 
 
 def wait(condition, within):

@@ -75,13 +75,6 @@ struct Shown {
 }
 
 impl Shown {
-    /// Paths of the session before are others, though they are counted alike.
-    fn begin_session(&mut self) {
-        if let Some(then) = &mut self.then {
-            then.paths.clear();
-        }
-    }
-
     /// What happened since this was asked last, and how often it has been.
     fn until(&mut self, now: &Figures) -> (Window, u32) {
         let last = Window::between(self.then.as_ref(), now);
@@ -132,7 +125,6 @@ impl Display {
     ) -> Never {
         let routed = routes.is_some();
         let mut tick = ticks().await;
-        self.shown().begin_session();
         // The first path is as old as the session.
         let mut known = BTreeSet::from([0]);
         let mut happenings = Happenings::new(events, routed);
@@ -148,7 +140,7 @@ impl Display {
                 line = route => self.tell(&figures(), &line),
                 _ = tick.tick() => {
                     let now = figures();
-                    for path in now.paths.iter().filter(|path| path.health != "opening") {
+                    for path in now.paths.iter().filter(|path| !["opening", "closed"].contains(&path.health)) {
                         if known.insert(path.id) && !routed {
                             let name = called(PathId(path.id), &name(PathId(path.id), [Some(&now), None]));
                             self.tell(&now, &format!("{name} is open"));
@@ -232,7 +224,7 @@ mod tests {
     use punctual::{Delivery, Outcome};
 
     use super::*;
-    use crate::stats::{PathFigures, Tally};
+    use crate::{path_figures::PathFigures, stats::Tally};
 
     #[test]
     fn a_session_that_follows_another_begins_no_window() {
@@ -242,21 +234,20 @@ mod tests {
             let delivery = Delivery::new(Duration::from_millis(5), None, 10);
             tally.ended(&Outcome::Delivered(delivery), None, Duration::ZERO, 10);
         };
-        let figures = |packets_sent| {
+        let path = |packets_sent| PathFigures { packets_sent, ..PathFigures::example(0, "wifi") };
+        let figures = |paths: &[PathFigures]| {
             let mut figures = tally.figures(None, &[], |_| unreachable!());
-            figures.paths.push(PathFigures { packets_sent, ..PathFigures::example(0, "wifi") });
+            figures.paths = paths.to_vec();
             figures
         };
         let mut shown = Shown::default();
-        shown.begin_session();
         delivered();
-        let (first, _) = shown.until(&figures(100));
+        let (first, _) = shown.until(&figures(&[path(100)]));
         assert_eq!((first.blocks, first.paths[0].packets_sent), (1, 100));
-        // Its first path has the same number, and has sent less.
-        shown.begin_session();
+        // Its first path has the same number, and has sent less; the one before had ten packets more until it ended.
         delivered();
         delivered();
-        let (last, seconds) = shown.until(&figures(30));
-        assert_eq!((last.blocks, last.paths[0].packets_sent, seconds), (2, 30, 2));
+        let (last, seconds) = shown.until(&figures(&[path(30), path(110).closed()]));
+        assert_eq!((last.blocks, last.paths.len(), last.paths[0].packets_sent, seconds), (2, 1, 40, 2));
     }
 }

@@ -34,6 +34,7 @@ mod metrics;
 mod notify;
 mod out;
 mod output;
+mod path_figures;
 mod recv;
 mod released;
 mod reply;

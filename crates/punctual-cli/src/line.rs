@@ -1,7 +1,8 @@
 //! A session in one line.
 
 use crate::{
-    stats::{Figures, PathFigures},
+    path_figures::PathFigures,
+    stats::Figures,
     window::{PathWindow, Window},
 };
 
@@ -27,11 +28,11 @@ pub(crate) fn fitted(now: &Figures, last: &Window, width: usize, turn: u32) -> S
 /// How many paths are well, and as many of them as there is room for, beginning with the one whose turn it is.
 fn in_turn(now: &Figures, last: &Window, width: usize, turn: u32) -> String {
     let head = head(now);
-    let each: Vec<_> = now.paths.iter().zip(&last.paths).collect();
+    let each: Vec<_> = each(now, last).collect();
     if each.is_empty() {
         return head;
     }
-    let well = each.iter().filter(|(path, _)| path.health == "ok").count();
+    let well = each.iter().filter(|(path, _)| path.is_active()).count();
     let count = format!("  {well}/{} ok", each.len());
     let first = turn as usize % each.len();
     let (path, window) = each[first];
@@ -83,12 +84,18 @@ fn head(now: &Figures) -> String {
 }
 
 fn paths(now: &Figures, last: &Window, detail: Detail) -> String {
-    now.paths.iter().zip(&last.paths).map(|(path, last)| of_path(&path.name, path, last, detail)).collect()
+    each(now, last).map(|(path, last)| of_path(&path.name, path, last, detail)).collect()
+}
+
+/// The paths there are, and what those of the same name did lately.
+fn each<'a>(now: &'a Figures, last: &'a Window) -> impl Iterator<Item = (&'a PathFigures, &'a PathWindow)> {
+    let open = now.paths.iter().filter(|path| !path.is_closed());
+    open.filter_map(|path| Some((path, last.paths.iter().find(|last| last.name == path.name)?)))
 }
 
 /// Its health, its rate in the window (of the direction that has more), recent loss, and the one-way delay.
 fn of_path(name: &str, path: &PathFigures, last: &PathWindow, detail: Detail) -> String {
-    let health = path.health;
+    let health = if path.is_active() { "ok" } else { path.health };
     let megabits = last.sent_per_second.max(last.received_per_second) * 8.0 / 1e6;
     let (loss, delay) = (path.loss * 100.0, path.one_way_delay_ms);
     match (detail, health) {
@@ -145,7 +152,7 @@ mod tests {
             now.paths[2].health = "suspect";
             let lines: Vec<String> = (7..7 + paths as u32).map(|turn| fitted(&now, &last, WIDTH - 2, turn)).collect();
             for (name, path) in names.iter().zip(&now.paths) {
-                let ill = if path.health == "ok" { "" } else { " suspect!" };
+                let ill = if path.is_active() { "" } else { " suspect!" };
                 let told = format!("  {name}{ill} 0.0M 1% 23ms");
                 assert!(lines.iter().any(|line| line.contains(&told)), "{told}: {lines:#?}");
             }

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, net::Ipv4Addr, path::Path, sync::Arc, time::Duration};
 
-use punctual::{Endpoint, Incoming, Session};
+use punctual::{Endpoint, Incoming, Session, multipath::PathHealth};
 use tokio::task::JoinSet;
 
 use crate::{
@@ -12,6 +12,7 @@ use crate::{
     exit::{Failure, close},
     notify::ServiceManager,
     output::{NoOutput, Outputs},
+    path_figures,
     reply::{self, Answer, Reply},
     say::say,
     server::{self, Server},
@@ -301,8 +302,10 @@ impl Serving {
     }
 
     fn figures(&self) -> Figures {
-        let figures = self.tally.figures(None, &self.session.path_stats(), |path| path.id.to_string());
-        let stats = self.session.stats();
+        let snapshot = self.session.snapshot();
+        let mut figures = self.tally.figures(None, &snapshot.paths, |id| id.to_string());
+        figures.paths.extend(path_figures::together(PathHealth::Closed.name(), &snapshot.closed_paths));
+        let stats = snapshot.session;
         let (dropped, skipped) = (stats.blocks_peer_dropped + stats.blocks_skipped, stats.blocks_skipped);
         let back = self.answer.as_ref().map(Answer::figures);
         Figures {

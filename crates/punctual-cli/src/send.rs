@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use punctual::{Channel, CloseReason, Endpoint, Session, duration::spoken};
+use punctual::{Channel, CloseReason, Endpoint, PathId, Session, Snapshot, duration::spoken};
 use tokio::task::JoinSet;
 
 use crate::{
@@ -17,6 +17,7 @@ use crate::{
     feed::{Blocks, Feeder, Input, LeftOut},
     identity::{self, Loaded},
     incoming::{Coming, Incoming},
+    path_figures::ClosedPaths,
     route,
     say::say,
     sent::SentFigures,
@@ -143,12 +144,28 @@ struct Current {
     paths: PathNames,
     /// What those before it have sent.
     before: Option<SentFigures>,
+    /// Paths that are no more, in this or another.
+    closed_paths: ClosedPaths,
     /// What the receiver has dropped in those before it, of what it sends back.
     dropped_before: u64,
     /// What those before it have delivered, but were lost before the receiver could say that its program had taken it.
     unconfirmed: Option<u64>,
     /// Whether the receiver has said at its end that it has taken all that was delivered; `None` before that, and if it does not speak Punctual.
     confirmed: Option<bool>,
+}
+
+impl Current {
+    /// Of this session and those before it; and its own totals.
+    fn figures(&mut self, tally: &Tally) -> (Figures, Snapshot) {
+        let (snapshot, name) = (self.session.snapshot(), |id: PathId| self.paths.get(id));
+        let mut figures = tally.figures(Some(&snapshot.session), &snapshot.paths, name);
+        if let (Some(before), Some(sent)) = (&self.before, &mut figures.sent) {
+            *sent = before.plus(sent);
+        }
+        self.closed_paths.note(&snapshot.closed_paths);
+        figures.paths.extend(self.closed_paths.figures(name));
+        (figures, snapshot)
+    }
 }
 
 impl Sender {
@@ -165,6 +182,7 @@ impl Sender {
                 session,
                 paths,
                 before: None,
+                closed_paths: ClosedPaths::default(),
                 dropped_before: 0,
                 unconfirmed: None,
                 confirmed: None,
@@ -351,13 +369,14 @@ impl Sender {
     /// Another session takes the place of the one that was lost.
     fn replace(&self, session: Session, paths: PathNames) {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        let stats = current.session.stats();
-        let sent = SentFigures::from(&stats);
-        let dropped_before = current.dropped_before + stats.blocks_peer_dropped;
-        let before = current.before.map_or(sent, |before| before.plus(&sent));
+        let (Figures { sent, .. }, last) = current.figures(&self.feeder.tally);
+        let names = std::mem::replace(&mut current.paths, paths);
+        current.closed_paths.end_session(&last.paths, |id| names.get(id));
+        current.before = sent;
+        current.dropped_before += last.session.blocks_peer_dropped;
         // None of them ended in peace.
-        let unconfirmed = Some(self.feeder.tally.delivered()).filter(|&blocks| blocks > 0);
-        *current = Current { session, paths, before: Some(before), dropped_before, unconfirmed, confirmed: None };
+        current.unconfirmed = Some(self.feeder.tally.delivered()).filter(|&blocks| blocks > 0);
+        (current.session, current.confirmed) = (session, None);
     }
 
     /// Waits for blocks under way, and closes the session; a second signal ends that.
@@ -396,13 +415,9 @@ impl Sender {
     }
 
     fn figures(&self) -> Figures {
-        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        let Current { session, paths, before, dropped_before, unconfirmed, confirmed } = &*current;
-        let stats = session.stats();
-        let mut figures = self.feeder.tally.figures(Some(&stats), &session.path_stats(), |path| paths.get(path.id));
-        if let (Some(before), Some(sent)) = (before, &mut figures.sent) {
-            *sent = before.plus(sent);
-        }
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut figures, Snapshot { session: stats, .. }) = current.figures(&self.feeder.tally);
+        let Current { dropped_before, unconfirmed, confirmed, .. } = &*current;
         figures.confirmed = confirmed.map(|confirmed| confirmed && unconfirmed.is_none());
         figures.unconfirmed = *unconfirmed;
         figures.left_out = Some(self.feeder.left_out.blocks()).filter(|&blocks| blocks > 0);

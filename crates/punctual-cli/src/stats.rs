@@ -6,7 +6,7 @@ use std::{
 };
 
 use hdrhistogram::Histogram;
-use punctual::{Outcome, PathStats, ReceivedBlock, SessionStats, multipath::PathHealth};
+use punctual::{Outcome, PathId, PathStats, ReceivedBlock, SessionStats};
 use serde::Serialize;
 
 use crate::{
@@ -14,6 +14,7 @@ use crate::{
     cli::CommonArgs,
     exit::Failure,
     out,
+    path_figures::PathFigures,
     released::{ReleasedFigures, Releases},
     say::say,
     sent::SentFigures,
@@ -85,132 +86,14 @@ pub(crate) struct Figures {
     pub(crate) back: Option<BackFigures>,
     /// What was sent for the blocks, and what of it was of use; null at the receiver.
     pub(crate) sent: Option<SentFigures>,
+    /// Those that are open, and what those have carried that are closed: at the sender one of each name, at the receiver one in all.
     pub(crate) paths: Vec<PathFigures>,
     #[serde(skip)]
     pub(crate) delays: Histogram<u64>,
 }
 
-/// A path's figures.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct PathFigures {
-    pub(crate) id: u32,
-    pub(crate) name: String,
-    /// The peer's end.
-    pub(crate) remote: String,
-    /// `opening`, `ok`, or `suspect`: silent when it should not be.
-    pub(crate) health: &'static str,
-    pub(crate) rtt_ms: f64,
-    pub(crate) min_rtt_ms: f64,
-    /// Towards the peer.
-    pub(crate) one_way_delay_ms: f64,
-    /// What it may carry, bytes per second; null while nothing bounds it.
-    pub(crate) rate: f64,
-    /// Congestion window and what of it is in flight, bytes.
-    pub(crate) window: u64,
-    pub(crate) in_flight: u64,
-    /// Lately, 0 to 1.
-    pub(crate) loss: f64,
-    /// Packets lost on end, on average.
-    pub(crate) loss_burst: f64,
-    /// Of blocks: for the first time, again, as copies, as repair fragments.
-    pub(crate) source_bytes: u64,
-    pub(crate) resent_bytes: u64,
-    pub(crate) copied_bytes: u64,
-    pub(crate) repair_bytes: u64,
-    /// Reports of when the peer's datagrams came.
-    pub(crate) report_bytes: u64,
-    /// All UDP payload.
-    pub(crate) bytes_sent: u64,
-    pub(crate) bytes_received: u64,
-    pub(crate) packets_sent: u64,
-    pub(crate) packets_lost: u64,
-    /// The largest UDP payload that fits.
-    pub(crate) mtu: u16,
-    /// How often it was suspected.
-    pub(crate) suspected: u64,
-    /// Of a byte, as the application said.
-    pub(crate) cost: f64,
-    /// What it is for.
-    pub(crate) role: &'static str,
-    /// Paths with the same number were found to share a bottleneck: the id of the first of them.
-    pub(crate) bottleneck: Option<u32>,
-}
-
-impl PathFigures {
-    fn new(name: String, path: &PathStats) -> Self {
-        let ms = rounded_ms;
-        Self {
-            id: path.id.0,
-            name,
-            remote: path.network.remote.to_string(),
-            health: match path.health {
-                PathHealth::Opening => "opening",
-                PathHealth::Active => "ok",
-                PathHealth::Standby => "standby",
-                PathHealth::Suspect => "suspect",
-                _ => "other",
-            },
-            rtt_ms: ms(path.rtt),
-            min_rtt_ms: ms(path.min_rtt),
-            one_way_delay_ms: ms(path.one_way_delay),
-            rate: path.rate,
-            window: path.window,
-            in_flight: path.in_flight,
-            loss: path.loss,
-            loss_burst: path.loss_burst,
-            source_bytes: path.source_bytes,
-            resent_bytes: path.resent_bytes,
-            copied_bytes: path.copied_bytes,
-            repair_bytes: path.repair_bytes,
-            report_bytes: path.report_bytes,
-            bytes_sent: path.bytes_sent,
-            bytes_received: path.bytes_received,
-            packets_sent: path.packets_sent,
-            packets_lost: path.packets_lost,
-            mtu: path.mtu,
-            suspected: path.suspected,
-            cost: path.cost,
-            role: path.role.name(),
-            bottleneck: path.bottleneck.map(|first| first.0),
-        }
-    }
-
-    /// A path with this name that has carried nothing yet.
-    #[cfg(test)]
-    pub(crate) fn example(id: u32, name: &str) -> Self {
-        Self {
-            id,
-            name: name.to_owned(),
-            remote: "192.0.2.7:4433".into(),
-            health: "ok",
-            rtt_ms: 46.0,
-            min_rtt_ms: 40.0,
-            one_way_delay_ms: 23.0,
-            rate: 1e6,
-            window: 20_000,
-            in_flight: 0,
-            loss: 0.01,
-            loss_burst: 1.0,
-            source_bytes: 0,
-            resent_bytes: 0,
-            copied_bytes: 0,
-            repair_bytes: 0,
-            report_bytes: 0,
-            bytes_sent: 0,
-            bytes_received: 0,
-            packets_sent: 0,
-            packets_lost: 0,
-            mtu: 1200,
-            suspected: 0,
-            cost: 0.0,
-            role: "normal",
-            bottleneck: None,
-        }
-    }
-}
-
 /// In milliseconds, to the hundredth.
-fn rounded_ms(time: Duration) -> f64 {
+pub(crate) fn rounded_ms(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e5).round() / 100.0
 }
 
@@ -305,7 +188,7 @@ impl Tally {
         &self,
         sent: Option<&SessionStats>,
         paths: &[PathStats],
-        name: impl Fn(&PathStats) -> String,
+        name: impl Fn(PathId) -> String,
     ) -> Figures {
         let counts = self.lock();
         Figures {
@@ -327,7 +210,7 @@ impl Tally {
             p50_ms: quantile_ms(&counts.delays, 0.5),
             p99_ms: quantile_ms(&counts.delays, 0.99),
             sent: sent.map(SentFigures::from),
-            paths: paths.iter().map(|path| PathFigures::new(name(path), path)).collect(),
+            paths: paths.iter().map(|path| PathFigures::new(name(path.id), path)).collect(),
             delays: counts.delays.clone(),
         }
     }

@@ -3,8 +3,9 @@
 use serde::Serialize;
 
 use crate::{
+    path_figures::PathFigures,
     sent::SentFigures,
-    stats::{Figures, PathFigures, quantile_ms},
+    stats::{Figures, quantile_ms},
 };
 
 /// What a session did lately.
@@ -23,7 +24,7 @@ pub(crate) struct Window {
     pub(crate) paths: Vec<PathWindow>,
 }
 
-/// What a path did lately. Its gauges (round trip, window and the like) are of the moment anyway.
+/// What the paths of a name did lately: those that are closed, too. Its gauges (round trip, window and the like) are of the moment anyway.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct PathWindow {
     pub(crate) name: String,
@@ -51,10 +52,13 @@ impl Window {
             // It fails where the earlier has what the later lacks; then they were begun anew.
             let _ = delays.subtract(&then.delays);
         }
-        let path = |path: &PathFigures| {
-            let earlier = then.and_then(|then| then.paths.iter().find(|then| then.id == path.id));
-            PathWindow::between(earlier, path, seconds)
-        };
+        let before = then.map_or(&[][..], |then| &then.paths);
+        let mut paths: Vec<PathWindow> = Vec::new();
+        for path in &now.paths {
+            if paths.iter().all(|known| known.name != path.name) {
+                paths.push(PathWindow::between(before, &now.paths, &path.name, seconds));
+            }
+        }
         Self {
             seconds: (seconds * 1e3).round() / 1e3,
             blocks: since(|figures| figures.blocks),
@@ -65,17 +69,21 @@ impl Window {
             p50_ms: quantile_ms(&delays, 0.5),
             p99_ms: quantile_ms(&delays, 0.99),
             sent: now.sent.map(|sent| sent.since(then.and_then(|then| then.sent.as_ref()))),
-            paths: now.paths.iter().map(path).collect(),
+            paths,
         }
     }
 }
 
 impl PathWindow {
-    fn between(then: Option<&PathFigures>, now: &PathFigures, seconds: f64) -> Self {
-        let since = |count: fn(&PathFigures) -> u64| count(now).saturating_sub(then.map_or(0, count));
+    /// Of all paths that are called `name`.
+    fn between(then: &[PathFigures], now: &[PathFigures], name: &str, seconds: f64) -> Self {
+        let total = |paths: &[PathFigures], count: fn(&PathFigures) -> u64| {
+            paths.iter().filter(|path| path.name == name).map(count).sum::<u64>()
+        };
+        let since = |count| total(now, count).saturating_sub(total(then, count));
         let per_second = |bytes: u64| if seconds > 0.0 { (bytes as f64 / seconds).round() } else { 0.0 };
         Self {
-            name: now.name.clone(),
+            name: name.to_owned(),
             sent_per_second: per_second(since(|path| path.bytes_sent)),
             received_per_second: per_second(since(|path| path.bytes_received)),
             packets_sent: since(|path| path.packets_sent),

@@ -11,6 +11,7 @@ mod processes;
 use std::process::{Command, Stdio};
 
 use processes::{Process, Receiver, punctual, wait_for};
+use serde_json::Value;
 
 /// Set in the run inside.
 const INSIDE: &str = "PUNCTUAL_TEST_NAMESPACE";
@@ -95,7 +96,7 @@ fn auto_takes_every_interface_and_follows_them() {
     two_hosts();
     plug(1);
     let mut receiver = receiver(&[]);
-    let mut sender = receiver.sender(&["--path", "auto"]);
+    let mut sender = receiver.sender(&["--path", "auto", "--json"]);
     sender.0.stderr.after("path w1 is open");
     sender.say("over the one that is there");
     plug(2);
@@ -109,7 +110,17 @@ fn auto_takes_every_interface_and_follows_them() {
     assert_eq!(sender.end(), Some(0), "{}", sender.said());
     assert_eq!(receiver.end(), Some(0), "{}", receiver.said());
     assert_eq!(receiver.process.stdout.text(), "over the one that is there\nover the other\n");
-    assert!(sender.said().contains("2 blocks: 2 on time"), "{}", sender.said());
+    let summary: Value = serde_json::from_str(&sender.0.stdout.text()).expect("one JSON object");
+    assert_eq!((&summary["blocks"], &summary["on_time"]), (&2.into(), &2.into()), "{summary}");
+    // Each has a line, and w1, which was away, another for what it carried before.
+    let mut paths: Vec<_> = summary["paths"].as_array().expect("a list").iter().collect();
+    paths.sort_by_key(|path| (path["name"].as_str(), path["health"].as_str()));
+    let told: Vec<_> = paths.iter().map(|path| (&path["name"], &path["health"], &path["source_bytes"])).collect();
+    let before = (&"w1".into(), &"closed".into(), &27.into());
+    assert_eq!(
+        told,
+        [(&"w1".into(), &"active".into(), &0.into()), before, (&"w2".into(), &"active".into(), &15.into())]
+    );
 }
 
 #[test]

@@ -16,7 +16,7 @@ use prometheus_client::{
     },
     registry::{Registry, Unit},
 };
-use punctual::{DropReason, Outcome, PathStats, SessionStats};
+use punctual::{DropReason, Outcome, PathStats, SessionStats, multipath::PathHealth};
 
 /// Upper bounds of the delay histogram's buckets, seconds: dense where deadlines of games and video are.
 const DELAYS: [f64; 14] = [0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0];
@@ -55,7 +55,7 @@ pub(crate) struct Snapshot {
     pub(crate) gateway: String,
     pub(crate) flows: usize,
     /// Its session, if it has one.
-    pub(crate) session: Option<(SessionStats, Vec<PathStats>)>,
+    pub(crate) session: Option<punctual::Snapshot>,
 }
 
 /// Where snapshots come from.
@@ -199,17 +199,24 @@ impl<G: Gateways> Collector for Scrape<G> {
         ConstGauge::new(with_session().count() as i64).encode(up.encode_family(&[("state", "open")])?)?;
         for (name, about, read) in OF_SESSION {
             let mut metric = encoder.encode_descriptor(name, about, None, MetricType::Counter)?;
-            for (gateway, (stats, _)) in with_session() {
+            for (gateway, counted) in with_session() {
                 let labels = [("gateway", gateway.as_str())];
-                ConstCounter::new(read(stats)).encode(metric.encode_family(&labels)?)?;
+                ConstCounter::new(read(&counted.session)).encode(metric.encode_family(&labels)?)?;
             }
         }
-        let paths = || with_session().flat_map(|(gateway, (_, paths))| paths.iter().map(move |path| (gateway, path)));
+        let paths =
+            || with_session().flat_map(|(gateway, counted)| counted.paths.iter().map(move |path| (gateway, path)));
         for (name, about, read) in OF_PATH {
             let mut metric = encoder.encode_descriptor(name, about, None, MetricType::Counter)?;
+            let mut tell = |gateway: &str, path: &str, count| {
+                let labels = [("gateway", gateway), ("path", path)];
+                ConstCounter::new(count).encode(metric.encode_family(&labels)?)
+            };
             for (gateway, path) in paths() {
-                let labels = [("gateway", gateway.clone()), ("path", path.id.0.to_string())];
-                ConstCounter::new(read(path)).encode(metric.encode_family(&labels)?)?;
+                tell(gateway, &path.id.0.to_string(), read(path))?;
+            }
+            for (gateway, counted) in with_session().filter(|(_, counted)| !counted.closed_paths.is_empty()) {
+                tell(gateway, PathHealth::Closed.name(), counted.closed_paths.iter().map(read).sum())?;
             }
         }
         for (name, about, read) in OF_PATH_NOW {
@@ -222,7 +229,7 @@ impl<G: Gateways> Collector for Scrape<G> {
         let mut health =
             encoder.encode_descriptor("path_health", "1 for the state that a path is in", None, MetricType::Gauge)?;
         for (gateway, path) in paths() {
-            let state = format!("{:?}", path.health).to_lowercase();
+            let state = path.health.name().to_owned();
             let labels = [("gateway", gateway.clone()), ("path", path.id.0.to_string()), ("state", state)];
             ConstGauge::new(1i64).encode(health.encode_family(&labels)?)?;
         }
@@ -243,7 +250,7 @@ mod tests {
 
     impl Gateways for Two {
         fn snapshots(&self) -> Vec<Snapshot> {
-            let session = Some((SessionStats::default(), Vec::new()));
+            let session = Some(punctual::Snapshot::default());
             vec![
                 Snapshot { gateway: "aa".into(), flows: 3, session },
                 Snapshot { gateway: "bb".into(), flows: 1, session: None },

@@ -154,6 +154,21 @@ pub enum PathHealth {
     Standby,
     /// It went silent with data in flight. Probed, but not given data while another path is active.
     Suspect,
+    /// It is no more ([`Session::closed_path_stats`](crate::Session::closed_path_stats)).
+    Closed,
+}
+
+impl PathHealth {
+    /// The word for it in logs, metrics and figures.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Opening => "opening",
+            Self::Active => "active",
+            Self::Standby => "standby",
+            Self::Suspect => "suspect",
+            Self::Closed => "closed",
+        }
+    }
 }
 
 /// Why the bytes of a fragment went out.

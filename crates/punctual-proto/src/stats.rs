@@ -125,3 +125,23 @@ pub struct PathStats {
     /// known to share one. Paths with the same one are delayed, and lose, together.
     pub bottleneck: Option<PathId>,
 }
+
+impl PathStats {
+    /// Of two paths one after the other: the totals of both, and all else as it was on this one.
+    #[must_use]
+    pub fn after(&self, earlier: &Self) -> Self {
+        Self {
+            source_bytes: self.source_bytes + earlier.source_bytes,
+            resent_bytes: self.resent_bytes + earlier.resent_bytes,
+            copied_bytes: self.copied_bytes + earlier.copied_bytes,
+            repair_bytes: self.repair_bytes + earlier.repair_bytes,
+            report_bytes: self.report_bytes + earlier.report_bytes,
+            bytes_sent: self.bytes_sent + earlier.bytes_sent,
+            bytes_received: self.bytes_received + earlier.bytes_received,
+            packets_sent: self.packets_sent + earlier.packets_sent,
+            packets_lost: self.packets_lost + earlier.packets_lost,
+            suspected: self.suspected + earlier.suspected,
+            ..*self
+        }
+    }
+}

@@ -99,6 +99,7 @@ pub mod scope;
 mod scribe;
 mod session;
 mod shared;
+mod snapshot;
 mod socket;
 mod terms;
 mod timer;
@@ -120,6 +121,7 @@ pub use path::Path;
 pub use paths::{Paths, RouteState};
 pub use route::{DownReason, Route, RouteChange, RouteError, RouteEvent, RouteEvents, Routes};
 pub use session::Session;
+pub use snapshot::Snapshot;
 pub use terms::RouteTerms;
 pub use tls::{AccessList, Fingerprint, FingerprintError, Identity, Trust};
 

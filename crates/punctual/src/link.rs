@@ -7,7 +7,7 @@ use std::{
 };
 
 use punctual_proto::{
-    LocalId, NetworkPath, PathError, PathId, PathStats, SessionId, SessionStats,
+    LocalId, NetworkPath, PathError, PathId, PathStats, SessionId,
     multipath::{PathBudget, PathRole},
 };
 use tokio::sync::oneshot;
@@ -18,6 +18,7 @@ use crate::{
     path::Path,
     session::canonical,
     shared::{Gone, Opening, Shared, Signals, Slot, State},
+    snapshot::Snapshot,
     socket::Socket,
     terms::RouteTerms,
 };
@@ -158,12 +159,12 @@ impl Link {
     pub(crate) fn path_stats(&self) -> Vec<PathStats> {
         self.shared.with(|state, now| match state.session(self.id) {
             Ok((session, _)) => session.path_stats(now),
-            Err(Gone) => last_stats(state, self.id).1,
+            Err(Gone) => last_stats(state, self.id).paths,
         })
     }
 }
 
-pub(crate) fn last_stats(state: &State, id: SessionId) -> (SessionStats, Vec<PathStats>) {
+pub(crate) fn last_stats(state: &State, id: SessionId) -> Snapshot {
     state.sessions.get(&id).and_then(|slot| slot.last_stats.clone()).unwrap_or_default()
 }
 

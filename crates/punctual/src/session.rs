@@ -23,6 +23,7 @@ use crate::{
     path::Path,
     qlog::SentInfo,
     shared::{Gone, Shared, Signals},
+    snapshot::Snapshot,
     tls::Fingerprint,
 };
 
@@ -362,13 +363,22 @@ impl Session {
         let link = self.link();
         link.shared.with(|state, _| match state.session(link.id) {
             Ok((session, _)) => session.stats(),
-            Err(Gone) => last_stats(state, link.id).0,
+            Err(Gone) => last_stats(state, link.id).session,
         })
     }
 
     /// State and totals of every open path, in the order of their ids; once the session has ended, those at its end.
     pub fn path_stats(&self) -> Vec<PathStats> {
         self.link().path_stats()
+    }
+
+    /// All that is counted, at one moment; once the session has ended, as it was at its end.
+    pub fn snapshot(&self) -> Snapshot {
+        let link = self.link();
+        link.shared.with(|state, now| match state.session(link.id) {
+            Ok((session, _)) => Snapshot::of(session, now),
+            Err(Gone) => last_stats(state, link.id),
+        })
     }
 
     /// The session's events from now on, for those who want to watch.

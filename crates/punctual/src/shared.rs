@@ -8,7 +8,7 @@ use std::{
 
 use punctual_proto::{
     BlockId, CloseReason, DropReason, Event, LocalId, Outcome, PathError, PathEvent, PathId, PathStats, ProtocolError,
-    ReceivedBlock, SessionId, SessionStats, multipath::PathHealth,
+    ReceivedBlock, SessionId, multipath::PathHealth,
 };
 use tokio::sync::{Notify, broadcast, oneshot, watch};
 use tracing::{Span, debug, info, info_span, trace, warn};
@@ -18,6 +18,7 @@ use crate::{
     events::{SessionEvent, Undelivered},
     local::Local,
     qlog::{Logs, Role, SharedLog},
+    snapshot::Snapshot,
 };
 
 /// Shared by an endpoint's driver and all handles.
@@ -334,7 +335,7 @@ pub(crate) struct Slot {
     /// After finishing: the peer's application has taken all blocks.
     pub(crate) taken: bool,
     /// As they were when the session ended.
-    pub(crate) last_stats: Option<(SessionStats, Vec<PathStats>)>,
+    pub(crate) last_stats: Option<Snapshot>,
     pub(crate) log: Option<Arc<SharedLog>>,
 }
 
@@ -408,7 +409,7 @@ impl Slot {
                 info!(%reason, "closed");
                 if let Some(session) = core.session(id) {
                     self.inbox.extend(std::iter::from_fn(|| session.recv(now)));
-                    self.last_stats = Some((session.stats(), session.path_stats(now)));
+                    self.last_stats = Some(Snapshot::of(session, now));
                 }
                 if let Some(log) = self.log.take() {
                     for block in &self.inbox {

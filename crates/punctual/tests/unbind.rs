@@ -7,6 +7,7 @@ use std::{future::IntoFuture, time::Duration};
 use common::{bind, black_hole, client, pair, server, within};
 use punctual::{
     Block, ConnectError, Endpoint, Events, OpenPathError, Outcome, PathEvent, PathId, Session, SessionEvent,
+    multipath::PathHealth,
 };
 
 /// Waits for an event of a path, past all others.
@@ -53,6 +54,18 @@ async fn a_socket_goes_after_its_paths_and_leaves_no_id_behind() {
         while theirs.path_stats().len() > 1 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+        // What went over those that are gone is not forgotten.
+        let told = ours.snapshot();
+        assert_eq!((told.paths.len(), told.closed_paths.len()), (1, 12));
+        assert!(told.closed_paths.iter().all(|path| path.health == PathHealth::Closed && path.bytes_received > 0));
+        assert_eq!(told.all_paths().map(|path| path.source_bytes).sum::<u64>(), told.session.source_bytes);
+        assert!(told.session.source_bytes >= 24 * 30_000, "{told:?}");
+        let received = theirs.snapshot();
+        assert_eq!((received.paths.len(), received.closed_paths.len()), (1, 12));
+        // Once it has ended they are as they were.
+        ours.close(0, "");
+        ours.closed().await;
+        assert_eq!(ours.snapshot().closed_paths, told.closed_paths);
     })
     .await;
 }

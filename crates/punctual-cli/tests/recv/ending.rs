@@ -262,6 +262,12 @@ fn a_receiver_that_was_killed_and_is_there_again_is_called_again() {
         let summary: Value = serde_json::from_str(&sender.0.stdout.text()).expect("one JSON object");
         let told = (&summary["on_time"], &summary["unconfirmed"], &summary["confirmed"]);
         assert_eq!(told, (&3.into(), &2.into(), &false.into()));
+        // Also what went over the paths of those that were lost, the lines that nobody was there to take included.
+        let paths = summary["paths"].as_array().expect("a list");
+        let told: Vec<_> = paths.iter().map(|path| (path["health"].as_str(), path["source_bytes"].as_u64())).collect();
+        let before = summary["sent"]["source_bytes"].as_u64().map(|all| all - 7);
+        assert!(before >= Some(14), "{summary}");
+        assert_eq!(told, [(Some("active"), Some(7)), (Some("closed"), before)], "{summary}");
     }
 }
 

@@ -26,7 +26,7 @@ fn statistics_have_all_that_is_known_of_paths_and_the_last_second() {
         assert_eq!(object["last"]["blocks"], 0, "it was the second before: {object}");
         assert!(object["last"]["seconds"].as_f64() > Some(0.0), "{object}");
         let path = &object["paths"][0];
-        assert_eq!(path["health"], "ok");
+        assert_eq!(path["health"], "active");
         assert!(path["remote"].as_str().is_some_and(|remote| remote.starts_with("127.0.0.1:")), "{path}");
         let numbers = [
             "id",

@@ -198,7 +198,7 @@ impl Peer {
         let state = lock(&self.state);
         let (flows, session) = (state.flows.all.len(), state.session.clone());
         drop(state);
-        let session = session.map(|session| (session.stats(), session.path_stats()));
+        let session = session.map(|session| session.snapshot());
         Snapshot { gateway: self.to_string(), flows, session }
     }
 

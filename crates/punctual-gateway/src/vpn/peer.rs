@@ -185,7 +185,7 @@ impl Peer {
         let state = lock(&self.state);
         let (flows, session) = (state.flows.len(), state.session.clone());
         drop(state);
-        let session = session.map(|session| (session.stats(), session.path_stats()));
+        let session = session.map(|session| session.snapshot());
         Snapshot { gateway: self.name.clone(), flows, session }
     }
 

@@ -76,7 +76,7 @@ impl Trust {
         match self.health {
             PathHealth::Active | PathHealth::Standby => u8::from(self.doubtful),
             PathHealth::Suspect => 2,
-            PathHealth::Opening => 3,
+            PathHealth::Opening | PathHealth::Closed => 3,
         }
     }
 

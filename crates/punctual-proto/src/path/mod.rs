@@ -17,6 +17,7 @@
 //! way back only says when something is known, not what.
 
 mod backlog;
+pub(crate) mod closed;
 mod floor;
 pub(crate) mod health;
 mod law;

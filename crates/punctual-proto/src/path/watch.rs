@@ -29,7 +29,7 @@ impl Path {
     /// When [`on_timeout`](Self::on_timeout) is due.
     pub(crate) fn next_timeout(&self, max_ack_delay: Duration) -> Option<Instant> {
         match self.trust.health() {
-            PathHealth::Opening => None,
+            PathHealth::Opening | PathHealth::Closed => None,
             PathHealth::Active | PathHealth::Standby => {
                 let oldest = self.in_flight.oldest_of_tail();
                 let silence = oldest.map(|packet| self.trust.silent_at(&packet, &self.model, max_ack_delay));
@@ -51,7 +51,7 @@ impl Path {
                 self.in_flight.give_up_older(patience, self.id, now, store);
                 Alarm::Probe
             }
-            PathHealth::Opening | PathHealth::Suspect => Alarm::None,
+            PathHealth::Opening | PathHealth::Suspect | PathHealth::Closed => Alarm::None,
         }
     }
 
@@ -82,7 +82,7 @@ impl Path {
         // On a suspect path everything is given up much earlier, and late answers are welcome.
         let least = match self.trust.health() {
             PathHealth::Active | PathHealth::Standby => Duration::from_secs(1),
-            PathHealth::Opening | PathHealth::Suspect => LATE_ANSWER,
+            PathHealth::Opening | PathHealth::Suspect | PathHealth::Closed => LATE_ANSWER,
         };
         // Nor before their answers are missed: a path on which all is forgotten by then would never be silent.
         let patience = self.trust.patience(&self.model, max_ack_delay);

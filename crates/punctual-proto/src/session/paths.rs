@@ -233,6 +233,13 @@ impl Session {
         self.paths.iter().zip(views).map(stats).collect()
     }
 
+    /// The paths that are closed and were open before, as they were at last, the one that was closed last at the end. What these and those that are
+    /// [open](Self::path_stats) have sent of blocks is all that was sent of them. No more than 64 are told apart: then those that have been closed longest are one, with
+    /// the totals of all and the id of the last of them.
+    pub fn closed_path_stats(&self) -> &[PathStats] {
+        self.closed_paths.all()
+    }
+
     /// Does what time demands: suspects paths, probes them, gives packets up.
     pub(super) fn look_after_paths(&mut self, now: Instant) {
         let mut in_need = false;
@@ -342,8 +349,12 @@ impl Session {
             self.fail(now, ProtocolError::Paths);
             return;
         }
-        let Some(id) = self.paths.by_quic(quic).map(|path| path.id) else { return };
+        let Some((id, health)) = self.paths.by_quic(quic).map(|path| (path.id, path.health())) else { return };
         self.knock_elsewhere(id);
+        let last = (health != PathHealth::Opening).then(|| self.path_stats(now));
+        if let Some(last) = last.into_iter().flatten().find(|stats| stats.id == id) {
+            self.closed_paths.add(last);
+        }
         let Some(mut path) = self.paths.remove(id) else { return };
         observe::forget(&mut self.observer, now, id, path.in_flight.iter());
         path.in_flight.give_up(true, id, now, &mut self.store);

@@ -8,7 +8,7 @@ use std::{
 
 use punctual_proto::{
     BlockId, FragmentArrived, FragmentKind, FragmentSent, Observer, Outcome, PathId, Remains, SentPacket, SessionId,
-    multipath::{FragmentView, PathChoice, PathHealth, PathView},
+    multipath::{FragmentView, PathChoice, PathView},
 };
 use serde_json::{Value, json};
 
@@ -55,15 +55,6 @@ fn kind(kind: FragmentKind) -> &'static str {
     }
 }
 
-fn health(health: PathHealth) -> &'static str {
-    match health {
-        PathHealth::Opening => "opening",
-        PathHealth::Active => "active",
-        PathHealth::Suspect => "suspect",
-        _ => "other",
-    }
-}
-
 impl Observer for Watch {
     fn block_accepted(&mut self, at: Instant, id: BlockId, size: u64) {
         // The log hears of it from the one who hands it over.
@@ -89,7 +80,7 @@ impl Observer for Watch {
             let seen = |path: &PathView| {
                 json!({
                     "path_id": path.id.0,
-                    "health": health(path.health),
+                    "health": path.health.name(),
                     "ready": path.ready,
                     "delay": millis(path.delay()),
                     "rate": path.rate,
@@ -170,7 +161,7 @@ impl Observer for Watch {
             self.sampled.insert(path.id, at);
             let data = json!({
                 "path_id": path.id.0,
-                "health": health(path.health),
+                "health": path.health.name(),
                 "congestion_window": path.window,
                 "bytes_in_flight": path.in_flight,
                 "rate": path.rate,
