@@ -316,7 +316,9 @@ impl Steady {
         self.unconfirmed = if round.served || !empty { 0 } else { self.unconfirmed.saturating_add(1) };
         if round.dry && !full && !self.is_held(path) {
             // What was delivered is less than the pace at which it left, which met no queue.
-            self.rate = self.rate.map(|rate| rate.max(self.climbing(rate, path)));
+            // But where all of it would leave at once, it is not the pace that it waits for.
+            let most = Rate::of(round.bytes, QUANTUM);
+            self.rate = self.rate.map(|rate| rate.max(self.climbing(rate, path).min(most)));
         }
         self.climb = match self.climb {
             _ if full || self.is_held(path) => None,
@@ -552,8 +554,8 @@ impl Driver for Steady {
             Queue::Shared(_) => self.contest.as_ref().map_or(0, Contest::window) + LEAST_WINDOW * packet,
             Queue::Empty => {
                 let burst = rate.bytes_in(QUANTUM);
-                let window =
-                    (rate.bytes_in(path.usual + path.jitter) * WINDOW_GAIN).max(burst) as u64 + LEAST_WINDOW * packet;
+                let window = ((rate.bytes_in(path.usual + path.jitter) * WINDOW_GAIN).max(burst) as u64)
+                    .saturating_add(LEAST_WINDOW * packet);
                 // Who has little to send is not to be held up by how little it is.
                 let most = if self.paced { rate.bytes_in(FIRST_WINDOW_LASTS) as u64 } else { u64::MAX };
                 let first = self.initial_window.min(most);

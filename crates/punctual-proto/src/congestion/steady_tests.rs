@@ -88,3 +88,22 @@ fn a_packet_leaves_each_round_trip_however_little_was_delivered() {
         assert!(steady.pace(start, &path(rtt, rtt)) >= Rate::of(1_200, least), "{rtt:?}");
     }
 }
+
+/// What waits for something else than the path's pace, as for the receiver's credit, does so for as long as that takes.
+#[test]
+fn who_is_starved_goes_no_faster_than_all_of_it_would_leave_at_once() {
+    let (start, mut steady) = (Instant::now(), Steady::new(12_000));
+    steady.on_sent(start, 1_200, 12_000);
+    for round in 1..=2_000 {
+        let at = start + MS * 20 * round;
+        let report = ten(at, at - MS * 10, u64::from(round) * 20_000, Duration::ZERO, Duration::ZERO);
+        steady.on_dry();
+        steady.on_starved();
+        steady.on_report(&report, &path(MS * 20, MS * 20));
+        steady.on_sent(at, 1_200, 12_000);
+    }
+    let rate = steady.rate.expect("it has delivered");
+    assert!(rate > Rate::of(12_000, MS * 20) * 2.0, "it climbs: {rate:?}");
+    assert!(rate <= Rate::of(12_000, QUANTUM), "{rate:?}");
+    assert!(steady.window(&path(MS * 20, MS * 20)) < 1_000_000);
+}

@@ -3,11 +3,11 @@
 use crate::{base::PathHealth, stats::PathStats};
 
 /// So many are told apart.
-const MOST: usize = 64;
+const MOST_CLOSED: usize = 64;
 
 /// The totals of paths that are closed, the one that was closed last at the end.
 ///
-/// A modem that comes and goes makes a path each time. Beyond [`MOST`] of them the two that have been closed longest become one: nothing that was carried is forgotten.
+/// A modem that comes and goes makes a path each time. Beyond [`MOST_CLOSED`] of them the two that have been closed longest become one: nothing that was carried is forgotten.
 #[derive(Debug, Default)]
 pub(crate) struct Closed(Vec<PathStats>);
 
@@ -15,7 +15,7 @@ impl Closed {
     /// A path that was open is no more.
     pub(crate) fn add(&mut self, last: PathStats) {
         self.0.push(PathStats { health: PathHealth::Closed, in_flight: 0, ..last });
-        if self.0.len() > MOST {
+        if self.0.len() > MOST_CLOSED {
             let oldest = self.0.remove(0);
             self.0[0] = self.0[0].after(&oldest);
         }
@@ -75,7 +75,7 @@ mod tests {
             closed.add(carried(id, 1));
         }
         let [oldest, .., latest] = closed.all() else { panic!("several: {closed:?}") };
-        assert_eq!((closed.all().len(), oldest.id, latest.id), (MOST, PathId(936), PathId(999)));
+        assert_eq!((closed.all().len(), oldest.id, latest.id), (MOST_CLOSED, PathId(936), PathId(999)));
         assert_eq!((oldest.rtt, oldest.in_flight), (Duration::from_millis(936), 0));
         assert!(closed.all().iter().all(|path| path.health == PathHealth::Closed));
         let total = |count: fn(&PathStats) -> u64| closed.all().iter().map(count).sum::<u64>();

@@ -148,8 +148,14 @@ impl Store {
 
     /// Bytes of a block have left for where they should be `at` that moment.
     pub(crate) fn on_its_way(&mut self, now: Instant, id: BlockId, at: Instant) {
-        let at = self.complete_at(id).map_or(at, |needs| needs.max(at));
+        let complete_at = self.complete_at(id).map_or(at, |needs| needs.max(at));
         let Some(block) = self.blocks.get_mut(&id) else { return };
+        // It leaves too late, and would have been in time had it left when it was handed over.
+        let way = at.saturating_duration_since(now);
+        if block.due().is_some_and(|due| at > due) && block.deadline.is_some_and(|deadline| way <= deadline) {
+            self.unmet = self.unmet.max(block.deadline);
+        }
+        let at = complete_at;
         let at = block.expected.map_or(at, |before| before.max(at));
         block.expected = Some(at);
         // Those that depend on it are due later, as a rule.

@@ -438,3 +438,20 @@ fn lateness_is_handed_on_to_what_has_left_since() {
     sender.deliver(middle);
     assert!(!sender.store.is_late(sender.at(40), BlockId(last)));
 }
+
+/// Whose pace it is that makes a block late, and whose it is not.
+#[test]
+fn what_leaves_too_late_would_have_been_in_time_on_a_faster_path() {
+    let mut sender = Sender::new();
+    let mut unmet = |at, arrives| {
+        // Due 100 ms later.
+        let block = sender.send(0, 1_000, &[]);
+        sender.leave(block, 1_000);
+        sender.store.on_its_way(sender.at(at), BlockId(block), sender.at(arrives));
+        sender.store.take_unmet()
+    };
+    assert_eq!(unmet(60, 90), None, "it is in time");
+    assert_eq!(unmet(80, 110), Some(MS * 100), "it waited for 80 ms");
+    assert_eq!(unmet(20, 130), None, "the way itself takes too long");
+    assert_eq!(unmet(0, 101), None);
+}
