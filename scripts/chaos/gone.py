@@ -178,7 +178,7 @@ def automatic(punctual, links, misses):
         do()
         used = uses(*expected)
         if used is None:
-            paths = [(p["name"], p["health"]) for p in sender.figures()[-1][1]["paths"]] if sender.figures() else []
+            paths = [(p["name"], p["health"]) for p in sender.figures()[-1][1]["paths"] if p["health"] != "closed"] if sender.figures() else []
             misses.append(f"{what}: in use are {paths}, not {expected}")
         took.append(f"{what} {'never' if used is None else f'{used:.1f} s'}")
         time.sleep(0.5)

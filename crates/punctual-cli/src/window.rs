@@ -53,10 +53,12 @@ impl Window {
             let _ = delays.subtract(&then.delays);
         }
         let before = then.map_or(&[][..], |then| &then.paths);
+        // Of a name that nothing has been called by in the window there is nothing to say.
+        let open = now.paths.iter().chain(before).filter(|path| !path.is_closed()).map(|path| &path.name);
         let mut paths: Vec<PathWindow> = Vec::new();
-        for path in &now.paths {
-            if paths.iter().all(|known| known.name != path.name) {
-                paths.push(PathWindow::between(before, &now.paths, &path.name, seconds));
+        for name in open.filter(|name| now.paths.iter().any(|path| path.name == **name)) {
+            if paths.iter().all(|known| known.name != *name) {
+                paths.push(PathWindow::between(before, &now.paths, name, seconds));
             }
         }
         Self {
@@ -104,6 +106,29 @@ mod tests {
 
     use super::*;
     use crate::stats::Tally;
+
+    #[test]
+    fn a_path_that_is_closed_has_a_window_until_then() {
+        let figures = |paths: &[PathFigures]| {
+            let mut figures = Tally::default().figures(None, &[], |_| unreachable!());
+            figures.paths = paths.to_vec();
+            figures
+        };
+        let path = |name: &str, source_bytes| PathFigures { source_bytes, ..PathFigures::example(0, name) };
+        let told = |then: &Figures, now: &Figures| -> Vec<(String, u64)> {
+            let paths = Window::between(Some(then), now).paths;
+            paths.into_iter().map(|path| (path.name, path.source_bytes)).collect()
+        };
+        let both = figures(&[path("usb0", 100), path("wlan0", 50)]);
+        let one = figures(&[path("wlan0", 60), path("usb0", 107).closed()]);
+        assert_eq!(told(&both, &one), [("wlan0".to_owned(), 10), ("usb0".to_owned(), 7)]);
+        let again = figures(&[path("wlan0", 60), path("usb0", 3), path("usb0", 107).closed()]);
+        assert_eq!(told(&one, &one), [("wlan0".to_owned(), 0)]);
+        assert_eq!(told(&one, &again), [("wlan0".to_owned(), 0), ("usb0".to_owned(), 3)]);
+        // A receiver calls all that are closed by one name, which is that of none that is open.
+        let closed = figures(&[path("wlan0", 60), path("closed", 107).closed()]);
+        assert_eq!(told(&both, &closed), [("wlan0".to_owned(), 10)]);
+    }
 
     #[test]
     fn a_window_has_what_came_since() {

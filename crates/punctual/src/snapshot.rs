@@ -8,7 +8,7 @@ use punctual_proto::{PathStats, SessionStats};
 ///
 /// ```
 /// # fn told(snapshot: punctual::Snapshot) {
-/// // What each path has carried, those that are no more included.
+/// // What each path has carried, those that are no more included, to a peer that speaks Punctual.
 /// let carried: u64 = snapshot.all_paths().map(|path| path.source_bytes).sum();
 /// assert_eq!(carried, snapshot.session.source_bytes);
 /// # }

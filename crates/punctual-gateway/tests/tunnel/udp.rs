@@ -26,7 +26,24 @@ async fn datagrams_go_through_and_answers_find_their_way_back() {
             assert_eq!(ask(program, words.as_bytes()).await, words.as_bytes());
         }
     }
-    assert_eq!(session.path_stats().len(), 2);
+    let [first, second] = session.path_stats()[..] else { panic!("two paths") };
+    // What has gone over a path is told when it is no more.
+    let counted = |text: &str, path: &str| {
+        let of = format!("path=\"{path}\"}} ");
+        let mut lines = text.lines().filter(|line| line.starts_with("punctual_tunnel_path_sent_bytes_total"));
+        lines.find_map(|line| line.split_once(&of)?.1.parse::<u64>().ok())
+    };
+    let before = client.tunnel.metrics();
+    assert_eq!(counted(&before, "closed"), None, "{before}");
+    let carried = counted(&before, &second.id.0.to_string()).expect("it is open");
+    session.close_path(second.id).expect("it is not the last");
+    while session.path_stats().len() > 1 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let after = client.tunnel.metrics();
+    assert!(counted(&after, "closed") >= Some(carried), "{after}");
+    assert_eq!(counted(&after, &second.id.0.to_string()), None, "{after}");
+    assert!(counted(&after, &first.id.0.to_string()).is_some(), "{after}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
