@@ -95,26 +95,10 @@ impl PathFigures {
         self.health == PathHealth::Active.name()
     }
 
-    /// As it is once its session has ended.
+    /// As it is once it is closed.
+    #[cfg(test)]
     pub(crate) fn closed(self) -> Self {
         Self { health: PathHealth::Closed.name(), in_flight: 0, ..self }
-    }
-
-    /// With what an earlier path of the same name has carried.
-    fn after(self, earlier: &Self) -> Self {
-        Self {
-            source_bytes: self.source_bytes + earlier.source_bytes,
-            resent_bytes: self.resent_bytes + earlier.resent_bytes,
-            copied_bytes: self.copied_bytes + earlier.copied_bytes,
-            repair_bytes: self.repair_bytes + earlier.repair_bytes,
-            report_bytes: self.report_bytes + earlier.report_bytes,
-            bytes_sent: self.bytes_sent + earlier.bytes_sent,
-            bytes_received: self.bytes_received + earlier.bytes_received,
-            packets_sent: self.packets_sent + earlier.packets_sent,
-            packets_lost: self.packets_lost + earlier.packets_lost,
-            suspected: self.suspected + earlier.suspected,
-            ..self
-        }
     }
 
     /// A path with this name that has carried nothing yet.
@@ -155,7 +139,7 @@ impl PathFigures {
 #[derive(Debug, Default)]
 pub(crate) struct ClosedPaths {
     /// Those of earlier sessions, one of each name.
-    before: Vec<PathFigures>,
+    before: Vec<(String, PathStats)>,
     /// Those of the session there is, each as it was at last. Their names may come to be known later.
     now: BTreeMap<PathId, PathStats>,
 }
@@ -172,7 +156,9 @@ impl ClosedPaths {
     /// The session is over, and these paths with it.
     pub(crate) fn end_session(&mut self, open: &[PathStats], name: impl Fn(PathId) -> String) {
         for path in std::mem::take(&mut self.now).values().chain(open) {
-            add(&mut self.before, PathFigures::new(name(path.id), path).closed());
+            let mut path = *path;
+            (path.health, path.in_flight) = (PathHealth::Closed, 0);
+            add(&mut self.before, name(path.id), path);
         }
     }
 
@@ -180,37 +166,21 @@ impl ClosedPaths {
     pub(crate) fn figures(&self, name: impl Fn(PathId) -> String) -> Vec<PathFigures> {
         let mut all = self.before.clone();
         for path in self.now.values() {
-            add(&mut all, PathFigures::new(name(path.id), path));
+            add(&mut all, name(path.id), *path);
         }
-        all
+        all.into_iter().map(|(name, path)| PathFigures::new(name, &path)).collect()
     }
 }
 
 /// All these together.
 pub(crate) fn together(name: &str, paths: &[PathStats]) -> Option<PathFigures> {
-    let of = |path| PathFigures::new(name.to_owned(), path);
-    paths.iter().map(of).reduce(|earlier, path| path.after(&earlier))
+    let all = paths.iter().copied().reduce(|earlier, path| path.after(&earlier));
+    all.map(|all| PathFigures::new(name.to_owned(), &all))
 }
 
-fn add(list: &mut Vec<PathFigures>, path: PathFigures) {
-    match list.iter_mut().find(|other| other.name == path.name) {
-        Some(earlier) => *earlier = path.after(earlier),
-        None => list.push(path),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_closed_is_counted_by_name() {
-        let path = |name: &str, source_bytes| PathFigures { source_bytes, ..PathFigures::example(3, name) };
-        let mut list = vec![path("usb0", 100), path("wlan0", 20)];
-        add(&mut list, PathFigures { packets_lost: 4, rtt_ms: 50.0, ..path("usb0", 7) });
-        add(&mut list, path("eth0", 1));
-        let told: Vec<_> = list.iter().map(|path| (path.name.as_str(), path.source_bytes, path.rtt_ms)).collect();
-        assert_eq!(told, [("usb0", 107, 50.0), ("wlan0", 20, 46.0), ("eth0", 1, 46.0)]);
-        assert_eq!(list[0].packets_lost, 4);
+fn add(list: &mut Vec<(String, PathStats)>, name: String, path: PathStats) {
+    match list.iter_mut().find(|(other, _)| *other == name) {
+        Some((_, earlier)) => *earlier = path.after(earlier),
+        None => list.push((name, path)),
     }
 }
