@@ -234,8 +234,8 @@ impl Session {
     }
 
     /// The paths that are closed and were open before, as they were at last, the one that was closed last at the end. What these and those that are
-    /// [open](Self::path_stats) have sent of blocks is all that was sent of them, but for peers that do not speak Punctual: QUIC sends them streams, by the paths that it likes. No more than 64 are told apart: then those that have been closed longest are one, with
-    /// the totals of all and the id of the last of them.
+    /// [open](Self::path_stats) have sent of blocks is all that was sent of them, but for peers that do not speak Punctual: QUIC sends them streams, by the
+    /// paths that it likes. No more than 64 are told apart: then those that have been closed longest are one, with the totals of all and the id of the last of them.
     pub fn closed_path_stats(&self) -> &[PathStats] {
         self.closed_paths.all()
     }
