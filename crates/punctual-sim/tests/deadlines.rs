@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use punctual_proto::{Block, PathEvent, SessionConfig, schedule};
+use punctual_proto::{Block, Channel, PathEvent, SessionConfig, schedule};
 use punctual_sim::{LinkSpec, Rate, Schedule, tls};
 
 #[test]
@@ -193,5 +193,32 @@ fn a_path_that_was_too_slow_is_found_to_be_fast() {
         let all = (20_000 - fast - 4_000) / every;
         println!("{rate:?}: of {all} blocks from 4 s after the link became fast {late} were late");
         assert!(late * 10 < all, "{rate:?}: {late} of {all} are late");
+    }
+}
+
+/// How many of 2,000 messages, 1.25 times what the link carries, are there in time, as they come or in order.
+fn overloaded(mbits: f64, size: usize, deadline: u64) -> [usize; 2] {
+    [None, Some(Channel(0))].map(|channel| {
+        let link = LinkSpec::new(mbits, ms(17)).queue((mbits * 1e6 / 8.0 * 0.13) as usize);
+        let block = Block::new(vec![7; size]).deadline(ms(deadline));
+        let block = channel.into_iter().fold(block, Block::channel);
+        let mut pair = Setup::new(vec![link]).connect(Source::new(block, ms(8), 2_000));
+        pair.world.run_for(ms(20_000));
+        assert_eq!(pair.source().outcomes.len(), 2_000);
+        2_000 - pair.source().not_on_time().len()
+    })
+}
+
+/// What is there waits for what is before it until that is there or known to be dropped. If it were dropped at its deadline, the word of it would come too late for all
+/// that follows it closely.
+#[test]
+fn order_costs_little_of_what_is_in_time_where_there_is_too_much() {
+    for (mbits, size, deadline) in [(0.15, 90, 665), (1.0, 1_000, 100), (1.0, 1_000, 400), (10.0, 11_500, 100)] {
+        let [as_they_come, in_order] = overloaded(mbits, size, deadline);
+        assert!(as_they_come > 1_000, "{as_they_come} over {mbits} Mbit/s");
+        assert!(
+            in_order * 100 >= as_they_come * 90,
+            "{in_order} of {as_they_come} over {mbits} Mbit/s in {deadline} ms"
+        );
     }
 }

@@ -37,9 +37,8 @@ impl Store {
         }
         self.bytes += size;
         self.watch(id, live.due());
-        if let Some(place) = place {
-            self.opening.insert(place, id);
-        }
+        self.opening.insert(place, id, size);
+        self.passed.insert(place, id);
         self.blocks.insert(id, live);
         self.tally.accepted += 1;
         self.forget_old();

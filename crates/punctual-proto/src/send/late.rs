@@ -22,20 +22,20 @@ use std::{
 
 use super::{live::LiveBlock, store::Store};
 use crate::{
-    base::trusted,
+    base::{PathView, trusted},
     block::{BlockId, DropReason},
     schedule::SendContext,
 };
 
 /// How often late blocks are looked at.
-const LOOK: Duration = Duration::from_millis(10);
+pub(super) const LOOK: Duration = Duration::from_millis(10);
 
 /// How many that depend on a block are looked at, the nearest. So many frames of video are seconds: a family with more behind it is late for
 /// good, and those beyond count as others.
 const FAMILY: usize = 256;
 
 /// How many blocks are looked at that go first, those due soonest.
-const CLAIMS: usize = 1_024;
+pub(super) const CLAIMS: usize = 1_024;
 
 /// Bytes on the wire for each byte of a block.
 const WIRE_BYTES: f64 = 1.04;
@@ -54,8 +54,8 @@ pub(crate) enum Use {
 #[derive(Debug, Default)]
 pub(super) struct Forecast {
     paths: Vec<(Duration, f64)>,
-    /// One of them may carry much more than has been seen so far.
-    growing: bool,
+    /// The least delay of those that may carry much more than has been seen so far.
+    growing: Option<Duration>,
 }
 
 impl Forecast {
@@ -63,7 +63,7 @@ impl Forecast {
         self.paths.clear();
         self.paths.extend(trusted(cx.paths).map(|path| (path.delay(), path.rate / WIRE_BYTES)));
         self.paths.sort_unstable_by_key(|&(delay, _)| delay);
-        self.growing = trusted(cx.paths).any(|path| path.growing);
+        self.growing = trusted(cx.paths).filter(|path| path.growing).map(PathView::delay).min();
     }
 
     /// How long it takes until so many bytes that leave from now on have arrived.
@@ -90,6 +90,11 @@ impl Forecast {
         self.paths.iter().take_while(|&&(delay, _)| delay < deadline).map(|&(_, rate)| rate).sum()
     }
 
+    /// Whether one of the paths that bring anything within a deadline may carry much more than has been seen so far.
+    pub(super) fn is_growing(&self, deadline: Duration) -> bool {
+        self.growing.is_some_and(|delay| delay < deadline)
+    }
+
     pub(super) fn is_known(&self) -> bool {
         !self.paths.is_empty()
     }
@@ -98,7 +103,9 @@ impl Forecast {
 impl Store {
     /// The block has bytes to send, and cannot bring them in time.
     pub(super) fn on_late(&mut self, now: Instant, id: BlockId) {
-        let Some(block) = self.blocks.get(&id).filter(|block| block.dying.is_none() && block.unsent() > 0) else {
+        let holds_up = self.holds_up(now, id);
+        let goes_on = |block: &&LiveBlock| block.dying.is_none() && (block.unsent() > 0 || holds_up);
+        let Some(block) = self.blocks.get(&id).filter(goes_on) else {
             self.late.remove(&id);
             return;
         };
@@ -111,7 +118,7 @@ impl Store {
         };
         let overdue = block.due().is_some_and(|due| due < now);
         match others {
-            None if overdue => {
+            None if overdue || holds_up => {
                 self.unmet = self.unmet.max(block.deadline.filter(|_| !block.all_sent_once()));
                 self.late.remove(&id);
                 self.drop_block(id, DropReason::Expired);
@@ -127,6 +134,12 @@ impl Store {
     /// Looks at the late ones again.
     pub(super) fn look_at_late(&mut self, now: Instant) {
         self.look_at = None;
+        for id in self.all_that_hold_up(now) {
+            self.on_late(now, id);
+        }
+        if self.passed.is_any() {
+            self.look_at.get_or_insert(now + LOOK);
+        }
         let late: Vec<_> = self.late.iter().copied().collect();
         for id in late {
             if self.late.contains(&id) && self.is_late(now, id) {
@@ -158,6 +171,9 @@ impl Store {
         let at = complete_at;
         let at = block.expected.map_or(at, |before| before.max(at));
         block.expected = Some(at);
+        if block.due().is_some_and(|due| at > due) {
+            self.passed.insert(block.channel, id);
+        }
         // Those that depend on it are due later, as a rule.
         if !self.drops_stale || block.due().is_none_or(|due| at <= due) {
             return;
@@ -197,7 +213,7 @@ impl Store {
         self.blocks.get(&id).is_some_and(|block| block.others.is_some())
     }
 
-    fn has_followers(&self, now: Instant, id: BlockId) -> bool {
+    pub(super) fn has_followers(&self, now: Instant, id: BlockId) -> bool {
         self.graph.dependants(id).next().is_some() || self.kin.to_come(id, now).is_some()
     }
 
@@ -245,7 +261,7 @@ impl Store {
         let last_due = last.due()?;
         let late = forecast.arrival(now, ahead + family)?.saturating_duration_since(last_due);
         let room = 1.0 - self.load.rate(now, priority) / forecast.rate(deadline);
-        if self.forecast.growing {
+        if self.forecast.growing.is_some() {
             return Some(Use::Until(now + to_come.max(deadline)));
         }
         let caught_up = Duration::try_from_secs_f64(late.as_secs_f64() / room).ok();

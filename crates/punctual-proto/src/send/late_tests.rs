@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::{
     base::{PathId, PathView},
-    block::{Block, Delivery, Outcome, Redundancy},
+    block::{Block, Channel, Delivery, Outcome, Redundancy},
     limits::Limits,
     multipath::tests::path,
     redundancy, schedule,
@@ -26,10 +26,16 @@ impl Sender {
     }
 
     fn scheduled(name: &str) -> Self {
-        let scheduler = schedule::by_name(name).unwrap()();
-        let mut store = Store::new(Limits::default(), scheduler, Redundancy::Auto, redundancy::default_factory()());
-        store.on_settings(1 << 24, 10, 1 << 30, 1 << 20);
+        let store = Self::store(name, 1 << 20);
         Self { store, start: Instant::now(), paths: vec![path(0)], ended: Vec::new() }
+    }
+
+    /// One that may open so many blocks.
+    fn store(scheduler: &str, credit: u64) -> Store {
+        let scheduler = schedule::by_name(scheduler).unwrap()();
+        let mut store = Store::new(Limits::default(), scheduler, Redundancy::Auto, redundancy::default_factory()());
+        store.on_settings(1 << 24, 10, 1 << 30, credit);
+        store
     }
 
     fn at(&self, millis: u64) -> Instant {
@@ -293,8 +299,16 @@ fn a_path_that_is_too_slow_is_no_help() {
 
 #[test]
 fn who_depends_on_what_waits_for_a_path_may_go_but_not_out_of_turn() {
+    // Out of turn it would take the credit that those need which are behind it in line, if there is not enough for all.
+    for blocks in [4, 5] {
+        may_go_but_not_out_of_turn(blocks);
+    }
+}
+
+fn may_go_but_not_out_of_turn(credit: u64) {
     let mut sender = Sender::new();
-    let in_channel = |size| Block::new(vec![0; size]).deadline(100 * MS).channel(crate::block::Channel(1));
+    sender.store = Sender::store("ads", credit);
+    let in_channel = |size| Block::new(vec![0; size]).deadline(100 * MS).channel(Channel(1));
     let [first, second] = [sender.send(0, 1_000, &[]), 1].map(BlockId);
     sender.send(0, 1_000, &[first.0]);
     let third = sender.send_with(0, in_channel(1_000), &[]);
@@ -308,7 +322,12 @@ fn who_depends_on_what_waits_for_a_path_may_go_but_not_out_of_turn() {
     assert_eq!(sender.next(0), Some(second.0), "the fourth is in a channel behind the third");
     sender.leave(second.0, 1_000);
     let next = sender.next(0);
-    assert!(next.is_none() || next == Some(fifth), "{next:?}");
+    if credit < 5 {
+        assert!(next.is_none() || next == Some(fifth), "{next:?}");
+    } else {
+        assert_eq!(next, Some(fourth));
+    }
+    sender.store.grant(1 << 30, 1 << 20);
     [first, BlockId(third)].into_iter().for_each(|id| sender.store.unhold(id));
     let mut order = Vec::new();
     while let Some(id) = sender.next(0) {
@@ -454,4 +473,65 @@ fn what_leaves_too_late_would_have_been_in_time_on_a_faster_path() {
     assert_eq!(unmet(80, 110), Some(MS * 100), "it waited for 80 ms");
     assert_eq!(unmet(20, 130), None, "the way itself takes too long");
     assert_eq!(unmet(0, 101), None);
+}
+
+/// The first of two blocks, 20 ms of work, cannot be in time any more when the second leaves. What of it has been said by then, and when it ends by itself.
+fn passed_at(channels: [u32; 2], scheduler: &str) -> (Vec<(u64, DropReason)>, u64) {
+    let mut sender = Sender::scheduled(scheduler);
+    let [first, second] = [(0, 20_000), (1, 1_000)].map(|(at, size)| {
+        let block = Block::new(vec![0; size]).deadline(100 * MS).channel(Channel(channels[at as usize]));
+        sender.send_with(at, block, &[])
+    });
+    assert!(sender.next(0).is_some());
+    sender.leave(second, 1_000);
+    sender.next(60);
+    sender.wait_until(70);
+    let dropped = sender.dropped();
+    sender.wait_until(101);
+    assert_eq!(sender.dropped(), [(first, EXPIRED)], "{scheduler}");
+    (dropped, first)
+}
+
+#[test]
+fn who_cannot_be_in_time_is_dropped_before_others_of_its_channel_wait_for_it() {
+    for scheduler in ["ads", "admission", "edf", "strict"] {
+        let (dropped, first) = passed_at([1, 1], scheduler);
+        assert_eq!(dropped, [(first, EXPIRED)], "{scheduler}");
+        assert_eq!(passed_at([1, 2], scheduler).0, [], "{scheduler}: nothing waits for it");
+    }
+}
+
+#[test]
+fn while_a_path_begins_to_show_what_it_carries_nobody_is_dropped_for_others_of_its_channel() {
+    let mut sender = Sender::scheduled("admission");
+    sender.paths = vec![PathView { growing: true, ..path(0) }];
+    let block = |size: usize| Block::new(vec![0; size]).deadline(100 * MS).channel(Channel(1));
+    let [_, second] = [20_000, 1_000].map(|size| sender.send_with(0, block(size), &[]));
+    sender.next(0);
+    sender.leave(second, 1_000);
+    sender.next(60);
+    sender.wait_until(70);
+    assert_eq!(sender.dropped(), []);
+}
+
+#[test]
+fn what_comes_late_is_dropped_on_its_way_if_others_of_its_channel_would_wait_for_it() {
+    for depended_on in [false, true] {
+        let mut sender = Sender::scheduled("admission");
+        let block = || Block::new(vec![0; 1_000]).deadline(100 * MS).channel(Channel(1));
+        let [first, second] = [0, 10].map(|at| sender.send_with(at, block(), &[]));
+        if depended_on {
+            sender.send_with(11, Block::new(vec![0; 1_000]).deadline(100 * MS), &[first]);
+        }
+        sender.next(50);
+        for (id, at) in [(first, 130), (second, 80)] {
+            sender.leave(id, 1_000);
+            sender.store.on_its_way(sender.at(50), BlockId(id), sender.at(at));
+        }
+        sender.next(51);
+        // Whether the peer has it, after all, is for the peer to say.
+        let dying = sender.store.get(BlockId(first)).unwrap().dying;
+        assert_eq!(dying, (!depended_on).then_some(EXPIRED));
+        assert_eq!(sender.store.get(BlockId(second)).unwrap().dying, None);
+    }
 }

@@ -17,6 +17,7 @@ pub(crate) mod live;
 mod load;
 mod opening;
 pub(crate) mod packetize;
+mod passed;
 mod policer;
 mod presumed;
 mod protection;

@@ -17,7 +17,9 @@ const STEPS: usize = 8;
 #[derive(Debug, Default)]
 pub(super) struct Opening {
     credit: Credit,
-    /// Blocks of channels that have not been opened, by their place.
+    /// What all blocks that have not been opened need,
+    needed: Reserve,
+    /// and those of channels among them, by their place.
     unopened: BTreeMap<Place, BlockId>,
     /// Blocks the scheduler chose but there was no credit for.
     waiting: BTreeSet<BlockId>,
@@ -33,10 +35,18 @@ struct Credit {
 }
 
 /// Of the credit, what is to be left for others.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Reserve {
     bytes: u64,
     blocks: u64,
+}
+
+impl Reserve {
+    /// One of these blocks does not need it any more.
+    fn take(&mut self, size: u64) {
+        self.bytes -= size;
+        self.blocks -= 1;
+    }
 }
 
 impl Credit {
@@ -45,12 +55,22 @@ impl Credit {
         self.opened_bytes.saturating_add(size + reserve.bytes) <= self.granted_bytes
             && self.opened_blocks + reserve.blocks < self.granted_blocks
     }
+
+    /// Whether there is enough for all of that.
+    fn has(&self, all: Reserve) -> bool {
+        self.opened_bytes.saturating_add(all.bytes) <= self.granted_bytes
+            && self.opened_blocks + all.blocks <= self.granted_blocks
+    }
 }
 
 impl Opening {
-    /// A block of a channel was handed over.
-    pub(super) fn insert(&mut self, place: Place, id: BlockId) {
-        self.unopened.insert(place, id);
+    /// A block was handed over.
+    pub(super) fn insert(&mut self, place: Option<Place>, id: BlockId, size: u64) {
+        self.needed.bytes += size;
+        self.needed.blocks += 1;
+        if let Some(place) = place {
+            self.unopened.insert(place, id);
+        }
     }
 
     /// The peer takes no other channels than these.
@@ -58,7 +78,8 @@ impl Opening {
         self.unopened.retain(|&(channel, _), _| is_known(channel));
     }
 
-    /// The block to open so that `block`, which is not open, is of use.
+    /// The block to open so that `block`, which is not open, is of use: itself, if there is enough for all that have not been opened. Those before it in its channel are not
+    /// to be opened for its sake then, for they may be of no use any more.
     ///
     /// # Errors
     /// The blocks that have to wait for credit from now on, if there is too little.
@@ -68,6 +89,9 @@ impl Opening {
         blocks: &ById<LiveBlock>,
         graph: &Graph,
     ) -> Result<BlockId, [BlockId; 2]> {
+        if self.credit.has(self.needed) {
+            return Ok(block.id);
+        }
         let (first, reserve) = self.first(block, blocks, graph);
         if blocks.get(&first).is_some_and(|block| self.credit.allows(block.size(), reserve)) {
             return Ok(first);
@@ -104,13 +128,17 @@ impl Opening {
     pub(super) fn on_opened(&mut self, size: u64, place: Option<Place>) -> Option<BlockId> {
         self.credit.opened_bytes += size;
         self.credit.opened_blocks += 1;
+        self.needed.take(size);
         self.pass(place?)
     }
 
     /// A block has ended. Returns one that need not wait any more.
-    pub(super) fn on_ended(&mut self, id: BlockId, place: Option<Place>) -> Option<BlockId> {
-        self.waiting.remove(&id);
-        self.pass(place?)
+    pub(super) fn on_ended(&mut self, block: &LiveBlock) -> Option<BlockId> {
+        self.waiting.remove(&block.id);
+        if !block.opened {
+            self.needed.take(block.size());
+        }
+        self.pass(block.channel?)
     }
 
     /// A place in a channel has been opened, or will never be: the next may not have to leave room any more.
@@ -150,7 +178,7 @@ impl Opening {
 
     /// Whether nothing is left of past blocks but counters.
     pub(super) fn is_clean(&self) -> bool {
-        self.unopened.is_empty() && self.waiting.is_empty()
+        self.unopened.is_empty() && self.waiting.is_empty() && self.needed == Reserve::default()
     }
 }
 
@@ -199,7 +227,7 @@ mod tests {
             let (id, place) = (BlockId(n), (Channel(1), n));
             let data = Bytes::from(vec![0; size]);
             blocks.insert(id, LiveBlock::new(id, data, Instant::now(), None, 0, Redundancy::Auto, Some(place)));
-            opening.insert(place, id);
+            opening.insert(Some(place), id, size as u64);
         }
         (opening, blocks)
     }
@@ -223,6 +251,18 @@ mod tests {
     }
 
     #[test]
+    fn none_is_opened_for_the_sake_of_order_where_there_is_room_for_all() {
+        let (mut opening, blocks) = in_channel(&[100, 10]);
+        let [first, second] = [0, 1].map(BlockId);
+        opening.grant(110, 1);
+        assert_eq!(opening.choose(&blocks[&second], &blocks, &Graph::default()), Ok(first), "for one of both");
+        opening.grant(110, 2);
+        assert_eq!(opening.choose(&blocks[&second], &blocks, &Graph::default()), Ok(second));
+        opening.on_opened(10, blocks[&second].channel);
+        assert_eq!(opening.choose(&blocks[&first], &blocks, &Graph::default()), Ok(first));
+    }
+
+    #[test]
     fn one_behind_leaves_room_for_what_is_not_sent_yet() {
         let (mut opening, blocks) = in_channel(&[100, 10]);
         let [first, second] = [0, 1].map(BlockId);
@@ -231,7 +271,7 @@ mod tests {
         graph.set_needs(first, [BlockId(9)], |_| true);
         opening.grant(109, 2);
         assert_eq!(opening.choose(&blocks[&second], &blocks, &graph), Err([second; 2]));
-        assert_eq!(opening.on_ended(first, blocks[&first].channel), Some(second), "it need not leave room any more");
+        assert_eq!(opening.on_ended(&blocks[&first]), Some(second), "it need not leave room any more");
         assert_eq!(opening.choose(&blocks[&second], &blocks, &graph), Ok(second));
     }
 
@@ -256,6 +296,9 @@ mod tests {
             let data = Bytes::from(vec![0; size]);
             let mut block = LiveBlock::new(id, data, Instant::now(), None, 0, Redundancy::Auto, None);
             block.opened = id == open;
+            if !block.opened {
+                opening.insert(None, id, block.size());
+            }
             blocks.insert(id, block);
         }
         // The first waits for one that is open, and that for the last.

@@ -21,6 +21,7 @@ use super::{
     load::Load,
     opening::{LINE, Opening, is_sendable},
     packetize::Piece,
+    passed::Passed,
     second_try::SecondTries,
     sources::Sources,
     tally::Tally,
@@ -88,6 +89,7 @@ pub(crate) struct Store {
     /// There is more to say to the peer than it takes.
     pub(super) hushed: bool,
     pub(super) opening: Opening,
+    pub(super) passed: Passed,
     /// The largest block the peer takes, once it has said so.
     pub(super) peer_max_block: Option<u64>,
     /// Whether the peer answers a drop with what it had received.
@@ -136,6 +138,7 @@ impl Store {
             early_drops: Vec::new(),
             hushed: false,
             opening: Opening::default(),
+            passed: Passed::default(),
             peer_max_block: None,
             peer_confirms: true,
             dropped: RangeSet::new(),
@@ -418,6 +421,7 @@ impl Store {
             && self.late.is_empty()
             && self.second_tries.is_empty()
             && self.opening.is_clean()
+            && self.passed.is_clean()
             && self.groups.is_empty()
             && self.bytes == 0
     }
@@ -440,7 +444,15 @@ impl Store {
 
     /// Brings graph and scheduler up to date after a block's bytes changed hands.
     fn after_change(&mut self, id: BlockId) {
-        let unsent = self.blocks.get(&id).is_some_and(|block| block.unsent() > 0);
+        let block = self.blocks.get(&id);
+        let unsent = block.is_some_and(|block| block.unsent() > 0);
+        match block.map(|block| (block.channel, block.dying)) {
+            Some((place, _)) if unsent => self.passed.insert(place, id),
+            Some((place, None)) => self.passed.on_whole(place, id),
+            Some((place, Some(_))) => self.passed.forget(place, id),
+            None => {}
+        }
+        self.look_soon |= self.look_at.is_none() && self.passed.is_any();
         for touched in self.graph.set_unsent(id, unsent) {
             self.look_soon |= self.late.contains(&touched);
             self.refresh(touched);
@@ -535,7 +547,8 @@ impl Store {
         }
         self.forget_doubt(&block);
         self.second_tries.forget(&block);
-        if let Some(next) = self.opening.on_ended(id, block.channel) {
+        self.passed.forget(block.channel, id);
+        if let Some(next) = self.opening.on_ended(&block) {
             self.refresh(next);
         }
         self.late.remove(&id);

@@ -499,7 +499,11 @@ impl Session {
     }
 
     fn patience(&self) -> Patience {
-        Patience::new(self.config.max_ack_delay, self.shortest_rtt())
+        let patience = Patience::new(self.config.max_ack_delay, self.shortest_rtt());
+        match self.paths.control().and_then(|id| self.paths.get(id)) {
+            Some(path) if self.store.len() > 0 => patience.beside_data(path.forecast()),
+            _ => patience,
+        }
     }
 
     /// Brings everything that follows from an input about: nothing is left undone but packets and events.

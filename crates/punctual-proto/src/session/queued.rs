@@ -2,7 +2,7 @@
 
 use std::{ops::Range, time::Instant};
 
-use super::Session;
+use super::{Session, control::Patience};
 use crate::{
     base::{FragmentKind, PathId},
     block::BlockId,
@@ -97,6 +97,12 @@ impl Session {
         }
     }
 
+    /// Whether words wait that can go along with a datagram of this length: it leaves by the path that is theirs, and its packet has room for them.
+    fn room_for_words(&mut self, path: PathId, len: usize) -> bool {
+        let words = self.control.would_take();
+        words > 0 && Some(path) == self.paths.control() && self.capacity().is_some_and(|most| len + words <= most)
+    }
+
     /// Puts the next datagram, if there is one, into QUIC's queue.
     pub(super) fn queue_next(&mut self, now: Instant) -> bool {
         while let Some((datagram, payload)) = self
@@ -108,6 +114,9 @@ impl Session {
         {
             let len = payload.len();
             if self.conn.datagrams().send(payload, false).is_ok() {
+                if self.room_for_words(datagram.path, len) {
+                    self.control.flush(now, Patience::NONE, &mut self.conn);
+                }
                 self.output.queued = Some(Datagram { len, ..datagram });
                 return true;
             }
