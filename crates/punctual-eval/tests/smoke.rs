@@ -120,6 +120,7 @@ smoke! {
     route_change: "route-change",
     unequal_paths: "unequal-paths",
     slow_link: "slow-link",
+    in_order: "in-order",
     dependent_video: "dependent-video",
     overloaded_video: "overloaded-video",
     cellular_dependent: "cellular-dependent",

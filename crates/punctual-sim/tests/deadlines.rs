@@ -199,7 +199,7 @@ fn a_path_that_was_too_slow_is_found_to_be_fast() {
 /// How many of 2,000 messages, 1.25 times what the link carries, are there in time, as they come or in order.
 fn overloaded(mbits: f64, size: usize, deadline: u64) -> [usize; 2] {
     [None, Some(Channel(0))].map(|channel| {
-        let link = LinkSpec::new(mbits, ms(17)).queue((mbits * 1e6 / 8.0 * 0.13) as usize);
+        let link = LinkSpec::new(mbits, ms(17)).queue((mbits * 1e6 / 8.0 * 0.13) as u64);
         let block = Block::new(vec![7; size]).deadline(ms(deadline));
         let block = channel.into_iter().fold(block, Block::channel);
         let mut pair = Setup::new(vec![link]).connect(Source::new(block, ms(8), 2_000));

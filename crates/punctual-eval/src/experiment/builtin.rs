@@ -27,6 +27,7 @@ pub const BUILTIN: &[(&str, &str)] = &[
     ("route-change", include_str!("../../experiments/route-change.toml")),
     ("unequal-paths", include_str!("../../experiments/unequal-paths.toml")),
     ("slow-link", include_str!("../../experiments/slow-link.toml")),
+    ("in-order", include_str!("../../experiments/in-order.toml")),
     ("dependent-video", include_str!("../../experiments/dependent-video.toml")),
     ("overloaded-video", include_str!("../../experiments/overloaded-video.toml")),
     ("cellular-dependent", include_str!("../../experiments/cellular-dependent.toml")),

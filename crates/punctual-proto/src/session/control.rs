@@ -47,8 +47,8 @@ const READ_CHUNK: usize = 4 << 10;
 
 /// Words that are in no hurry wait for others no longer than this.
 const MOST_PATIENCE: Duration = Duration::from_millis(25);
-/// Words that would go along with data wait for it no longer than this,
-const MOST_COMPANY: Duration = Duration::from_millis(50);
+/// Words that would go along with data wait for it no longer than this, or [`MOST_PATIENCE`] if something waits for them,
+const MOST_COMPANY: Duration = Duration::from_millis(100);
 /// nor than so many bytes take: a packet of words, about 80 bytes with all heads, is a twentieth of that.
 const COMPANY: u64 = 1_600;
 /// What goes before words in a packet: the head of a STREAM frame.
@@ -81,7 +81,7 @@ impl Patience {
     /// Data leaves by the same path, which carries so much: words may go along with that, and are not to take its place.
     pub(super) fn beside_data(self, rate: Rate) -> Self {
         let company = rate.time_for(COMPANY).min(MOST_COMPANY);
-        Self { short: self.short.max(company), long: self.long.max(company), ..self }
+        Self { short: self.short.max(company.min(MOST_PATIENCE)), long: self.long.max(company), ..self }
     }
 }
 
