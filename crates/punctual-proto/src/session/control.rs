@@ -287,8 +287,7 @@ impl Control {
 
     /// About how many bytes of a packet the words that wait would take.
     pub(super) fn would_take(&self) -> usize {
-        let told = self.waiting() + self.given_up.waiting() + WORD * (self.completed.len() + self.updates.len());
-        if self.waits() { told + STREAM_HEAD } else { 0 }
+        STREAM_HEAD + self.waiting() + self.given_up.waiting() + WORD * (self.completed.len() + self.updates.len())
     }
 
     /// Whether there is room for what the application volunteers.

@@ -97,10 +97,11 @@ impl Session {
         }
     }
 
-    /// Whether words wait that can go along with a datagram of this length: it leaves by the path that is theirs, and its packet has room for them.
-    fn room_for_words(&mut self, path: PathId, len: usize) -> bool {
+    /// Whether a datagram of this length takes words along that have waited for others: it leaves by the path that is theirs, and its packet has room for them.
+    fn takes_words_along(&mut self, now: Instant, path: PathId, len: usize) -> bool {
+        let due = self.control.due(self.patience()).is_some_and(|due| due <= now);
         let words = self.control.would_take();
-        words > 0 && Some(path) == self.paths.control() && self.capacity().is_some_and(|most| len + words <= most)
+        due && Some(path) == self.paths.control() && self.capacity().is_some_and(|most| len + words <= most)
     }
 
     /// Puts the next datagram, if there is one, into QUIC's queue.
@@ -114,7 +115,7 @@ impl Session {
         {
             let len = payload.len();
             if self.conn.datagrams().send(payload, false).is_ok() {
-                if self.room_for_words(datagram.path, len) {
+                if self.takes_words_along(now, datagram.path, len) {
                     self.control.flush(now, Patience::NONE, &mut self.conn);
                 }
                 self.output.queued = Some(Datagram { len, ..datagram });
