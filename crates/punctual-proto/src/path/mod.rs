@@ -335,11 +335,6 @@ impl Path {
         self.freshen(view)
     }
 
-    /// What the path will carry in the near future, but for what a policer does.
-    pub(crate) fn forecast(&self) -> Rate {
-        self.forecast
-    }
-
     /// What the path will carry in the near future; under a policer what that lets pass, and what its bucket holds.
     fn forecast_at(&self, now: Instant) -> Rate {
         let Some(shaper) = &self.shaper else { return self.forecast };

@@ -23,6 +23,7 @@ impl Store {
         let delta = block.deadline.map(|deadline| Delta::between(deadline, completion));
         let good_bytes =
             if delta.is_some_and(Delta::is_late) { good_bytes.min(block.told_size()) } else { block.told_size() };
+        self.passed.on_completed(block.channel, id);
         self.end(id, Outcome::Delivered(Delivery { completion, delta, good_bytes }));
         Ok(())
     }
@@ -69,6 +70,7 @@ impl Store {
         self.peer_max_block = Some(max_block);
         self.channels.on_peer_limit(max_channels);
         self.opening.retain(|channel| self.channels.contains(channel));
+        self.passed.retain(|channel| self.channels.contains(channel));
         for (id, reason, place) in std::mem::take(&mut self.early_drops) {
             let channel = Some(place).filter(|&(channel, _)| self.channels.contains(channel));
             self.notices.push_back(Notice::Dropped { id, reason, size: 0, channel });

@@ -13,6 +13,9 @@ pub(super) const LINE: usize = 64;
 /// So many times what must be opened first is found to have something before it itself.
 const STEPS: usize = 8;
 
+/// After one of a channel that was dropped so many of it may be opened before those in front of them.
+const FREE: u32 = 64;
+
 /// What the peer lets us open, what waits for that, and what was opened.
 #[derive(Debug, Default)]
 pub(super) struct Opening {
@@ -21,6 +24,8 @@ pub(super) struct Opening {
     needed: Reserve,
     /// and those of channels among them, by their place.
     unopened: BTreeMap<Place, BlockId>,
+    /// How many more of a channel may be opened out of turn.
+    free: BTreeMap<Channel, u32>,
     /// Blocks the scheduler chose but there was no credit for.
     waiting: BTreeSet<BlockId>,
 }
@@ -76,10 +81,13 @@ impl Opening {
     /// The peer takes no other channels than these.
     pub(super) fn retain(&mut self, is_known: impl Fn(Channel) -> bool) {
         self.unopened.retain(|&(channel, _), _| is_known(channel));
+        self.free.retain(|&channel, _| is_known(channel));
     }
 
-    /// The block to open so that `block`, which is not open, is of use: itself, if there is enough for all that have not been opened. Those before it in its channel are not
-    /// to be opened for its sake then, for they may be of no use any more.
+    /// The block to open so that `block`, which is not open, is of use.
+    ///
+    /// As long as all of a channel gets there its order is the best, for what overtakes waits. Where some are dropped, those before a block are not to be opened for its sake,
+    /// as they may be of no use any more: if there is enough for all that have not been opened, it is the block itself.
     ///
     /// # Errors
     /// The blocks that have to wait for credit from now on, if there is too little.
@@ -89,7 +97,8 @@ impl Opening {
         blocks: &ById<LiveBlock>,
         graph: &Graph,
     ) -> Result<BlockId, [BlockId; 2]> {
-        if self.credit.has(self.needed) {
+        let is_free = block.channel.is_some_and(|(channel, _)| self.free.contains_key(&channel));
+        if is_free && self.credit.has(self.needed) {
             return Ok(block.id);
         }
         let (first, reserve) = self.first(block, blocks, graph);
@@ -129,7 +138,19 @@ impl Opening {
         self.credit.opened_bytes += size;
         self.credit.opened_blocks += 1;
         self.needed.take(size);
-        self.pass(place?)
+        let place = place?;
+        if let Some(free) = self.free.get_mut(&place.0) {
+            *free -= 1;
+            if *free == 0 {
+                self.free.remove(&place.0);
+            }
+        }
+        self.pass(place)
+    }
+
+    /// A block was dropped.
+    pub(super) fn on_dropped(&mut self, place: Option<Place>) {
+        self.free.extend(place.map(|(channel, _)| (channel, FREE)));
     }
 
     /// A block has ended. Returns one that need not wait any more.
@@ -251,9 +272,10 @@ mod tests {
     }
 
     #[test]
-    fn none_is_opened_for_the_sake_of_order_where_there_is_room_for_all() {
+    fn where_some_are_dropped_none_is_opened_for_the_sake_of_order_if_there_is_room_for_all() {
         let (mut opening, blocks) = in_channel(&[100, 10]);
         let [first, second] = [0, 1].map(BlockId);
+        opening.on_dropped(blocks[&first].channel);
         opening.grant(110, 1);
         assert_eq!(opening.choose(&blocks[&second], &blocks, &Graph::default()), Ok(first), "for one of both");
         opening.grant(110, 2);

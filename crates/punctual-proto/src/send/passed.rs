@@ -18,65 +18,91 @@ use crate::block::{BlockId, Channel};
 
 /// The blocks of channels, and who has to wait for whom.
 #[derive(Debug, Default)]
-pub(super) struct Passed {
-    lines: BTreeMap<Channel, Line>,
-    /// Those that something behind them has passed: it has left whole, and they have not, or it is there before them.
-    passed: BTreeSet<BlockId>,
-}
+pub(super) struct Passed(BTreeMap<Channel, Line>);
 
 /// A channel. Its blocks have rising ids.
 #[derive(Debug, Default)]
 struct Line {
-    /// Those that have something to send, or are on their way and late, and that nothing has passed.
+    /// Those that have something to send, or are on their way and late.
     open: BTreeSet<BlockId>,
     /// Those that have left whole.
     whole: BTreeSet<BlockId>,
+    /// The peer gives them out by time, not by turn: it has said of one that it is complete before others were that are before it.
+    by_time: bool,
+}
+
+impl Line {
+    /// Whether one that is behind it has left whole, and waits for it.
+    fn waits_for(&self, id: BlockId) -> bool {
+        !self.by_time && self.open.contains(&id) && self.whole.last().is_some_and(|last| *last > id)
+    }
+
+    /// Whether there are such.
+    fn waits(&self) -> bool {
+        self.open.first().is_some_and(|first| self.waits_for(*first))
+    }
 }
 
 impl Passed {
+    /// The peer takes no other channels than these.
+    pub(super) fn retain(&mut self, is_known: impl Fn(Channel) -> bool) {
+        self.0.retain(|&channel, _| is_known(channel));
+    }
+
     /// A block of a channel has something to send, or is on its way and late.
     pub(super) fn insert(&mut self, place: Option<Place>, id: BlockId) {
-        let Some((channel, _)) = place else { return };
-        let line = self.lines.entry(channel).or_default();
-        line.whole.remove(&id);
-        match line.whole.last() {
-            Some(last) if *last > id => self.passed.insert(id),
-            _ => line.open.insert(id),
-        };
+        if let Some((channel, _)) = place {
+            let line = self.0.entry(channel).or_default();
+            line.whole.remove(&id);
+            line.open.insert(id);
+        }
     }
 
     /// All of it has left.
     pub(super) fn on_whole(&mut self, place: Option<Place>, id: BlockId) {
-        self.forget(place, id);
-        let Some(line) = place.and_then(|(channel, _)| self.lines.get_mut(&channel)) else { return };
-        let behind = line.open.split_off(&id);
-        self.passed.append(&mut std::mem::replace(&mut line.open, behind));
-        line.whole.insert(id);
+        if let Some(line) = self.line_mut(place) {
+            line.open.remove(&id);
+            line.whole.insert(id);
+        }
+    }
+
+    /// The peer says that it is complete.
+    pub(super) fn on_completed(&mut self, place: Option<Place>, id: BlockId) {
+        if let Some(line) = self.line_mut(place) {
+            line.by_time |=
+                [&line.open, &line.whole].into_iter().any(|ids| ids.first().is_some_and(|first| *first < id));
+        }
     }
 
     /// It has ended, or nothing more is sent of it.
     pub(super) fn forget(&mut self, place: Option<Place>, id: BlockId) {
-        if let Some(line) = place.and_then(|(channel, _)| self.lines.get_mut(&channel)) {
+        if let Some(line) = self.line_mut(place) {
             line.open.remove(&id);
             line.whole.remove(&id);
-            self.passed.remove(&id);
         }
     }
 
-    /// Whether some may have been passed.
-    pub(super) fn is_any(&self) -> bool {
-        !self.passed.is_empty()
+    fn line_mut(&mut self, place: Option<Place>) -> Option<&mut Line> {
+        place.and_then(|(channel, _)| self.0.get_mut(&channel))
     }
 
-    /// Whether one that is behind it in its channel has left whole.
+    /// Whether something in this block's channel waits for what it has passed.
+    pub(super) fn is_in(&self, place: Option<Place>) -> bool {
+        place.and_then(|(channel, _)| self.0.get(&channel)).is_some_and(Line::waits)
+    }
+
+    /// Whether something in any channel does.
+    pub(super) fn is_any(&self) -> bool {
+        self.0.values().any(Line::waits)
+    }
+
     fn is_waited_for(&self, place: Option<Place>, id: BlockId) -> bool {
-        let line = place.filter(|_| self.passed.contains(&id)).and_then(|(channel, _)| self.lines.get(&channel));
-        line.and_then(|line| line.whole.last()).is_some_and(|last| *last > id)
+        place.and_then(|(channel, _)| self.0.get(&channel)).is_some_and(|line| line.waits_for(id))
     }
 
     /// Whether nothing is left of blocks that have ended.
     pub(super) fn is_clean(&self) -> bool {
-        self.passed.is_empty() && self.lines.values().all(|line| line.open.is_empty() && line.whole.is_empty())
+        self.0.values().all(|line| line.open.is_empty() && line.whole.is_empty())
     }
 }
 
@@ -125,6 +151,10 @@ mod tests {
         assert!(holds_up(&passed, 2), "some of it was lost");
         passed.forget(place(6), BlockId(6));
         assert_eq!([0, 2, 4].map(|id| holds_up(&passed, id)), [false; 3], "nothing waits any more");
+        passed.on_whole(place(8), BlockId(8));
+        assert!(holds_up(&passed, 4) && passed.is_any() && passed.is_in(place(0)) && !passed.is_in(place(1)));
+        passed.on_completed(place(8), BlockId(8));
+        assert!(!holds_up(&passed, 4) && !passed.is_any(), "it has not waited");
         for id in 0..10 {
             passed.forget(place(id), BlockId(id));
         }

@@ -446,13 +446,14 @@ impl Store {
     fn after_change(&mut self, id: BlockId) {
         let block = self.blocks.get(&id);
         let unsent = block.is_some_and(|block| block.unsent() > 0);
-        match block.map(|block| (block.channel, block.dying)) {
-            Some((place, _)) if unsent => self.passed.insert(place, id),
-            Some((place, None)) => self.passed.on_whole(place, id),
-            Some((place, Some(_))) => self.passed.forget(place, id),
-            None => {}
+        if let Some(LiveBlock { channel: place @ Some(_), dying, .. }) = block {
+            match (unsent, dying) {
+                (true, _) => self.passed.insert(*place, id),
+                (false, None) => self.passed.on_whole(*place, id),
+                (false, Some(_)) => self.passed.forget(*place, id),
+            }
+            self.look_soon |= self.look_at.is_none() && self.passed.is_in(*place);
         }
-        self.look_soon |= self.look_at.is_none() && self.passed.is_any();
         for touched in self.graph.set_unsent(id, unsent) {
             self.look_soon |= self.late.contains(&touched);
             self.refresh(touched);
@@ -558,7 +559,10 @@ impl Store {
         match outcome {
             // By then it had, in a packet whose acknowledgement is still to come.
             Outcome::Delivered(_) => self.tally.resend_regained_bytes += missed,
-            Outcome::Dropped { .. } => self.tally.never_regained_bytes += missed,
+            Outcome::Dropped { .. } => {
+                self.tally.never_regained_bytes += missed;
+                self.opening.on_dropped(block.channel);
+            }
         }
         if !matches!(outcome, Outcome::Delivered(delivery) if delivery.on_time()) {
             self.tally.wasted_bytes += sent;

@@ -18,7 +18,6 @@ use crate::{
     },
     limits::Limits,
     noq::MOST_PIECES,
-    rate::Rate,
     token::Token,
 };
 
@@ -47,14 +46,6 @@ const READ_CHUNK: usize = 4 << 10;
 
 /// Words that are in no hurry wait for others no longer than this.
 const MOST_PATIENCE: Duration = Duration::from_millis(25);
-/// Words that would go along with data wait for it no longer than this, or [`MOST_PATIENCE`] if something waits for them,
-const MOST_COMPANY: Duration = Duration::from_millis(100);
-/// nor than so many bytes take: a packet of words, about 80 bytes with all heads, is a twentieth of that.
-const COMPANY: u64 = 1_600;
-/// What goes before words in a packet: the head of a STREAM frame.
-const STREAM_HEAD: usize = 12;
-/// A word of a block that is complete, and one of a change, are about so long.
-const WORD: usize = 12;
 
 /// How long words wait for others since some left last: each packet with words costs one, and its ACK one back; and of a stream in too many
 /// pieces, as loss makes of many packets with a word each, QUIC's receiver despairs.
@@ -76,12 +67,6 @@ impl Patience {
     pub(super) fn new(ack_delay: Duration, round_trip: Duration) -> Self {
         let short = ack_delay.max(round_trip / PIECES_A_ROUND);
         Self { short, long: (round_trip / 4).min(MOST_PATIENCE).max(short), longest: round_trip.max(MOST_PATIENCE) }
-    }
-
-    /// Data leaves by the same path, which carries so much: words may go along with that, and are not to take its place.
-    pub(super) fn beside_data(self, rate: Rate) -> Self {
-        let company = rate.time_for(COMPANY).min(MOST_COMPANY);
-        Self { short: self.short.max(company.min(MOST_PATIENCE)), long: self.long.max(company), ..self }
     }
 }
 
@@ -283,11 +268,6 @@ impl Control {
             (excess, _) => patience.longest.saturating_mul(excess.saturating_mul(excess)),
         };
         self.flushed.filter(|_| self.waits()).map(|flushed| flushed + patience)
-    }
-
-    /// About how many bytes of a packet the words that wait would take.
-    pub(super) fn would_take(&self) -> usize {
-        STREAM_HEAD + self.waiting() + self.given_up.waiting() + WORD * (self.completed.len() + self.updates.len())
     }
 
     /// Whether there is room for what the application volunteers.

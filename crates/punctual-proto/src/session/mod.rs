@@ -435,7 +435,7 @@ impl Session {
             .chain(self.output.copy_at)
             .chain(self.output.rests_until());
         let reports = self.paths.iter().filter_map(Path::report_due);
-        let words = self.control.waits().then(|| self.control.due(self.patience_beside_data())).flatten();
+        let words = self.control.waits().then(|| self.control.due(self.patience())).flatten();
         let next = reports.chain(wake).min();
         let next = next.filter(|_| !self.output.is_held_up());
         let groups = self.groups.next_timeout().and_then(|at| self.epoch.checked_add(Duration::from_micros(at)));
@@ -498,18 +498,8 @@ impl Session {
         }
     }
 
-    /// How long words wait for others.
     fn patience(&self) -> Patience {
         Patience::new(self.config.max_ack_delay, self.shortest_rtt())
-    }
-
-    /// How long they wait for others, and for data.
-    fn patience_beside_data(&self) -> Patience {
-        let patience = self.patience();
-        match self.paths.control().and_then(|id| self.paths.get(id)) {
-            Some(path) if self.store.len() > 0 => patience.beside_data(path.forecast()),
-            _ => patience,
-        }
     }
 
     /// Brings everything that follows from an input about: nothing is left undone but packets and events.
@@ -531,7 +521,7 @@ impl Session {
             }
             self.tell_terms();
             self.tell_wishes();
-            self.control.flush(now, self.patience_beside_data(), &mut self.conn);
+            self.control.flush(now, self.patience(), &mut self.conn);
         }
         self.output.stir();
     }

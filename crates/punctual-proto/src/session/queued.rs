@@ -2,7 +2,7 @@
 
 use std::{ops::Range, time::Instant};
 
-use super::{Session, control::Patience};
+use super::Session;
 use crate::{
     base::{FragmentKind, PathId},
     block::BlockId,
@@ -97,13 +97,6 @@ impl Session {
         }
     }
 
-    /// Whether a datagram of this length takes words along that have waited for others: it leaves by the path that is theirs, and its packet has room for them.
-    fn takes_words_along(&mut self, now: Instant, path: PathId, len: usize) -> bool {
-        let due = self.control.due(self.patience()).is_some_and(|due| due <= now);
-        let words = self.control.would_take();
-        due && Some(path) == self.paths.control() && self.capacity().is_some_and(|most| len + words <= most)
-    }
-
     /// Puts the next datagram, if there is one, into QUIC's queue.
     pub(super) fn queue_next(&mut self, now: Instant) -> bool {
         while let Some((datagram, payload)) = self
@@ -115,9 +108,6 @@ impl Session {
         {
             let len = payload.len();
             if self.conn.datagrams().send(payload, false).is_ok() {
-                if self.takes_words_along(now, datagram.path, len) {
-                    self.control.flush(now, Patience::NONE, &mut self.conn);
-                }
                 self.output.queued = Some(Datagram { len, ..datagram });
                 return true;
             }
