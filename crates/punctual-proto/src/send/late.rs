@@ -67,7 +67,7 @@ impl Forecast {
     }
 
     /// How long it takes until so many bytes that leave from now on have arrived.
-    fn time(&self, bytes: u64) -> Option<Duration> {
+    pub(super) fn time(&self, bytes: u64) -> Option<Duration> {
         // Of what has a slower path carried, when the next one's first byte arrives?
         let (mut rate, mut carried, mut at) = (0.0, 0.0, Duration::ZERO);
         for &(delay, more) in &self.paths {
@@ -137,9 +137,7 @@ impl Store {
         for id in self.all_that_hold_up(now) {
             self.on_late(now, id);
         }
-        if self.passed.is_any() {
-            self.look_at.get_or_insert(now + LOOK);
-        }
+        self.look_at = self.look_at.into_iter().chain(self.next_to_hold_up(now)).min();
         let late: Vec<_> = self.late.iter().copied().collect();
         for id in late {
             if self.late.contains(&id) && self.is_late(now, id) {

@@ -516,3 +516,18 @@ fn what_comes_late_is_dropped_on_its_way_if_others_of_its_channel_would_wait_for
         assert_eq!(sender.store.get(BlockId(second)).unwrap().dying, None);
     }
 }
+
+#[test]
+fn who_can_still_be_in_time_is_not_dropped_for_others_of_its_channel() {
+    let mut sender = Sender::scheduled("admission");
+    let block = |size: usize| Block::new(vec![0; size]).deadline(100 * MS).channel(Channel(1));
+    let [first, second] = [20_000, 1_000].map(|size| sender.send_with(0, block(size), &[]));
+    sender.next(0);
+    sender.leave(second, 1_000);
+    // 20 ms of work and 25 ms of way: that is known from 55 ms on, or a little sooner.
+    sender.next(45);
+    sender.wait_until(50);
+    assert_eq!(sender.dropped(), []);
+    sender.wait_until(57);
+    assert_eq!(sender.dropped(), [(first, EXPIRED)]);
+}

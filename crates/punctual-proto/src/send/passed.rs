@@ -6,7 +6,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use super::{
@@ -15,6 +15,9 @@ use super::{
     store::Store,
 };
 use crate::block::{BlockId, Channel};
+
+/// How often it is looked who has become late, at most.
+const LEAST_LOOK: Duration = Duration::from_millis(1);
 
 /// The blocks of channels, and who has to wait for whom.
 #[derive(Debug, Default)]
@@ -96,6 +99,12 @@ impl Passed {
         self.0.values().any(Line::waits)
     }
 
+    /// The first behind it that has left whole.
+    fn first_behind(&self, place: Option<Place>, id: BlockId) -> Option<BlockId> {
+        let line = place.and_then(|(channel, _)| self.0.get(&channel))?;
+        line.whole.range(id..).next().copied()
+    }
+
     fn is_waited_for(&self, place: Option<Place>, id: BlockId) -> bool {
         place.and_then(|(channel, _)| self.0.get(&channel)).is_some_and(|line| line.waits_for(id))
     }
@@ -107,20 +116,31 @@ impl Passed {
 }
 
 impl Store {
-    /// Whether a block of a channel is late, or will be by the time that it is looked at again, and others, which have left, would wait for it.
+    /// Whether a block of a channel is late, and others, which have left, would wait for it.
     pub(super) fn holds_up(&self, now: Instant, id: BlockId) -> bool {
         let Some(block) = self.blocks.get(&id).filter(|block| self.passed.is_waited_for(block.channel, id)) else {
             return false;
         };
         // Late, it may still be of use to others.
         let comes_late = || {
-            let is_late = block.due().is_some_and(|due| block.expected.is_some_and(|at| at > due));
-            is_late && !self.has_followers(now, id)
+            let first = self.passed.first_behind(block.channel, id).and_then(|first| self.blocks.get(&first)?.due());
+            let is_waited_for = block.expected.is_some_and(|at| first.is_some_and(|due| at > due));
+            is_waited_for && !self.has_followers(now, id)
         };
         // A rate that is beginning to show says nothing of who will be late.
         let is_known = || block.deadline.is_some_and(|deadline| !self.forecast.is_growing(deadline));
-        let is_late = || if block.unsent() > 0 { is_known() && self.is_late(now + LOOK, id) } else { comes_late() };
+        let is_late = || if block.unsent() > 0 { is_known() && self.is_late(now, id) } else { comes_late() };
         self.drops_stale && self.peer_confirms && is_late()
+    }
+
+    /// When it is to be looked whether blocks that hold others up have become late.
+    pub(super) fn next_to_hold_up(&self, now: Instant) -> Option<Instant> {
+        let becomes_late = |(due, id): (Instant, BlockId)| {
+            let block = self.blocks.get(&id).filter(|block| self.passed.is_waited_for(block.channel, id))?;
+            due.checked_sub(self.forecast.time(block.unsent())?)
+        };
+        let first = self.due.iter().take(CLAIMS).copied().filter_map(becomes_late).min()?;
+        Some(first.clamp(now + LEAST_LOOK, now + LOOK))
     }
 
     /// Those that hold others up.
