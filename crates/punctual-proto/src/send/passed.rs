@@ -135,12 +135,16 @@ impl Store {
 
     /// When it is to be looked whether blocks that hold others up have become late.
     pub(super) fn next_to_hold_up(&self, now: Instant) -> Option<Instant> {
+        if !self.passed.is_any() {
+            return None;
+        }
         let becomes_late = |(due, id): (Instant, BlockId)| {
             let block = self.blocks.get(&id).filter(|block| self.passed.is_waited_for(block.channel, id))?;
             due.checked_sub(self.forecast.time(block.unsent())?)
         };
-        let first = self.due.iter().take(CLAIMS).copied().filter_map(becomes_late).min()?;
-        Some(first.clamp(now + LEAST_LOOK, now + LOOK))
+        // Who is late already, and was kept, need not be looked at so often.
+        let first = self.due.iter().take(CLAIMS).copied().filter_map(becomes_late).filter(|at| *at >= now).min();
+        Some(first.map_or(now + LOOK, |at| at.clamp(now + LEAST_LOOK, now + LOOK)))
     }
 
     /// Those that hold others up.
