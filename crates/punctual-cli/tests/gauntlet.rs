@@ -97,6 +97,24 @@ fn a_cell_is_an_experiment() {
 }
 
 #[test]
+fn every_cell_can_be_changed() {
+    let place = Place::new();
+    let changed = place.results("--first 57 --cells 1 --seeds 1 --contenders ads --set workload.*.deadline=1ms");
+    assert_eq!(on_time(&changed, 0, "ads", 1), Some(0.0), "no block is that fast");
+    assert_eq!(changed["changes"], serde_json::json!(["workload.*.deadline=1ms"]));
+    assert_eq!(changed["cells"][0]["hard"][0], "it is not as drawn");
+    // What was run as drawn is not taken for it, nor the other way round.
+    let drawn = place.results("--first 57 --cells 1 --seeds 1 --contenders ads");
+    assert!(on_time(&drawn, 0, "ads", 1) > Some(0.0));
+    let against = "--first 57 --cells 1 --seeds 1 --contenders ads --against punctual-eval/gauntlet-57-1";
+    place.fails(&format!("{against} --set workload.*.deadline=1ms"), 2, "--set");
+    let shown = place.eval("gauntlet --show 57 --set path.*.loss=0.125");
+    assert!(String::from_utf8(shown.stdout).unwrap().contains("loss = 0.125"));
+    place.fails("--cells 1 --set workload.*.colour=red", 2, "colour");
+    place.fails("--cells 1 --set contenders=ads", 2, "--contenders");
+}
+
+#[test]
 fn what_makes_no_sense_is_told() {
     let place = Place::new();
     place.fails("--contenders best --cells 1", 2, "choose one of");

@@ -114,7 +114,8 @@ pub(crate) struct CompareArgs {
     pub(crate) json: bool,
 }
 
-fn parse_set(text: &str) -> Result<(String, String), String> {
+/// `KEY=VALUE` in its two parts.
+pub(super) fn parse_set(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
     Ok((key.trim().to_owned(), value.trim().to_owned()))
 }

@@ -12,13 +12,13 @@ use std::{
 use clap::Args;
 use punctual_eval::{
     experiment::contender,
-    gauntlet::{self, Cell, GauntletError, Listed, Options, Results},
+    gauntlet::{self, Cell, Changes, GauntletError, Listed, Options, Results},
     registry::Registry,
     report,
     run::{Progress, SweepError},
 };
 
-use super::{all_came_through, files, program, progress, stop::Stop};
+use super::{all_came_through, args::parse_set, files, program, progress, stop::Stop};
 use crate::{exit::Failure, out::line};
 
 /// `punctual eval gauntlet`.
@@ -37,6 +37,10 @@ pub(crate) struct GauntletArgs {
     /// Otherwise ours, both alone and on all paths, and plain QUIC of several kinds.
     #[arg(long, value_name = "LIST")]
     contenders: Option<String>,
+    /// Change every cell: any key of an experiment (`session.send-buffer=200 KB`); `workload.*.` is every source but bulk, `path.*.` every path
+    /// (`'workload.*.ordered=true'`); may be repeated. What no cell draws is judged so. None of them is easy then.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_set)]
+    set: Vec<(String, String)>,
     /// Take the results of contenders that do not run now from these, of the same cells.
     #[arg(long, value_name = "results.json")]
     against: Option<PathBuf>,
@@ -69,7 +73,7 @@ pub(crate) struct GauntletArgs {
 /// Does what the command line asks for.
 pub(super) async fn run(args: &GauntletArgs, registry: &Registry) -> Result<(), Failure> {
     if let Some(number) = args.show {
-        return line(Cell::draw(number).text().trim_end());
+        return line(shown(number, &changes(args)?, registry)?.trim_end());
     }
     let directory = args.out.join(format!("gauntlet-{}-{}", args.first, args.cells));
     let options = options(args, &directory, registry)?;
@@ -98,6 +102,20 @@ pub(super) async fn run(args: &GauntletArgs, registry: &Registry) -> Result<(), 
     }
 }
 
+/// A cell as text.
+fn shown(number: u64, changes: &Changes, registry: &Registry) -> Result<String, Failure> {
+    let cell = Cell::draw(number);
+    if changes.is_empty() {
+        return Ok(cell.text());
+    }
+    let experiment = changes.experiment(&cell, registry);
+    experiment.map(|experiment| experiment.text()).map_err(|error| Failure::Usage(format!("cell {number}: {error}")))
+}
+
+fn changes(args: &GauntletArgs) -> Result<Changes, Failure> {
+    Changes::new(args.set.iter().cloned()).map_err(|error| Failure::Usage(error.to_string()))
+}
+
 fn options(args: &GauntletArgs, directory: &Path, registry: &Registry) -> Result<Options, Failure> {
     let usage = |error: &dyn std::fmt::Display| Failure::Usage(error.to_string());
     let contenders = match &args.contenders {
@@ -113,6 +131,7 @@ fn options(args: &GauntletArgs, directory: &Path, registry: &Registry) -> Result
         cells: args.cells,
         seeds: args.seeds,
         contenders,
+        changes: changes(args)?,
         against: args.against.as_deref().map(read).transpose()?,
         files: files("", args.data.as_deref()),
         fresh: args.fresh,
@@ -163,6 +182,9 @@ fn command(args: &GauntletArgs) -> String {
         format!("{} eval gauntlet --first {} --cells {} --seeds {}", program(), args.first, args.cells, args.seeds);
     if let Some(list) = &args.contenders {
         command.push_str(&format!(" --contenders {list}"));
+    }
+    for (key, value) in &args.set {
+        command.push_str(&format!(" --set '{key}={value}'"));
     }
     if let Some(path) = &args.against {
         command.push_str(&format!(" --against {}", path.display()));

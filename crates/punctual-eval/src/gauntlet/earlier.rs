@@ -17,6 +17,9 @@ pub enum EarlierError {
         "the earlier results are of version {0} of the cells, and this program has version {VERSION}: run their contenders again"
     )]
     Version(u32),
+    /// The cells were changed in another way then.
+    #[error("the earlier results are of cells that were changed otherwise: give `--set` as they had it")]
+    Changes,
     /// A cell is not in them.
     #[error("the earlier results have no cell {0}: give `--first` and `--cells` as they had them, or less")]
     Cell(u64),
@@ -45,6 +48,9 @@ impl<'a> Earlier<'a> {
         let Some(results) = &options.against else { return Ok(Self { results: None, seeds }) };
         if results.gauntlet != VERSION {
             return Err(EarlierError::Version(results.gauntlet));
+        }
+        if results.changes != options.changes.lines().collect::<Vec<_>>() {
+            return Err(EarlierError::Changes);
         }
         if let Some(missing) = cells.iter().find(|number| find(results, **number).is_none()) {
             return Err(EarlierError::Cell(*missing));

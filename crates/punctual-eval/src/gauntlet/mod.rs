@@ -5,6 +5,7 @@
 //! is all it takes to look at one again. A cell is the text of an ordinary experiment ([`Cell::text`]).
 
 mod cell;
+mod changes;
 mod dice;
 mod earlier;
 mod easy;
@@ -22,6 +23,7 @@ mod text;
 mod words;
 
 pub use cell::{Cell, Cut, Shared};
+pub use changes::Changes;
 pub use earlier::EarlierError;
 pub use entrants::{CONTENDERS, Listed, Role};
 pub use path::{Back, Cross, Jitter, Loss, Path, Pattern, Queue, QueueBy, Rate};

@@ -14,6 +14,9 @@ pub struct Results {
     pub first: u64,
     /// Runs of each contender in each cell.
     pub seeds: u32,
+    /// What was changed in every cell, each `KEY=VALUE`.
+    #[serde(default)]
+    pub changes: Vec<String>,
     /// Who took part, in order.
     pub contenders: Vec<Participant>,
     /// One after the other.

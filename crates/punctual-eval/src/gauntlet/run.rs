@@ -10,6 +10,7 @@ use thiserror::Error;
 use super::{
     VERSION,
     cell::Cell,
+    changes::Changes,
     earlier::{Earlier, EarlierError},
     easy,
     entrants::{self, Entrant, Listed, Role},
@@ -19,7 +20,7 @@ use super::{
 };
 use crate::{
     carry::{self, Stage},
-    experiment::{Experiment, ExperimentError, Setup},
+    experiment::{ExperimentError, Setup},
     files::Files,
     measure::{BoundFigures, MEASURES},
     network::Network,
@@ -34,7 +35,7 @@ use crate::{
 /// Why the gauntlet came to no end.
 #[derive(Debug, Error)]
 pub enum GauntletError {
-    /// A cell cannot be built: recordings are missing.
+    /// A cell cannot be built: recordings are missing, or it cannot be changed so.
     #[error("cell {cell}: {error}")]
     Cell {
         /// Which.
@@ -67,6 +68,8 @@ pub struct Options {
     pub seeds: u32,
     /// Who runs.
     pub contenders: Vec<Listed>,
+    /// What is changed in every cell.
+    pub changes: Changes,
     /// Results of an earlier time, to compare with contenders that do not run now.
     pub against: Option<Results>,
     /// Where results go.
@@ -89,6 +92,7 @@ impl Options {
             cells: 100,
             seeds: 2,
             contenders: Listed::usual(&Registry::new()),
+            changes: Changes::default(),
             against: None,
             directory: directory.into(),
             files: Files::default(),
@@ -112,13 +116,17 @@ impl Ready {
     fn new(number: u64, options: &Options, files: &Files, registry: &Registry) -> Result<Self, GauntletError> {
         let cell = Cell::draw(number);
         let error = |error| GauntletError::Cell { cell: number, error };
-        let experiment = Experiment::parse_with(&format!("cell-{number}"), &cell.text(), registry).map_err(error)?;
+        let experiment = options.changes.experiment(&cell, registry).map_err(error)?;
         let plans = experiment.cells().map_err(error)?;
         let setup = plans.into_iter().next().map(|plan| plan.setup);
         let setup = setup.ok_or_else(|| error(ExperimentError::Invalid("a cell without contenders".into())))?;
         let network = setup.network(files).map_err(error)?;
         let entrants = options.contenders.iter().flat_map(|listed| listed.entrants(cell.paths.len())).collect();
-        Ok(Self { hard: easy::hard(&cell, &network), cell, setup, entrants })
+        let hard = match options.changes.is_empty() {
+            true => easy::hard(&cell, &network),
+            false => vec!["it is not as drawn".into()],
+        };
+        Ok(Self { hard, cell, setup, entrants })
     }
 }
 
@@ -205,6 +213,10 @@ pub fn run(
     let mut hasher = SipHasher13::new();
     hasher.write_u32(VERSION);
     hasher.write_u64(seen.fingerprint());
+    for change in options.changes.lines() {
+        hasher.write(change.as_bytes());
+        hasher.write_u8(0);
+    }
     let manner = Manner { threads: options.threads, stop, progress };
     let sweep = Sweep::open(&options.directory, options.fresh, hasher, manner)?;
     let perform = |jobs: &[Job<'_>]| sweep.perform(jobs, |job| job.key, |last, job| one(job, last, &options.files));
@@ -251,6 +263,7 @@ pub fn run(
         gauntlet: VERSION,
         first: options.first,
         seeds: options.seeds,
+        changes: options.changes.lines().collect(),
         contenders: participants(&ready, &earlier),
         verdicts: score::verdicts(&summaries),
         summaries,

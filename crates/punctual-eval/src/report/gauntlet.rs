@@ -104,6 +104,9 @@ impl Scene<'_> {
             such.collect::<Vec<_>>().join(", ")
         };
         let mut text = String::new();
+        if !self.results.changes.is_empty() {
+            let _ = write!(text, " Every cell was changed: <code>{}</code>.", escape(&self.results.changes.join(", ")));
+        }
         let (wild, earlier) = (names(&|one| !one.repeats), names(&|one| one.earlier));
         if !wild.is_empty() {
             let _ = write!(text, " Runs of {wild} do not repeat: only their means mean anything.");

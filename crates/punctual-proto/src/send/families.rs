@@ -25,6 +25,8 @@ struct Pattern {
     size: f64,
     /// For how many families nothing is concluded.
     mixed: u32,
+    /// Members of such families that are remembered.
+    members: u32,
 }
 
 /// What is known of families.
@@ -36,6 +38,8 @@ pub(super) struct Families(BTreeMap<Kind, Pattern>);
 pub(super) enum Outlook {
     /// It will have so many followers in all.
     Usual(f64),
+    /// No family of its kind has ended yet, and it belongs to the one there is.
+    Open,
     /// It will have no more than it has.
     Ended,
 }
@@ -95,12 +99,30 @@ impl Families {
         if pattern.latest.0 != first {
             return Some(Outlook::Ended);
         }
+        if pattern.usual.is_empty() {
+            return Some(Outlook::Open);
+        }
         pattern.usual.get(place as usize).copied().map(Outlook::Usual)
     }
 
-    /// Nothing is remembered of that kind.
+    /// A member of a family of this kind is remembered from now on.
+    pub(super) fn remember(&mut self, kind: Kind) {
+        self.0.entry(kind).or_default().members += 1;
+    }
+
+    /// A member of a family of this kind is not remembered any more; of a kind without any, nothing is.
     pub(super) fn forget(&mut self, kind: Kind) {
-        self.0.remove(&kind);
+        let Some(pattern) = self.0.get_mut(&kind) else { return };
+        pattern.members = pattern.members.saturating_sub(1);
+        if pattern.members == 0 {
+            self.0.remove(&kind);
+        }
+    }
+
+    /// Of how many kinds anything is known.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
     }
 
     pub(super) fn clear(&mut self) {

@@ -20,7 +20,8 @@ const RECENT: usize = 1024;
 /// need not be told apart from what is worth more.
 const REACH: usize = 64;
 
-/// A follower counts as still to come for so many times the usual wait for one: its capture or encoding may take longer for once.
+/// Where families of a kind go on side by side, a follower counts as still to come for so many times the usual wait for one: its capture or
+/// encoding may take longer for once. After that its family has probably ended.
 const PATIENCE: u32 = 3;
 
 /// With fewer followers on average, a block is not expected to have any.
@@ -38,6 +39,8 @@ pub(super) struct Kin {
     recent: VecDeque<Member>,
     kinds: BTreeMap<Kind, Habit>,
     families: Families,
+    /// No more blocks are handed over.
+    complete: bool,
 }
 
 /// Whom a block concerns that was handed over.
@@ -54,8 +57,10 @@ pub(super) struct Concerned {
 struct Member {
     kind: Option<Kind>,
     size: u64,
-    /// The first of its family, and its place there.
-    family: Option<(u64, u32)>,
+    /// How many it depends on, one behind the other.
+    depth: u32,
+    /// Its place in a family.
+    family: Option<Seat>,
     needs: Vec<BlockId>,
     /// What it depends on, over steps of delivered blocks, that had not been delivered when it was.
     open: Vec<BlockId>,
@@ -65,6 +70,15 @@ struct Member {
     last: Instant,
     /// From its hand-over to that of the first block that depends on it.
     wait: Option<Duration>,
+}
+
+/// A place in a family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Seat {
+    /// The kind of the family's first, and its id.
+    kind: Kind,
+    first: u64,
+    place: u32,
 }
 
 /// What is usual for a kind of blocks: sums over those remembered.
@@ -119,9 +133,14 @@ impl Kin {
             self.kinds.entry(kind).or_default().blocks += 1;
         }
         let (family, ended) = self.find_family(id, kind, &needs);
+        let depth = needs.iter().filter_map(|need| Some(self.get(*need)?.depth + 1)).max().unwrap_or(0);
+        if let Some(seat) = family {
+            self.families.remember(seat.kind);
+        }
         self.recent.push_back(Member {
             kind,
             size,
+            depth,
             family,
             needs,
             open: Vec::new(),
@@ -133,6 +152,11 @@ impl Kin {
             self.forget_first();
         }
         Concerned { leaders, ended }
+    }
+
+    /// There will be no more blocks, and so none who depend on others.
+    pub(super) fn complete(&mut self) {
+        self.complete = true;
     }
 
     /// It depends on something else now.
@@ -164,25 +188,21 @@ impl Kin {
     }
 
     /// To which family a block comes that depends on `needs`, and at which place; and who belongs to the family that has ended by that.
-    fn find_family(
-        &mut self,
-        id: BlockId,
-        kind: Option<Kind>,
-        needs: &[BlockId],
-    ) -> (Option<(u64, u32)>, Vec<BlockId>) {
-        let Some(&need) = needs.first() else {
-            let before = kind.and_then(|kind| Some((kind, self.families.begin(kind, id.0)?)));
-            let ended = before.map_or_else(Vec::new, |(kind, before)| self.end_family(kind, before));
-            return (kind.map(|_| (id.0, 0)), ended);
-        };
-        (self.join_family(need), Vec::new())
+    fn find_family(&mut self, id: BlockId, kind: Option<Kind>, needs: &[BlockId]) -> (Option<Seat>, Vec<BlockId>) {
+        if let Some(&need) = needs.first() {
+            return (self.join_family(need), Vec::new());
+        }
+        let Some(kind) = kind else { return (None, Vec::new()) };
+        let before = self.families.begin(kind, id.0);
+        let ended = before.map_or_else(Vec::new, |before| self.end_family(kind, before));
+        (Some(Seat { kind, first: id.0, place: 0 }), ended)
     }
 
-    /// The place of a block that depends on `need`, with the first of its family.
-    fn join_family(&mut self, need: BlockId) -> Option<(u64, u32)> {
-        let (first, _) = self.get(need)?.family?;
-        let place = self.families.join(self.get(BlockId(first))?.kind?, first)?;
-        Some((first, place))
+    /// The place of a block that depends on `need`. Its first may be forgotten by then.
+    fn join_family(&mut self, need: BlockId) -> Option<Seat> {
+        let Seat { kind, first, .. } = self.get(need)?.family?;
+        let place = self.families.join(kind, first)?;
+        Some(Seat { kind, first, place })
     }
 
     /// Learns from a family that has ended, and returns its members.
@@ -190,8 +210,8 @@ impl Kin {
         let (mut members, mut bytes) = (Vec::new(), 0);
         let from = usize::try_from(first.saturating_sub(self.first)).unwrap_or(usize::MAX).min(self.recent.len());
         for (member, id) in self.recent.range(from..).zip(self.first + from as u64..) {
-            if let Some((_, place)) = member.family.filter(|(of, _)| *of == first) {
-                self.families.learn(kind, place, member.followers);
+            if let Some(seat) = member.family.filter(|seat| seat.first == first) {
+                self.families.learn(kind, seat.place, member.followers);
                 members.push(BlockId(id));
                 bytes += member.size;
             }
@@ -203,8 +223,8 @@ impl Kin {
     }
 
     fn outlook(&self, member: &Member) -> Option<Outlook> {
-        let (first, place) = member.family?;
-        self.families.outlook(self.get(BlockId(first))?.kind?, first, place)
+        let Seat { kind, first, place } = member.family?;
+        self.families.outlook(kind, first, place)
     }
 
     /// How many blocks depend on this one or, if that is more, will as far as can be told.
@@ -213,7 +233,7 @@ impl Kin {
         let expected = match self.outlook(member) {
             Some(Outlook::Usual(usual)) => usual,
             Some(Outlook::Ended) => 0.0,
-            None => self.habit(member).map_or(0.0, Habit::usual),
+            Some(Outlook::Open) | None => self.habit(member).map_or(0.0, Habit::usual),
         };
         member.followers.max(expected as u32)
     }
@@ -222,30 +242,34 @@ impl Kin {
     pub(super) fn is_of_family(&self, id: BlockId) -> bool {
         let Some(member) = self.get(id) else { return false };
         let alone = member.needs.is_empty() && self.followers(id) == 0;
-        !alone && self.outlook(member).is_some()
+        !alone && matches!(self.outlook(member), Some(Outlook::Usual(_) | Outlook::Ended))
     }
 
     /// What a member of its family costs on average, in bytes, for each block that is of use with this one. So each costs less than those that depend
     /// on it, whatever their sizes.
     pub(super) fn price(&self, id: BlockId) -> f64 {
         let Some(member) = self.get(id) else { return 0.0 };
-        let family = member.family.and_then(|(first, _)| self.get(BlockId(first))?.kind);
-        let size = family.map(|kind| self.families.size(kind)).filter(|size| *size > 0.0);
+        let size = member.family.map(|seat| self.families.size(seat.kind)).filter(|size| *size > 0.0);
         size.unwrap_or(member.size as f64) / f64::from(self.followers(id) + 1)
     }
 
     /// For how long yet blocks are likely to come that depend on this one, if any are at `now`.
     pub(super) fn to_come(&self, id: BlockId, now: Instant) -> Option<Duration> {
-        let member = self.get(id)?;
+        let member = self.get(id).filter(|_| !self.complete)?;
         let habit = self.habit(member)?;
-        let wait = habit.wait.checked_div(habit.waits)?;
+        let wait = habit.wait().or_else(|| self.habit(self.get(*member.needs.first()?)?)?.wait())?;
         let had = f64::from(member.followers);
-        let (likely, more) = match self.outlook(member) {
-            Some(Outlook::Usual(usual)) => (usual - had >= LIKELY, usual - had),
-            Some(Outlook::Ended) => (false, 0.0),
-            None => (habit.usual() >= LIKELY, habit.usual().max(had)),
+        // What has gone on for so long without an end will go on for as long again, if nothing else is known.
+        let so_far = || habit.usual().max(had).max(f64::from(member.depth + 1));
+        let more = match self.outlook(member) {
+            // A source may be silent in the midst of a family: what comes then depends on what came before.
+            Some(Outlook::Usual(usual)) => usual - had,
+            Some(Outlook::Open) => so_far(),
+            Some(Outlook::Ended) => 0.0,
+            None if habit.usual() >= LIKELY && now <= member.last + wait * PATIENCE => so_far(),
+            None => 0.0,
         };
-        (likely && now <= member.last + wait * PATIENCE).then(|| wait.mul_f64(more))
+        (more >= LIKELY).then(|| wait.mul_f64(more))
     }
 
     fn habit(&self, member: &Member) -> Option<&Habit> {
@@ -275,6 +299,9 @@ impl Kin {
     fn forget_first(&mut self) {
         let Some(member) = self.recent.pop_front() else { return };
         self.first += 1;
+        if let Some(seat) = member.family {
+            self.families.forget(seat.kind);
+        }
         let Some((kind, habit)) = member.kind.and_then(|kind| Some((kind, self.kinds.get_mut(&kind)?))) else { return };
         habit.blocks -= 1;
         habit.followers -= u64::from(member.followers);
@@ -284,7 +311,6 @@ impl Kin {
         }
         if habit.blocks == 0 {
             self.kinds.remove(&kind);
-            self.families.forget(kind);
         }
     }
 }
@@ -294,6 +320,11 @@ impl Habit {
     /// the first of a family will have, and what the one in its middle will.
     fn usual(&self) -> f64 {
         self.followers as f64 / f64::from(self.blocks.max(1))
+    }
+
+    /// How long it takes until the first comes that depends on one of this kind, if one has.
+    fn wait(&self) -> Option<Duration> {
+        self.wait.checked_div(self.waits)
     }
 }
 
@@ -340,13 +371,59 @@ mod tests {
         assert_eq!(kin.followers(BlockId(0)), 9, "it has them");
         assert_eq!(kin.followers(BlockId(18)), 4, "the others have eight to none");
         assert_eq!(kin.followers(BlockId(19)), 0);
-        // Those behind it are likely to come, for as long as they usually do; and they would have begun to soon.
+        // As many again are likely to come as have by now.
         let last = start + FRAME * 9;
-        let to_come = kin.to_come(BlockId(18), last).expect("likely");
-        assert!(FRAME * 4 <= to_come && to_come < FRAME * 5, "{to_come:?}");
-        assert!(kin.to_come(BlockId(18), last + FRAME * PATIENCE).is_some());
-        assert_eq!(kin.to_come(BlockId(18), last + FRAME * (PATIENCE + 1)), None, "its time is over");
+        assert_eq!(kin.to_come(BlockId(18), last), Some(FRAME * 10));
         assert_eq!(kin.to_come(BlockId(19), last), None);
+    }
+
+    #[test]
+    fn a_source_may_be_silent_in_the_midst_of_a_family() {
+        for frames in [10, 44] {
+            let mut kin = Kin::default();
+            let start = Instant::now();
+            stream(&mut kin, start, frames, 10);
+            let last = BlockId(2 * frames - 2);
+            let to_come = kin.to_come(last, start + FRAME * frames as u32);
+            assert!(to_come.is_some());
+            let later = start + Duration::from_secs(60);
+            assert_eq!(kin.to_come(last, later), to_come, "the next would depend on it");
+            kin.insert(BlockId(2 * frames), Some(FIRST), 1, vec![], later);
+            assert_eq!(kin.to_come(last, later), None, "another has begun");
+        }
+    }
+
+    #[test]
+    fn after_the_last_block_none_is_to_come() {
+        let mut kin = Kin::default();
+        let start = Instant::now();
+        stream(&mut kin, start, 44, 10);
+        assert!(kin.to_come(BlockId(86), start + FRAME * 44).is_some());
+        kin.complete();
+        assert_eq!(kin.to_come(BlockId(86), start + FRAME * 44), None);
+    }
+
+    #[test]
+    fn who_follows_the_first_will_be_followed() {
+        let mut kin = Kin::default();
+        let start = Instant::now();
+        kin.insert(BlockId(0), Some(FIRST), 1, vec![], start);
+        assert_eq!(kin.to_come(BlockId(0), start), None, "nobody has ever depended on another");
+        kin.insert(BlockId(1), Some(VIDEO), 1, ids(&[0]), start + FRAME);
+        assert!(kin.to_come(BlockId(1), start + FRAME).is_some());
+    }
+
+    #[test]
+    fn a_family_without_end_is_known_when_its_first_is_forgotten() {
+        let mut kin = Kin::default();
+        let start = Instant::now();
+        let frames = 3 * RECENT as u64;
+        stream(&mut kin, start, frames, u64::MAX);
+        let (last, later) = (BlockId(2 * frames - 2), start + FRAME * 2 * frames as u32);
+        assert!(kin.to_come(last, later) > Some(FRAME * RECENT as u32), "it has gone on for so long");
+        assert_eq!(kin.families.len(), 2, "and that of the audio");
+        kin.insert(BlockId(2 * frames), Some(FIRST), 1, vec![], later);
+        assert_eq!(kin.to_come(last, later), None);
     }
 
     #[test]
@@ -383,6 +460,9 @@ mod tests {
             last[which] = Some(n);
         }
         assert!((380..400).all(|n| !kin.is_of_family(BlockId(n))));
+        let soon = start + FRAME * 200 + FRAME * (PATIENCE - 1);
+        assert!(kin.to_come(BlockId(399), soon).is_some());
+        assert_eq!(kin.to_come(BlockId(399), soon + FRAME * 2), None, "its time is over");
         assert!(kin.followers(BlockId(399)) > 0, "some usually come");
     }
 

@@ -148,6 +148,12 @@ impl Store {
         }
     }
 
+    /// No more blocks are handed over: what cannot be in time is of use to those that are there, or to nobody.
+    pub(crate) fn on_last(&mut self, now: Instant) {
+        self.kin.complete();
+        self.look_at_late(now);
+    }
+
     /// Whether a block cannot be in time by itself, even if nothing goes before it.
     pub(super) fn is_late(&self, now: Instant, id: BlockId) -> bool {
         let Some((block, due)) = self.blocks.get(&id).and_then(|block| Some((block, block.due()?))) else {

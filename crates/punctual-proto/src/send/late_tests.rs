@@ -117,9 +117,14 @@ fn a_late_block_lives_while_another_can_be_in_time_with_it() {
         // 20 and 5 ms of work and 25 ms of way do not fit into 40; but where one came after 50 ms, others may.
         sender.wait_until(115);
         assert_eq!(sender.dropped(), []);
-        sender.wait_until(211);
-        // Nobody has ever depended on one like the second.
-        assert_eq!(sender.dropped(), [(second, EXPIRED), (first, EXPIRED)]);
+        // Nothing is there to be sent in their place; then another stands alone, and nobody will depend on them any more.
+        sender.wait_until(1_000);
+        assert_eq!(sender.dropped(), []);
+        let third = sender.send(1_000, 1_000, &[]);
+        sender.wait_until(1_010);
+        assert_eq!(sender.dropped(), [(first, EXPIRED), (second, ORPHAN)]);
+        sender.leave(third, 1_000);
+        sender.deliver(third);
         assert!(sender.store.is_clean());
     }
 }
@@ -227,9 +232,12 @@ fn those_to_come_count_if_there_is_room_to_catch_up() {
         // None of these can be in time: 100 ms of work, and then five frames.
         sender.wait_until(due + 1);
         assert_eq!(sender.store.get(BlockId(late[0])).is_some(), lives, "{size}");
-        // They do not come.
+        // They do not come for a while, and then never.
         sender.wait_until(due + 200);
-        assert_eq!(sender.dropped().first(), Some(&(late[0], EXPIRED)));
+        assert_eq!(sender.store.get(BlockId(late[0])).is_some(), lives, "{size}");
+        sender.store.on_last(sender.at(due + 200));
+        sender.look();
+        assert!(sender.dropped().contains(&(late[0], EXPIRED)));
         let remains = other.is_some_and(|other| [&patient, &unimportant].contains(&other));
         assert_eq!(sender.store.is_clean(), !remains, "it was not sent");
     }
@@ -368,6 +376,8 @@ fn a_circle_that_is_late_keeps_nobody_alive() {
     let update = crate::block::BlockUpdate { dependencies: Some(vec![BlockId(second)]), ..Default::default() };
     sender.store.update(BlockId(first), update).unwrap();
     sender.next(0);
+    // Nobody else will depend on them.
+    sender.store.on_last(sender.at(0));
     sender.wait_until(500);
     assert_eq!(sender.dropped().len(), 2);
     assert!(sender.store.is_clean());

@@ -107,6 +107,7 @@ impl Session {
     /// A peer that does not speak Punctual says nothing of its application; then the event follows when every block has ended.
     pub fn finish(&mut self, now: Instant) {
         self.ending.finishing = true;
+        self.store.on_last(now);
         self.settle(now);
     }
 

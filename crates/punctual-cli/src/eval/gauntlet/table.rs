@@ -22,6 +22,9 @@ pub(super) fn all(results: &Results) -> String {
         results.cells.len(),
         results.seeds
     );
+    if !results.changes.is_empty() {
+        text.push_str(&format!("changed: {}\n", results.changes.join(", ")));
+    }
     text.push_str(&summaries(results));
     text.push_str(&failures(results));
     let ended: Vec<String> = results.cells.iter().flat_map(CellResults::ended).collect();
