@@ -121,6 +121,7 @@ smoke! {
     unequal_paths: "unequal-paths",
     slow_link: "slow-link",
     in_order: "in-order",
+    no_key_frames: "no-key-frames",
     dependent_video: "dependent-video",
     overloaded_video: "overloaded-video",
     cellular_dependent: "cellular-dependent",

@@ -99,6 +99,46 @@ fn what_makes_up_for_losses_leaves_room_to_catch_up() {
     }
 }
 
+/// Frames that came in time, after all before them: each depends on the one before, and no key frame ever comes. What a screen shows changes for
+/// `burst` frames at a time, with `pause` between; and the link is cut off from 2 to 3 s.
+fn shown_without_key_frames(scheduler: &str, mbps: f64, burst: u64, pause: Duration) -> usize {
+    const DEADLINE: Duration = ms(120);
+    let config = tls::client_config();
+    let session = SessionConfig { scheduler: schedule::by_name(scheduler).expect("known"), ..config.session.clone() };
+    let setup = Setup { seed: 3, config: config.session(session), ..Setup::new(vec![LinkSpec::new(mbps, ms(20))]) };
+    let depends = |block: Block, _, last: Option<BlockId>| last.into_iter().fold(block, Block::depends_on);
+    let source = Source::new(Block::new(vec![1; 12_000]).deadline(DEADLINE), INTERVAL, 360).vary(depends);
+    let mut pair = setup.connect(source.pauses(burst, pause));
+    let path = pair.paths[0];
+    pair.world.at(pair.start + ms(2_000), move |world| world.kill_path(path));
+    pair.world.at(pair.start + ms(3_000), move |world| world.revive_path(path));
+    pair.world.run_for(INTERVAL * 360 + pause * (360 / burst) as u32 + ms(4_000));
+    let (source, sink) = (pair.source(), pair.sink());
+    let mut complete = Some(Duration::ZERO);
+    let in_time = source.sent.iter().filter(|(id, at)| {
+        let came = sink.received.get(id).map(|(done, _)| *done);
+        complete = complete.zip(came).map(|(before, came)| before.max(came));
+        complete.is_some_and(|complete| complete <= **at + DEADLINE)
+    });
+    in_time.count()
+}
+
+/// What is dropped takes with it all that ever comes. So it is dropped neither because nothing has come for a while, nor because nothing says that more will.
+#[test]
+fn nothing_is_dropped_that_others_will_depend_on_after_a_pause_or_without_end() {
+    // Without pauses over more than they need; and 18 at a time, faster than the link carries them, so that the last of them are late.
+    for (mbps, burst, pause, least) in [(12.0, 360, INTERVAL, 200), (5.0, 18, ms(1_000), 200)] {
+        let patient = shown_without_key_frames("fcfs", mbps, burst, pause);
+        for scheduler in ["ads", "admission"] {
+            let shown = shown_without_key_frames(scheduler, mbps, burst, pause);
+            assert!(
+                shown >= patient.max(least),
+                "{scheduler}, {burst} at once: {shown} of 360, who never drops {patient}"
+            );
+        }
+    }
+}
+
 /// Losses come to light late. What was delivered without what it depends on leads nobody to send more for it.
 #[test]
 fn little_is_sent_in_vain_where_much_is_lost() {

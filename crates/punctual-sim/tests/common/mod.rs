@@ -22,6 +22,8 @@ pub(crate) struct Source {
     pub(crate) template: Block,
     vary: Vary,
     pub(crate) interval: Duration,
+    /// After every so many blocks nothing is sent for so long.
+    pauses: Option<(u64, Duration)>,
     pub(crate) count: u64,
     /// When each block was handed over, in virtual time.
     pub(crate) sent: BTreeMap<BlockId, Duration>,
@@ -36,6 +38,7 @@ impl Source {
             template,
             vary: |block, _, _| block,
             interval,
+            pauses: None,
             count,
             sent: BTreeMap::new(),
             outcomes: BTreeMap::new(),
@@ -47,6 +50,11 @@ impl Source {
     /// One whose blocks are not all alike.
     pub(crate) fn vary(self, vary: Vary) -> Self {
         Self { vary, ..self }
+    }
+
+    /// One that sends nothing for so long after every so many blocks.
+    pub(crate) fn pauses(self, blocks: u64, pause: Duration) -> Self {
+        Self { pauses: Some((blocks, pause)), ..self }
     }
 
     /// Delivered blocks.
@@ -87,7 +95,9 @@ impl App for Source {
             let block = (self.vary)(self.template.clone(), token, last);
             let id = cx.send(session, block).expect("room for a block");
             self.sent.insert(id, cx.now());
-            cx.set_timer(cx.now() + self.interval, token + 1);
+            let next = token + 1;
+            let pause = self.pauses.filter(|(after, _)| next.is_multiple_of(*after)).map(|(_, pause)| pause);
+            cx.set_timer(cx.now() + pause.unwrap_or(self.interval), next);
         }
     }
 }
