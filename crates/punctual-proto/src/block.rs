@@ -56,7 +56,9 @@ pub struct Block {
     pub deadline: Option<Duration>,
     /// 0 is the most important, 255 the least.
     pub priority: u8,
-    /// Blocks without which this one is of no use. They are sent first; if one is dropped, so is this.
+    /// Blocks without which this one is of no use. They are sent first; if one is dropped, so is this. One that is late is sent all the same
+    /// while others that depend on it are likely to come, which is as long as no block stands alone again (in its channel, with its priority). So
+    /// who can make a key frame when it is asked to had better do so after an outage: all that is late of those before it is dropped then.
     pub dependencies: Vec<BlockId>,
     /// The sequence this block belongs to, if the receiver is to keep an order.
     pub channel: Option<Channel>,

@@ -133,7 +133,7 @@ impl Kin {
             self.kinds.entry(kind).or_default().blocks += 1;
         }
         let (family, ended) = self.find_family(id, kind, &needs);
-        let depth = needs.iter().filter_map(|need| Some(self.get(*need)?.depth + 1)).max().unwrap_or(0);
+        let depth = needs.iter().filter_map(|need| Some(self.get(*need)?.depth.saturating_add(1))).max().unwrap_or(0);
         if let Some(seat) = family {
             self.families.remember(seat.kind);
         }
@@ -260,7 +260,7 @@ impl Kin {
         let wait = habit.wait().or_else(|| self.habit(self.get(*member.needs.first()?)?)?.wait())?;
         let had = f64::from(member.followers);
         // What has gone on for so long without an end will go on for as long again, if nothing else is known.
-        let so_far = || habit.usual().max(had).max(f64::from(member.depth + 1));
+        let so_far = || habit.usual().max(had).max(f64::from(member.depth) + 1.0);
         let more = match self.outlook(member) {
             // A source may be silent in the midst of a family: what comes then depends on what came before.
             Some(Outlook::Usual(usual)) => usual - had,
