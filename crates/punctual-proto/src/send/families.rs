@@ -38,7 +38,7 @@ pub(super) struct Families(BTreeMap<Kind, Pattern>);
 pub(super) enum Outlook {
     /// It will have so many followers in all.
     Usual(f64),
-    /// No family of its kind has ended yet, and it belongs to the one there is.
+    /// It belongs to the latest of its kind, and none before has had so many members.
     Open,
     /// It will have no more than it has.
     Ended,
@@ -99,10 +99,7 @@ impl Families {
         if pattern.latest.0 != first {
             return Some(Outlook::Ended);
         }
-        if pattern.usual.is_empty() {
-            return Some(Outlook::Open);
-        }
-        pattern.usual.get(place as usize).copied().map(Outlook::Usual)
+        Some(pattern.usual.get(place as usize).copied().map_or(Outlook::Open, Outlook::Usual))
     }
 
     /// A member of a family of this kind is remembered from now on.

@@ -393,6 +393,23 @@ mod tests {
         }
     }
 
+    /// Who makes a key frame only when asked to has families of any length.
+    #[test]
+    fn a_family_that_outlasts_those_before_goes_on() {
+        let mut kin = Kin::default();
+        let start = Instant::now();
+        let insert = |kin: &mut Kin, n: u64, first: bool| {
+            let (kind, needs) = if first { (FIRST, vec![]) } else { (VIDEO, ids(&[n - 1])) };
+            kin.insert(BlockId(n), Some(kind), 1, needs, start + FRAME * n as u32);
+        };
+        // Ten, then thirty and more.
+        (0..40).for_each(|n| insert(&mut kin, n, n == 0 || n == 10));
+        let later = start + Duration::from_secs(60);
+        assert!(kin.to_come(BlockId(39), later).is_some());
+        insert(&mut kin, 40, true);
+        assert_eq!(kin.to_come(BlockId(39), later), None);
+    }
+
     #[test]
     fn after_the_last_block_none_is_to_come() {
         let mut kin = Kin::default();
