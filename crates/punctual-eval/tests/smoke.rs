@@ -121,6 +121,7 @@ smoke! {
     unequal_paths: "unequal-paths",
     slow_link: "slow-link",
     in_order: "in-order",
+    beside_bulk: "beside-bulk",
     no_key_frames: "no-key-frames",
     dependent_video: "dependent-video",
     overloaded_video: "overloaded-video",

@@ -222,3 +222,47 @@ fn order_costs_little_of_what_is_in_time_where_there_is_too_much() {
         );
     }
 }
+
+/// Ten seconds of messages of 1.5 Mbit/s, each due in `due`, beside 10 MB without a deadline handed over at once, in blocks of `block` bytes and of this priority: the share of
+/// messages that came in time from the second second on, and how many Mbit/s of the others came.
+fn beside_a_transfer(links: Vec<LinkSpec>, due: u64, block: usize, priority: u8, scheduler: &str) -> (f64, f64) {
+    let config = tls::client_config();
+    let session = SessionConfig { scheduler: schedule::by_name(scheduler).expect("known"), ..config.session.clone() };
+    let message = Block::new(vec![1; 2_000]).deadline(ms(due));
+    let setup = Setup { seed: 5, config: config.session(session), ..Setup::new(links) };
+    let mut pair = setup.connect(Source::new(message, ms(11), 909));
+    let (_, session) = pair.world.client(pair.connection);
+    pair.world.enter(pair.client, |cx| {
+        for _ in 0..10_000_000 / block {
+            cx.send(session, Block::new(vec![2; block]).priority(priority)).expect("there is room");
+        }
+    });
+    pair.world.run_for(ms(10_000));
+    let (source, sink) = (pair.source(), pair.sink());
+    let settled = source.sent.iter().filter(|(_, at)| **at >= pair.start + ms(1_000));
+    let in_time = |(id, at): &(&_, &_)| sink.received.get(id).is_some_and(|(came, _)| *came <= **at + ms(due));
+    let (all, good) = (settled.clone().count(), settled.filter(in_time).count());
+    let others = sink.received.keys().filter(|id| !source.sent.contains_key(id)).count() * block;
+    (good as f64 / all as f64, others as f64 * 8.0 / 10e6)
+}
+
+#[test]
+fn a_transfer_leaves_queues_as_short_as_what_is_urgent_needs_them_and_has_what_is_left() {
+    // A message needs 8 ms for the way and 3.5 to leave; a full queue is 56 ms long.
+    let link = || LinkSpec::new(5.0, ms(8)).queue(35_000);
+    for (scheduler, block) in [("admission", 64_000), ("admission", 1_000), ("ads", 64_000)] {
+        let (good, others) = beside_a_transfer(vec![link()], 22, block, 200, scheduler);
+        assert!(good >= 0.97, "{scheduler}, blocks of {block}: {good:.3} of messages in time");
+        assert!(others >= 2.6, "{scheduler}, blocks of {block}: {others:.2} of 3.3 Mbit/s");
+    }
+    // Who is in no hurry, or less important, does not hold it back.
+    let (good, others) = beside_a_transfer(vec![link()], 300, 64_000, 200, "admission");
+    assert!(good >= 0.99 && others >= 2.9, "{good:.3} in time, {others:.2} Mbit/s");
+}
+
+#[test]
+fn a_path_on_which_nothing_could_be_in_time_is_the_transfers() {
+    let links = vec![LinkSpec::new(3.0, ms(8)).queue(30_000), LinkSpec::new(20.0, ms(60)).queue(300_000)];
+    let (good, others) = beside_a_transfer(links, 25, 64_000, 200, "admission");
+    assert!(good >= 0.97 && others >= 7.5, "{good:.3} in time, all of 10 MB: {others:.2} Mbit/s");
+}

@@ -28,6 +28,7 @@ pub const BUILTIN: &[(&str, &str)] = &[
     ("unequal-paths", include_str!("../../experiments/unequal-paths.toml")),
     ("slow-link", include_str!("../../experiments/slow-link.toml")),
     ("in-order", include_str!("../../experiments/in-order.toml")),
+    ("beside-bulk", include_str!("../../experiments/beside-bulk.toml")),
     ("no-key-frames", include_str!("../../experiments/no-key-frames.toml")),
     ("dependent-video", include_str!("../../experiments/dependent-video.toml")),
     ("overloaded-video", include_str!("../../experiments/overloaded-video.toml")),

@@ -238,7 +238,7 @@ fn bulk_traffic_is_no_block() {
     assert!(plan.blocks.is_empty());
     let expected = PlannedBulk {
         block: 64_000,
-        backlog: 256_000,
+        backlog: 16_000_000,
         priority: 255,
         start: Duration::from_secs(2),
         stop: MINUTE,

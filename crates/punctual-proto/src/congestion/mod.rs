@@ -158,6 +158,11 @@ pub trait Driver: Send + fmt::Debug {
         false
     }
 
+    /// The queue that others keep up: what there is when we make room.
+    fn queue_of_others(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// How fast packets may leave.
     fn pace(&self, now: Instant, path: &PathState) -> Rate;
 

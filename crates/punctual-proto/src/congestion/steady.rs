@@ -510,6 +510,10 @@ impl Driver for Steady {
         }
     }
 
+    fn queue_of_others(&self) -> Duration {
+        self.standing.without_us().unwrap_or_default()
+    }
+
     fn is_growing(&self) -> bool {
         self.startup
     }

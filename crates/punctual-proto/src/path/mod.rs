@@ -346,6 +346,11 @@ impl Path {
         known.unwrap_or_else(|| self.model.backlog(now))
     }
 
+    /// The queue that others keep up there, whatever we do.
+    pub(crate) fn queue_of_others(&self) -> Duration {
+        self.driver.as_ref().map_or(Duration::ZERO, |driver| driver.queue_of_others())
+    }
+
     /// How many of the bytes in flight will still be at `at`, if their answers take a round trip.
     pub(crate) fn in_flight_at(&self, at: Instant) -> u64 {
         let since = at.checked_sub(self.model.rtt());

@@ -35,6 +35,9 @@ impl Store {
         if let Some(channel) = channel.filter(|_| self.minds_sources) {
             self.sources.on_block(channel, begin, size, deadline, priority);
         }
+        if let Some(deadline) = deadline {
+            self.leeway.on_block(now, deadline, priority, size);
+        }
         self.bytes += size;
         self.watch(id, live.due());
         self.opening.insert(place, id, size);

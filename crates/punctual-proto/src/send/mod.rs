@@ -13,6 +13,7 @@ mod intake;
 mod kin;
 pub(crate) mod last_chance;
 mod late;
+mod leeway;
 pub(crate) mod live;
 mod load;
 mod opening;

@@ -30,6 +30,7 @@ mod probing;
 mod protect;
 mod queued;
 mod quiet;
+mod restraint;
 mod second_try;
 #[cfg(test)]
 mod tests;

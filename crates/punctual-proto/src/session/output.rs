@@ -13,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use noq_proto::Transmit as QuicTransmit;
 
-use super::{Phase, Session, queued::Datagram};
+use super::{Phase, Session, queued::Datagram, restraint::Restraint};
 use crate::{
     base::{PathHealth, PathId, PathView},
     block::BlockId,
@@ -68,6 +68,8 @@ pub(super) struct Output {
     pub(super) copy_at: Option<Instant>,
     /// Some block waits so that room is left for others, until then at the latest.
     reserved_until: Option<Instant>,
+    /// What has no deadline waits for shorter queues.
+    pub(super) restraint: Restraint,
     /// When block data left last, and came.
     last_data: Option<Instant>,
     last_heard: Option<Instant>,
@@ -101,6 +103,7 @@ impl Output {
             repair_at: None,
             copy_at: None,
             reserved_until: None,
+            restraint: Restraint::default(),
             last_data: None,
             last_heard: None,
             last_sent: None,
@@ -131,6 +134,10 @@ impl Output {
         &self.views
     }
 
+    pub(super) fn views_mut(&mut self) -> &mut [PathView] {
+        &mut self.views
+    }
+
     /// Block data leaves.
     pub(super) fn note_data(&mut self, now: Instant) {
         self.last_data = Some(now);
@@ -148,6 +155,11 @@ impl Output {
 
     pub(super) fn choose(&mut self, fragment: &FragmentView, now: Instant) -> PathChoice {
         let choice = self.path_scheduler.choose(fragment, &self.views, now);
+        self.reserve(choice, now)
+    }
+
+    /// Takes note if room is left for what is to come.
+    pub(super) fn reserve(&mut self, choice: PathChoice, now: Instant) -> PathChoice {
         if let PathChoice::Reserve(until) = choice
             && until > now
         {
@@ -433,6 +445,7 @@ impl Session {
     /// Which block, on which paths.
     fn next_fragment(&mut self, now: Instant) -> Next {
         self.output.wake_at = None;
+        self.output.restraint.begin();
         self.refresh_views(now);
         self.note_unmet();
         loop {
@@ -456,7 +469,9 @@ impl Session {
             if self.output.path_scheduler.looks_ahead() {
                 self.look_ahead(now);
             }
+            let hidden = self.hide_busy_paths(&fragment, now);
             let choice = self.output.choose(&fragment, now);
+            let choice = self.show_busy_paths(hidden, choice, now);
             if let Some(observer) = &mut self.observer {
                 observer.path_chosen(now, &fragment, &self.output.views, &choice);
             }
@@ -466,11 +481,13 @@ impl Session {
                 // What comes too late anyway, as far as one can tell, is not to keep up a queue that makes others late.
                 && !(first.is_busy() && self.store.is_in_vain(now, id))
             {
+                self.output.restraint.on_sent(now, fragment.block.deadline.is_some());
                 return Next::Send(id, paths);
             }
             self.hold(id);
             self.store.pass_over(id);
-            if self.output.held.len() >= MAX_HELD || self.output.holds_enough() {
+            if self.output.held.len() >= MAX_HELD || self.output.holds_enough() || self.output.restraint.keeps_enough()
+            {
                 self.output.wait(true);
                 self.note_limits(false);
                 return Next::Wait;

@@ -1,0 +1,151 @@
+//! How long a queue may be left on a path by what has no deadline: so short that what has one can wait for it.
+//!
+//! Who fills a path keeps a queue there, if only to see whether the path carries more. What has a deadline waits behind that in its own time: of 21 ms, over a
+//! path of 8 and behind what it takes to leave itself, a queue of 12 ms is too much. So as long as blocks with deadlines are handed over, what has none, and is
+//! no more important, leaves no more of a queue than a small share of what they have to spare. (A background transport, as LEDBAT is, RFC 6817; but there
+//! the queue aimed at is one for all, 100 ms at most.) Every path is still used all the time: what is kept short is the queue, and how fast more is tried.
+
+use std::time::{Duration, Instant};
+
+use crate::base::PathView;
+
+/// A kind of which nothing was handed over for so long is no more, unless it is rarer than that.
+const MEMORY: Duration = Duration::from_secs(2);
+/// A kind is waited for this many times as long as it paused last, but no longer than the second.
+const PAUSES: u32 = 2;
+const LONGEST_MEMORY: Duration = Duration::from_secs(60);
+/// So many kinds are told apart at once.
+const MOST_KINDS: usize = 16;
+/// Deadlines that differ by less than this share are of one kind.
+const ALIKE: f64 = 0.125;
+/// What the size of the latest block counts for in their average.
+const WEIGHT: f64 = 0.125;
+/// The share of what blocks have to spare. With one, a half, a quarter, and an eighth, fifteen cells of the gauntlet with a transfer beside them have 58, 62, 64 and
+/// 65 % of the bound (67 without the transfer, 48 with a transfer that minds nobody), and the transfer 8.5, 8.0, 7.6 and 7.4 Mbit/s.
+const SHARE: f64 = 0.125;
+
+/// Blocks of one priority and much the same deadline.
+#[derive(Debug, Clone, Copy)]
+struct Kind {
+    /// Of the most urgent of them.
+    deadline: Duration,
+    priority: u8,
+    /// Bytes, on average.
+    size: f64,
+    last: Instant,
+    /// How long nothing came before the last.
+    pause: Duration,
+}
+
+impl Kind {
+    fn lives(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.last) <= (self.pause * PAUSES).clamp(MEMORY, LONGEST_MEMORY)
+    }
+
+    fn is_like(&self, deadline: Duration, priority: u8) -> bool {
+        let (known, new) = (self.deadline.as_secs_f64(), deadline.as_secs_f64());
+        self.priority == priority && (known - new).abs() <= ALIKE * known.min(new)
+    }
+}
+
+/// What was handed over lately that has a deadline.
+#[derive(Debug, Default)]
+pub(crate) struct Leeway(Vec<Kind>);
+
+impl Leeway {
+    /// A block with a deadline is handed over.
+    pub(super) fn on_block(&mut self, now: Instant, deadline: Duration, priority: u8, size: u64) {
+        let size = size as f64;
+        if let Some(kind) = self.0.iter_mut().find(|kind| kind.is_like(deadline, priority)) {
+            let is_new = !kind.lives(now);
+            kind.deadline = if is_new { deadline } else { kind.deadline.min(deadline) };
+            kind.size += (size - kind.size) * if is_new { 1.0 } else { WEIGHT };
+            kind.pause = now.saturating_duration_since(kind.last);
+            kind.last = now;
+            return;
+        }
+        if self.0.len() >= MOST_KINDS
+            && let Some(oldest) = (0..self.0.len()).min_by_key(|&index| self.0[index].last)
+        {
+            self.0.swap_remove(oldest);
+        }
+        self.0.push(Kind { deadline, priority, size, last: now, pause: Duration::ZERO });
+    }
+
+    /// How long a queue something of this priority that has no deadline may leave on a path; `None` if nobody minds: nothing with a deadline that is as important
+    /// was handed over lately, or it could not be in time on this path. `rate`: of all paths together, bytes per second.
+    /// `others`: the queue that others keep up there; what it takes is to spare for nobody, and who could not be in time behind it does not mind.
+    pub(crate) fn on(
+        &self,
+        now: Instant,
+        path: &PathView,
+        others: Duration,
+        rate: f64,
+        priority: u8,
+    ) -> Option<Duration> {
+        let minds = |kind: &&Kind| kind.priority <= priority && kind.lives(now);
+        let spare = |kind: &Kind| {
+            let leaves = Duration::try_from_secs_f64(kind.size / rate.max(1.0)).ok()?;
+            kind.deadline.checked_sub(path.min_one_way_delay.saturating_add(others).saturating_add(leaves))
+        };
+        self.0.iter().filter(minds).filter_map(spare).min().map(|spare| others.saturating_add(spare.mul_f64(SHARE)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::PathId;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// A path of 10 ms, and what may be left there at 1 MB/s.
+    fn on(leeway: &Leeway, now: Instant, priority: u8) -> Option<Duration> {
+        let path = PathView { min_one_way_delay: MS * 10, ..PathView::new(PathId(0), 1e6, MS * 20) };
+        leeway.on(now, &path, Duration::ZERO, 1e6, priority)
+    }
+
+    #[test]
+    fn the_least_that_anybody_can_spare_counts_and_only_of_those_that_are_as_important() {
+        let start = Instant::now();
+        let mut leeway = Leeway::default();
+        assert_eq!(on(&leeway, start, 9), None, "nobody has a deadline");
+        leeway.on_block(start, MS * 100, 2, 10_000);
+        assert_eq!(on(&leeway, start, 9), Some(MS * 10), "an eighth of 100 − 10 − 10");
+        assert_eq!(on(&leeway, start, 1), None, "it is more important itself");
+        leeway.on_block(start, MS * 40, 5, 6_000);
+        assert_eq!(on(&leeway, start, 9), Some(MS * 3));
+        assert_eq!(on(&leeway, start, 4), Some(MS * 10));
+        leeway.on_block(start, MS * 9, 0, 100);
+        assert_eq!(on(&leeway, start, 9), Some(MS * 3), "which is too late here anyway");
+    }
+
+    #[test]
+    fn it_counts_for_two_seconds_or_for_as_long_as_it_is_rare() {
+        let start = Instant::now();
+        let mut leeway = Leeway::default();
+        leeway.on_block(start, MS * 50, 0, 0);
+        assert_eq!(on(&leeway, start + MS * 2_000, 0), Some(MS * 5));
+        assert_eq!(on(&leeway, start + MS * 2_001, 0), None);
+        leeway.on_block(start + MS * 5_000, MS * 51, 0, 0);
+        assert_eq!(on(&leeway, start + MS * 15_000, 0), Some(MS * 41 / 8), "what was before is forgotten");
+        assert_eq!(on(&leeway, start + MS * 15_001, 0), None);
+        leeway.on_block(start + MS * 3_600_000, MS * 51, 0, 0);
+        assert!(on(&leeway, start + MS * 3_659_000, 0).is_some());
+        assert_eq!(on(&leeway, start + MS * 3_661_000, 0), None, "a minute at most");
+    }
+
+    #[test]
+    fn kinds_are_bounded_and_the_latest_are_known() {
+        let start = Instant::now();
+        let mut leeway = Leeway::default();
+        for n in 0..1_000 {
+            leeway.on_block(start + MS * n, MS * (20 + n), (n % 256) as u8, u64::from(n));
+        }
+        assert_eq!(leeway.0.len(), MOST_KINDS);
+        leeway.on_block(start + MS * 1_000, MS * 20, 255, u64::MAX);
+        leeway.on_block(start + MS * 1_000, Duration::MAX, 255, 0);
+        assert_eq!(leeway.0.len(), MOST_KINDS);
+        assert!(on(&leeway, start + MS * 1_000, 255).is_some());
+    }
+}
