@@ -51,7 +51,8 @@ pub struct Block {
     /// How long after hand-over the whole block must be at the receiver's end of the session, which is when it is
     /// [delivered](Outcome::Delivered).
     ///
-    /// `None`: whenever it comes; such a block is never dropped for being late.
+    /// `None`: whenever it comes; such a block is never dropped for being late. As long as others that are as important have deadlines, it
+    /// leaves queues as short as they need them, and has what is left of the paths.
     /// Otherwise at least [`Block::MIN_DEADLINE`].
     pub deadline: Option<Duration>,
     /// 0 is the most important, 255 the least.
