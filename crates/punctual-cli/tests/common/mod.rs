@@ -26,7 +26,12 @@ impl Place {
 
     /// The same, to be started.
     pub(crate) fn command(&self, args: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        let program = env!("CARGO_BIN_EXE_punctual");
+        let mut command = Command::new(if cfg!(target_os = "linux") { "env" } else { program });
+        if cfg!(target_os = "linux") {
+            // Whoever runs the tests in the background may have these signals ignored, and so would the program.
+            command.args(["--default-signal=HUP,INT,TERM", program]);
+        }
         command.env_remove("RUST_LOG").env_remove("PUNCTUAL_DATA").stdin(Stdio::null()).current_dir(self.path());
         command.arg("eval").args(args.split(' '));
         command

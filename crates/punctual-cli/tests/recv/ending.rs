@@ -278,7 +278,8 @@ fn an_input_that_ends_badly_during_an_outage_is_sent_as_far_as_it_is_good() {
     let start = |listen: &str| lasting(dir.path(), listen);
     let receiver = start("127.0.0.1:0");
     let (address, fingerprint) = (receiver.address.clone(), receiver.fingerprint.clone());
-    let args = ["--framed", "--idle-timeout", "500ms", "--reconnect", "1m", "--fingerprint", &fingerprint];
+    let args =
+        ["--framed", "--idle-timeout", "500ms", "--reconnect", "1m", "--fingerprint", &fingerprint, "--stats-json"];
     let mut sender = Process::start(punctual().args(["send", &address]).args(args).stdin(Stdio::piped()));
     let mut input = sender.input();
     let wrote = |name: &str, text: &str| {
@@ -287,6 +288,8 @@ fn an_input_that_ends_badly_during_an_outage_is_sent_as_far_as_it_is_good() {
     };
     input.write_all(b"\0\0\0\x03one").unwrap();
     wrote("0001", "one");
+    // What is written but not known to be there would be sent once more, and be the second.
+    wait_for("word of it", || sender.stderr.text().contains("\"on_time\":1").then_some(()));
     drop(receiver);
     sender.stderr.after("connecting again");
     input.write_all(b"\0\0\0\x03two\0\0\0\x09cut").unwrap();
