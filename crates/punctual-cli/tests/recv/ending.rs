@@ -291,7 +291,8 @@ fn an_input_that_ends_badly_during_an_outage_is_sent_as_far_as_it_is_good() {
     // What is written but not known to be there would be sent once more, and be the second.
     wait_for("word of it", || sender.stderr.text().contains("\"on_time\":1").then_some(()));
     drop(receiver);
-    sender.stderr.after("connecting again");
+    // The session is lost.
+    sender.stderr.after("\"confirmed\":false");
     input.write_all(b"\0\0\0\x03two\0\0\0\x09cut").unwrap();
     drop(input);
     let _receiver = start(&address);
