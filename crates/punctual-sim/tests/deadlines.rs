@@ -255,9 +255,12 @@ fn a_transfer_leaves_queues_as_short_as_what_is_urgent_needs_them_and_has_what_i
         assert!(good >= 0.97, "{scheduler}, blocks of {block}: {good:.3} of messages in time");
         assert!(others >= 2.6, "{scheduler}, blocks of {block}: {others:.2} of 3.3 Mbit/s");
     }
-    // Who is in no hurry, or less important, does not hold it back.
+    // Who is in no hurry does not hold it back.
     let (good, others) = beside_a_transfer(vec![link()], 300, 64_000, 200, "admission");
     assert!(good >= 0.99 && others >= 2.9, "{good:.3} in time, {others:.2} Mbit/s");
+    // Nor who is less important.
+    let (_, others) = beside_a_transfer(vec![link()], 22, 64_000, 0, "admission");
+    assert!(others >= 2.9, "{others:.2} Mbit/s");
 }
 
 #[test]

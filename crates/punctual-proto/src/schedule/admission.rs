@@ -65,7 +65,7 @@ use std::{
 };
 
 use super::{
-    BlockScheduler, BlockView, SendContext,
+    BlockScheduler, BlockView, FED, SendContext,
     pipes::{PACKET, Pipes},
     slack::{Job, Pace, Queue, Turn},
 };
@@ -123,9 +123,6 @@ const RATE_SHARE: usize = 32;
 
 /// More bytes than a packet's: a block with so much left has not ended by being sent, so its time is free for others.
 const ROOM: u64 = 1500;
-
-/// Of so many packets, one at most is of blocks without a deadline that would wait for ever.
-const FED: f64 = 16.0;
 
 /// Seconds by which what slower paths take must have fallen for a block to be placed anew.
 const EASE: f64 = 0.0005;
@@ -527,7 +524,7 @@ impl Admission {
         let &(.., id) = self.others.range(from..).next().filter(|place| place.0 == Hope::NoDeadline)?;
         let view = self.blocks.get(&id).map(|block| block.view).filter(|view| view.priority <= priority)?;
         let waited = now.saturating_duration_since(view.begin).as_secs_f64().min(self.time - self.fed);
-        (waited >= self.round_trip.max(FED * PACKET / self.rate)).then_some(id)
+        (waited >= self.round_trip.max(f64::from(FED) * PACKET / self.rate)).then_some(id)
     }
 
     /// Who gets what is left over.

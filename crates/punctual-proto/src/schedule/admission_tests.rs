@@ -397,7 +397,7 @@ proptest! {
             let patient = chosen.map(|id| blocks[&id]).filter(|view| view.deadline.is_none());
             if let Some(view) = patient {
                 let waited = admission.time - fed;
-                prop_assert!(queue.is_empty() || waited >= admission.round_trip.max(FED * PACKET / admission.rate));
+                prop_assert!(queue.is_empty() || waited >= admission.round_trip.max(f64::from(FED) * PACKET / admission.rate));
                 prop_assert!(queue.is_empty() || queue.iter().any(|job| job.turn.priority >= view.priority));
             } else if !queue.is_empty() {
                 let at = queue.iter().position(|job| Some(job.turn.id) == chosen);

@@ -104,6 +104,9 @@ impl<'a> SendContext<'a> {
     }
 }
 
+/// Of so many packets one, at the least, is of blocks without a deadline that would else wait for ever, for others or for a queue to become shorter.
+pub(crate) const FED: u32 = 16;
+
 /// The paths of `paths` to reckon with: those that are free of doubt, or all that are in doubt, if none is.
 pub(crate) fn usable(paths: &[PathView]) -> impl Iterator<Item = &PathView> + Clone {
     use PathHealth::{Active, Suspect};

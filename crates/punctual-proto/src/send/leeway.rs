@@ -20,8 +20,7 @@ const MOST_KINDS: usize = 16;
 const ALIKE: f64 = 0.125;
 /// What the size of the latest block counts for in their average.
 const WEIGHT: f64 = 0.125;
-/// The share of what blocks have to spare. With one, a half, a quarter, and an eighth, fifteen cells of the gauntlet with a transfer beside them have 58, 62, 64 and
-/// 65 % of the bound (67 without the transfer, 48 with a transfer that minds nobody), and the transfer 8.5, 8.0, 7.6 and 7.4 Mbit/s.
+/// The share of what blocks have to spare. What others bring, and cost: `docs/design.md`, "Short queues for what is urgent".
 const SHARE: f64 = 0.125;
 
 /// Blocks of one priority and much the same deadline.

@@ -7,12 +7,9 @@ use crate::{
     limits::MAX_PATHS,
     multipath::{FragmentView, PathChoice},
     network::BASE_PACKET,
-    schedule::usable,
+    schedule::{FED, usable},
 };
 
-/// However long its queue: if that does not become shorter by our waiting, a packet leaves on a path each round trip, or of so many that it carries one, where these
-/// take longer.
-const FED: u32 = 16;
 /// It looks again after this at the soonest.
 const LEAST_WAIT: Duration = Duration::from_micros(100);
 /// After so many that have to wait nobody else without a deadline is looked at.
@@ -36,7 +33,8 @@ pub(super) struct Hidden {
 }
 
 impl Session {
-    /// Hides the paths on which `fragment` has to leave a shorter queue than there is.
+    /// Hides the paths on which `fragment` has to leave a shorter queue than there is; not where nothing of its kind has left for a round trip, or for as long as
+    /// [`FED`] packets take if that is longer, as what waits there may be no shorter for our waiting.
     pub(super) fn hide_busy_paths(&mut self, fragment: &FragmentView, now: Instant) -> Option<Hidden> {
         let block = &fragment.block;
         if block.deadline.is_some() {
