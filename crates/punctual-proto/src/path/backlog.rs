@@ -44,6 +44,25 @@ impl Backlog {
             self.on_sent(sent.at, sent.bytes, rate);
         }
     }
+
+    /// A packet has left the queue at `left` or before, and those `behind` it are on their way: no more than them waits, and `patience` at most is what this
+    /// may be off by.
+    pub(crate) fn relieve<'a>(
+        &mut self,
+        left: Instant,
+        behind: impl Iterator<Item = &'a Sent>,
+        rate: Rate,
+        patience: Duration,
+    ) {
+        if self.until <= left + patience {
+            return;
+        }
+        let mut most = *self;
+        most.replay(left, behind, rate);
+        if most.until + patience < self.until {
+            *self = most;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -81,6 +100,12 @@ mod tests {
         // The first came out 10 ms later than thought.
         backlog.replay(start + MS * 11, sent[1..].iter(), rate());
         assert_eq!(backlog.wait(start + MS * 3), MS * 10);
+        backlog.relieve(start + MS * 20, sent[1..].iter(), rate(), MS);
+        assert_eq!(backlog.wait(start + MS * 3), MS * 10, "that it waits for less long is known already");
+        backlog.relieve(start + MS * 10, sent[1..].iter(), rate(), MS);
+        assert_eq!(backlog.wait(start + MS * 3), MS * 10, "it is not known as well as that");
+        backlog.relieve(start + MS * 4, sent[1..].iter(), rate(), MS);
+        assert_eq!(backlog.wait(start + MS * 3), MS * 3);
         backlog.replay(start + MS, [].iter(), rate());
         assert_eq!(backlog.wait(start + MS * 3), Duration::ZERO);
     }

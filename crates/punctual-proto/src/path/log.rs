@@ -104,9 +104,14 @@ impl SentLog {
     }
 
     /// The packets behind a place.
-    pub(crate) fn behind(&self, place: Place) -> impl Iterator<Item = &Sent> {
+    pub(crate) fn behind(&self, place: Place) -> impl ExactSizeIterator<Item = &Sent> {
         let from = (place + 1).saturating_sub(self.removed).min(self.packets.len() as u64);
         self.packets.range(from as usize..)
+    }
+
+    /// How many there are.
+    pub(crate) fn len_behind(&self, place: Place) -> usize {
+        self.behind(place).len()
     }
 
     /// The queue that a packet would have found, near enough: what the last to leave before it that arrived found, as it has been served since, and as what left meanwhile has joined it, for as

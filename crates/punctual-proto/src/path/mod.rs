@@ -491,7 +491,7 @@ impl Path {
 
     /// All that is to be said of packets at this moment has been said: goes as fast as the controller says from now on.
     pub(crate) fn follow(&mut self, now: Instant) {
-        self.model.end_acks(now);
+        self.model.end_acks(now, self.rate);
         self.shape(now);
         let reading = self.reading();
         let state = self.state(&reading);

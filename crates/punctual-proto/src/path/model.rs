@@ -7,7 +7,7 @@ use super::{
     floor::Floor,
     law::Law,
     level::{Level, Step},
-    log::{Fate, Sent, SentLog},
+    log::{Fate, Place, Sent, SentLog},
     overflow::Overflow,
     service::{Arrived, Found, Service},
     sharing::Delays,
@@ -28,6 +28,8 @@ const SPREAD: f64 = 0.95;
 const ANSWERED: f64 = 0.99;
 /// With fewer answers than this, more than they have shown must be expected.
 const FEW: u64 = 16;
+/// Of a path with more packets behind one that is acknowledged reports tell sooner, and better.
+const MOST_BEHIND: usize = 128;
 
 /// A packet's arrival, as the receiver reports it.
 #[derive(Debug, Clone, Copy)]
@@ -211,8 +213,8 @@ impl Model {
         }
     }
 
-    /// All that was acknowledged at this moment has been told.
-    pub(crate) fn end_acks(&mut self, now: Instant) {
+    /// All that was acknowledged at this moment has been told. `rate` is what the path is taken to carry.
+    pub(crate) fn end_acks(&mut self, now: Instant, rate: Rate) {
         let Some((_, rtt, pn)) = self.answer.filter(|(at, ..)| *at == now) else { return };
         let place = self.log.by_number(pn);
         match place.and_then(|place| self.log.get_mut(place)) {
@@ -223,6 +225,9 @@ impl Model {
                 Fate::Open | Fate::Lost => sent.answered = Some(rtt),
             },
         }
+        if let Some(place) = place {
+            self.pass(place, now, rate);
+        }
         self.rtt = Some(match self.rtt {
             None => (rtt, rtt / 2),
             Some((smoothed, var)) => ((smoothed * 7 + rtt) / 8, (var * 3 + smoothed.abs_diff(rtt)) / 4),
@@ -231,6 +236,17 @@ impl Model {
         if let Some(since) = now.checked_sub(keep) {
             self.log.forget(since);
         }
+    }
+
+    /// That packet has been acknowledged, so neither it nor what left before it waits any more. The receiver reports none but those with a stamp: on a path that
+    /// carries nothing else (because nothing else could be in time there, as it seems) nothing else would ever put the forecast right.
+    fn pass(&mut self, place: Place, now: Instant, rate: Rate) {
+        let Some((sent, way)) = self.log.get(place).zip(self.base.get()) else { return };
+        if self.log.len_behind(place) > MOST_BEHIND {
+            return;
+        }
+        let left = now.checked_sub(way).map_or(sent.at, |left| left.max(sent.at)) + rate.time_for(sent.bytes.into());
+        self.backlog.relieve(left, self.log.behind(place), rate, way);
     }
 
     /// An answer took so long, but for the queue on the way there.
@@ -379,6 +395,32 @@ mod tests {
         assert_eq!(model.queue(told), MS * 5);
         assert_eq!(model.queue(told + MS * 44), MS * 5, "within a round trip and what it was itself");
         assert_eq!(model.queue(told + MS * 45), Duration::ZERO);
+    }
+
+    /// What a peer is told of blocks has no stamp. A path that was taken for slow carried nothing else, as nothing could be in time behind what seemed to wait, and that only grew.
+    #[test]
+    fn what_is_acknowledged_waits_no_more_though_nobody_reports_it() {
+        let start = Instant::now();
+        let rate = Rate::of(1, MS);
+        let mut model = Model::new(start, start, MS * 40);
+        let mut longest = Duration::ZERO;
+        model.on_sent(0, 85, start, rate);
+        model.on_stamped(0, 0);
+        model.on_report(start + MS * 40, &[Reported { stamp: 0, at: 20_000, ce: false }]);
+        model.on_acked(0, start, start + MS * 40);
+        model.end_acks(start + MS * 40, rate);
+        for pn in 1..1_000_u32 {
+            let at = start + MS * 40 + MS * 20 * pn;
+            model.on_sent(pn.into(), 85, at, rate);
+            // The answer to the last but one.
+            if pn > 2 {
+                model.on_acked((pn - 2).into(), at - MS * 40, at);
+                model.end_acks(at, rate);
+            }
+            longest = longest.max(model.backlog(at));
+        }
+        assert!(longest <= MS * 85 * 3 + MS * 40, "three under way, 85 ms each at this rate: {longest:?}");
+        assert!(longest >= MS * 85, "nothing was forecast: {longest:?}");
     }
 
     /// Each frame is a train of packets, each of which finds a longer queue than the one before. The longer of its neighbours' queues would be that of
