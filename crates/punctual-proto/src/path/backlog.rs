@@ -45,8 +45,8 @@ impl Backlog {
         }
     }
 
-    /// A packet has left the queue at `left` or before, and those `behind` it are on their way: no more than them waits, and `patience` at most is what this
-    /// may be off by.
+    /// A packet has left the queue at `left` or before, and those `behind` it are on their way: no more than them waits. A forecast that is longer by
+    /// `patience` or less is left as it is, for this is not known as well.
     pub(crate) fn relieve<'a>(
         &mut self,
         left: Instant,
