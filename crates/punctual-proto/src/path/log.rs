@@ -109,11 +109,6 @@ impl SentLog {
         self.packets.range(from as usize..)
     }
 
-    /// How many there are.
-    pub(crate) fn len_behind(&self, place: Place) -> usize {
-        self.behind(place).len()
-    }
-
     /// The queue that a packet would have found, near enough: what the last to leave before it that arrived found, as it has been served since, and as what left meanwhile has joined it, for as
     /// long as the `service` of each takes. Without one before it, that of the first behind.
     ///

@@ -242,11 +242,12 @@ impl Model {
     /// carries nothing else (because nothing else could be in time there, as it seems) nothing else would ever put the forecast right.
     fn pass(&mut self, place: Place, now: Instant, rate: Rate) {
         let Some((sent, way)) = self.log.get(place).zip(self.base.get()) else { return };
-        if self.log.len_behind(place) > MOST_BEHIND {
+        let behind = self.log.behind(place);
+        if behind.len() > MOST_BEHIND {
             return;
         }
         let left = now.checked_sub(way).map_or(sent.at, |left| left.max(sent.at)) + rate.time_for(sent.bytes.into());
-        self.backlog.relieve(left, self.log.behind(place), rate, way);
+        self.backlog.relieve(left, behind, rate, way);
     }
 
     /// An answer took so long, but for the queue on the way there.
