@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use common::*;
 use punctual_proto::{Block, Event, SessionId};
-use punctual_sim::{App, AppContext, HostConfig, HostId, LinkSpec, Loss, World, tls};
+use punctual_sim::{App, AppContext, HostConfig, HostId, LinkSpec, Loss, Rate, World, tls};
 
 /// Ten blocks each millisecond, and the way back loses a third of what is said of them: were each word sent by itself, the stream on which
 /// they are would be in so many pieces that QUIC's receiver gave up.
@@ -140,6 +140,34 @@ fn an_outage_leaves_little_to_say() {
     assert_eq!(pair.source().outcomes.len(), 200_000);
     let received = pair.sink().received.len();
     assert!(received > 50_000, "{received} of 5,000 before and 55,000 after it");
+}
+
+/// A path becomes slow for two seconds, on which small blocks hardly fit before. Each that is dropped leaves a word, and on a path so slow these left no room for
+/// a block that could show that it is fast again.
+#[test]
+fn words_of_what_is_dropped_leave_room_for_blocks() {
+    let in_time = |seed| {
+        let link = LinkSpec::new(0.2, ms(11)).queue(74_000).loss(Loss::bursts(0.05, 14.0));
+        let block = Block::new(Bytes::from_static(&[7; 31])).deadline(ms(124));
+        let vary = |block: Block, number: u64, _| match number % 4 {
+            0 => Block { data: Bytes::from_static(&[7; 500]), ..block },
+            _ => block,
+        };
+        let setup = Setup { seed, ..Setup::new(vec![link]) };
+        let mut pair = setup.connect(Source::new(block, ms(4), 3_000).vary(vary));
+        let link = pair.world.path_links(pair.paths[0]).0[0];
+        for (at, mbps) in [(2_000, 0.02), (4_000, 0.2)] {
+            pair.world.at(pair.start + ms(at), move |world| {
+                world.update_link(link, |spec| spec.rate = Rate::mbps(mbps));
+            });
+        }
+        pair.world.run_for(ms(13_000));
+        let late = pair.late().iter().filter(|(_, at, _)| *at > ms(6_000)).count();
+        1.0 - late as f64 / 1_500.0
+    };
+    // Without that room seven of the eight have a twentieth.
+    let in_time: Vec<_> = (1..=8).map(in_time).collect();
+    assert!(in_time.iter().all(|share| *share > 0.3) && in_time.iter().sum::<f64>() > 8.0 * 0.5, "{in_time:?}");
 }
 
 /// Small blocks over a short path and a long one. The short one's way back dies for two seconds, and its sender marks it as backup; then it lives again, and the long

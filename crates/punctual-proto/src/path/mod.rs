@@ -297,6 +297,11 @@ impl Path {
         reading.in_flight <= self.window(reading) + room as u64
     }
 
+    /// How long `bytes` take.
+    pub(crate) fn time_for(&self, bytes: u64) -> Duration {
+        self.rate.time_for(bytes)
+    }
+
     /// The path as schedulers see it. `offset`: the peer's clock minus ours, microseconds. `trusted`: whether it may carry data as
     /// things stand.
     pub(crate) fn view(&self, now: Instant, offset: Option<f64>, trusted: bool) -> PathView {

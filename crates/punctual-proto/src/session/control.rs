@@ -46,6 +46,13 @@ const READ_CHUNK: usize = 4 << 10;
 
 /// Words that are in no hurry wait for others no longer than this.
 const MOST_PATIENCE: Duration = Duration::from_millis(25);
+/// Words of what we have dropped take no more than one in so many of the bytes that their path carries. Where nearly all is dropped they would fill it, and nothing
+/// else leave there that could show that it has become faster.
+const WORDS_SHARE: u32 = 8;
+/// About what a packet with a few words is, bytes.
+pub(super) const WORDS_PACKET: u64 = 90;
+/// But however slow that is, they wait no longer than this.
+const SLOW_PATIENCE: Duration = Duration::from_millis(500);
 
 /// How long words wait for others since some left last: each packet with words costs one, and its ACK one back; and of a stream in too many
 /// pieces, as loss makes of many packets with a word each, QUIC's receiver despairs.
@@ -55,25 +62,32 @@ pub(super) struct Patience {
     pub(super) short: Duration,
     /// Words that only end a matter: what became of a block.
     pub(super) long: Duration,
+    /// Of those the ones on blocks of ours that were dropped.
+    pub(super) slow: Duration,
     /// Any words, when very many are under way.
     pub(super) longest: Duration,
 }
 
 impl Patience {
     /// None at all.
-    pub(super) const NONE: Self = Self { short: Duration::ZERO, long: Duration::ZERO, longest: Duration::ZERO };
+    pub(super) const NONE: Self =
+        Self { short: Duration::ZERO, long: Duration::ZERO, slow: Duration::ZERO, longest: Duration::ZERO };
 
-    /// As long as ACKs may wait, and for those that are in no hurry about as long as reports do.
-    pub(super) fn new(ack_delay: Duration, round_trip: Duration) -> Self {
+    /// As long as ACKs may wait, and for those that are in no hurry about as long as reports do; on what was dropped longer where a packet of words takes `time`.
+    pub(super) fn new(ack_delay: Duration, round_trip: Duration, time: Duration) -> Self {
         let short = ack_delay.max(round_trip / PIECES_A_ROUND);
-        Self { short, long: (round_trip / 4).min(MOST_PATIENCE).max(short), longest: round_trip.max(MOST_PATIENCE) }
+        let long = (round_trip / 4).min(MOST_PATIENCE).max(short);
+        let slow = time.saturating_mul(WORDS_SHARE).min(SLOW_PATIENCE).max(long);
+        Self { short, long, slow, longest: round_trip.max(MOST_PATIENCE) }
     }
 }
 
 /// What waits for words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Hurry {
-    /// They only end a matter: what became of a block.
+    /// They tell what we have dropped.
+    None,
+    /// They only end a matter, too: what became of the peer's blocks.
     Least,
     /// Something does.
     Some,
@@ -154,7 +168,7 @@ impl Control {
             updates: BTreeMap::new(),
             awaited: None,
             own: 0,
-            hurry: Hurry::Least,
+            hurry: Hurry::None,
             flushed: None,
             pieces: Pieces::default(),
             is_blocked: false,
@@ -186,13 +200,10 @@ impl Control {
         use ControlFrame::{Completed, CompletedList, Dropped, Freed, Heard, Latency};
         self.write_completed();
         // Others of its channel wait for a block that was dropped.
-        let only_ends = matches!(
-            frame,
-            Completed { .. } | CompletedList(_) | Freed { .. } | Dropped { channel: None, .. } | Heard { .. }
-        );
         self.hurry = self.hurry.max(match frame {
             Latency { .. } => Hurry::Most,
-            _ if only_ends => Hurry::Least,
+            Completed { .. } | CompletedList(_) | Freed { .. } | Heard { .. } => Hurry::Least,
+            Dropped { channel: None, .. } => Hurry::None,
             _ => Hurry::Some,
         });
         let before = self.words.len();
@@ -220,6 +231,7 @@ impl Control {
             self.write_completed();
         }
         self.completed.push((id, at));
+        self.hurry = self.hurry.max(Hurry::Least);
     }
 
     /// Queues the word that a block of no channel was dropped before it was opened.
@@ -264,6 +276,7 @@ impl Control {
             (0, Hurry::Most) => Duration::ZERO,
             (0, Hurry::Some) => patience.short,
             (0, Hurry::Least) => patience.long,
+            (0, Hurry::None) => patience.slow,
             // If none of them is heard of, the more of them the longer.
             (excess, _) => patience.longest.saturating_mul(excess.saturating_mul(excess)),
         };
@@ -294,7 +307,7 @@ impl Control {
         }
         self.is_blocked = self.waiting() > 0;
         self.flushed = Some(now);
-        self.hurry = if self.is_blocked { self.hurry.max(Hurry::Some) } else { Hurry::Least };
+        self.hurry = if self.is_blocked { self.hurry.max(Hurry::Some) } else { Hurry::None };
     }
 
     /// Gives QUIC what it takes of the words. Blocked by flow control: what is left waits for the next time.
@@ -467,6 +480,20 @@ impl Hearing {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_of_what_was_dropped_wait_the_longer_the_slower_their_path_is() {
+        let [delay, round_trip] = [1, 40].map(Duration::from_millis);
+        let patience = |time| Patience::new(delay, round_trip, time);
+        assert_eq!(patience(Duration::ZERO).slow, round_trip / 4);
+        // 90 bytes at 3 KB/s.
+        assert_eq!(patience(Duration::from_millis(30)).slow, Duration::from_millis(240));
+        let slowest = patience(Duration::MAX);
+        assert_eq!(
+            (slowest.short, slowest.long, slowest.slow, slowest.longest),
+            (delay, round_trip / 4, SLOW_PATIENCE, round_trip)
+        );
+    }
 
     #[test]
     fn pieces_are_counted_once_and_until_they_are_heard() {

@@ -46,7 +46,7 @@ use noq_proto::{ConnectionHandle, VarInt};
 
 use self::{
     answers::Answers,
-    control::{Control, Hearing, Patience},
+    control::{Control, Hearing, Patience, WORDS_PACKET},
     door::Door,
     ending::{Ending, Farewell},
     fallback::Fallback,
@@ -109,6 +109,8 @@ pub struct Session {
     /// The peer's redundancy.
     groups: Groups,
     control: Control,
+    /// How long words wait, as things stood after the last input.
+    patience: Patience,
     hearing: Hearing,
     fallback: Fallback,
     output: Output,
@@ -170,6 +172,7 @@ impl Session {
             wishes: BTreeMap::new(),
             groups: Groups::new(limits.repair_window),
             control: Control::new(),
+            patience: Patience::NONE,
             hearing: Hearing::default(),
             fallback: Fallback::default(),
             output: Output::new(path_scheduler),
@@ -436,7 +439,7 @@ impl Session {
             .chain(self.output.copy_at)
             .chain(self.output.rests_until());
         let reports = self.paths.iter().filter_map(Path::report_due);
-        let words = self.control.waits().then(|| self.control.due(self.patience())).flatten();
+        let words = self.control.waits().then(|| self.control.due(self.patience)).flatten();
         let next = reports.chain(wake).min();
         let next = next.filter(|_| !self.output.is_held_up());
         let groups = self.groups.next_timeout().and_then(|at| self.epoch.checked_add(Duration::from_micros(at)));
@@ -499,8 +502,12 @@ impl Session {
         }
     }
 
-    fn patience(&self) -> Patience {
-        Patience::new(self.config.max_ack_delay, self.shortest_rtt())
+    fn patience(&self, now: Instant) -> Patience {
+        let path = self.paths.control().and_then(|id| self.paths.get(id));
+        // What answers to blocks wait for on their way is told by little but words.
+        let path = path.filter(|_| !self.output.is_answering(now));
+        let time = path.map_or(Duration::ZERO, |path| path.time_for(WORDS_PACKET));
+        Patience::new(self.config.max_ack_delay, self.shortest_rtt(), time)
     }
 
     /// Brings everything that follows from an input about: nothing is left undone but packets and events.
@@ -522,7 +529,8 @@ impl Session {
             }
             self.tell_terms();
             self.tell_wishes();
-            self.control.flush(now, self.patience(), &mut self.conn);
+            self.patience = self.patience(now);
+            self.control.flush(now, self.patience, &mut self.conn);
         }
         self.output.stir();
     }

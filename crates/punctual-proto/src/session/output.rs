@@ -148,6 +148,11 @@ impl Output {
         self.last_heard = Some(now);
     }
 
+    /// Whether block data came just now.
+    pub(super) fn is_answering(&self, now: Instant) -> bool {
+        self.last_heard.is_some_and(|last| now.saturating_duration_since(last) < SENDER_MEMORY)
+    }
+
     /// The path for a group's repair fragments.
     pub(super) fn protect(&mut self, majority: PathId, due: Option<Instant>, now: Instant) -> PathId {
         self.path_scheduler.protect(majority, due, &self.views, now)
@@ -256,9 +261,7 @@ impl Session {
 
     /// Whether answers to blocks, and what else QUIC has to say, wait for more, because they fill the way on which they leave. Some go along with data.
     fn answers_rest(&mut self, now: Instant) -> bool {
-        let is_answering =
-            self.output.last_heard.is_some_and(|last| now.saturating_duration_since(last) < SENDER_MEMORY);
-        let control = self.paths.control().filter(|_| is_answering).and_then(|id| self.paths.get(id));
+        let control = self.paths.control().filter(|_| self.output.is_answering(now)).and_then(|id| self.paths.get(id));
         let Some(path) = control.filter(|path| path.thinning.is_on()) else { return false };
         self.output.rests_until = path.thinning.rests_until(now);
         // A report has room for answers.
