@@ -117,7 +117,7 @@ pub(crate) struct Steady {
     seen: bool,
     /// The pace of a queue has been seen,
     paced: bool,
-    /// and is this, as of this round or the last.
+    /// and was this in the present round or the one before.
     served: Option<Rate>,
     /// Rounds on end in which a busy path has not delivered more.
     flat: u32,
