@@ -84,7 +84,7 @@ fn start_up_reckons_with_no_more_than_a_queue_is_served_at() {
         steady.on_sent(at, 1_200, 12_000);
         (steady.startup, (steady.forecast(at, &path).bytes_per_second() / 1e3).round())
     };
-    assert_eq!(forecast(1, false).0, true);
+    assert!(forecast(1, false).0);
     // Twelve kilobytes each round, so 2.4 MB/s in a round or two.
     assert_eq!(forecast(2, false), (true, 2_400.0));
     assert_eq!(forecast(3, true), (true, 700.0));
