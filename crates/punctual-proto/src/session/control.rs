@@ -199,10 +199,10 @@ impl Control {
     pub(super) fn write(&mut self, frame: &ControlFrame) {
         use ControlFrame::{Completed, CompletedList, Dropped, Freed, Heard, Latency};
         self.write_completed();
-        // Others of its channel wait for a block that was dropped.
         self.hurry = self.hurry.max(match frame {
             Latency { .. } => Hurry::Most,
             Completed { .. } | CompletedList(_) | Freed { .. } | Heard { .. } => Hurry::Least,
+            // Others of its channel wait for a block that was dropped.
             Dropped { channel: None, .. } => Hurry::None,
             _ => Hurry::Some,
         });
