@@ -23,7 +23,7 @@ use crate::{least::Least, rate::Rate};
 
 /// How much faster than the path is known to be start-up goes, for what it has shown so far doubles each round.
 const STARTUP_GAIN: f64 = 2.0;
-/// What schedulers may reckon with in start-up, which is to be much faster before long, unless a queue shows that it cannot.
+/// What schedulers may reckon with in start-up, which is to be much faster before long.
 const FORECAST: f64 = 4.0;
 /// So many rounds on end in which a busy path does not deliver a quarter more end start-up.
 const FLAT_ROUNDS: u32 = 2;
@@ -115,10 +115,8 @@ pub(crate) struct Steady {
     startup: bool,
     /// The path's own pace has shown, or there was always something to send.
     seen: bool,
-    /// The pace of a queue has been seen,
+    /// The pace of a queue has been seen.
     paced: bool,
-    /// and was this in the present round or the one before.
-    served: Option<Rate>,
     /// Rounds on end in which a busy path has not delivered more.
     flat: u32,
     /// How much is believed: an index of [`BELIEF`].
@@ -164,7 +162,6 @@ impl Steady {
             startup: true,
             seen: false,
             paced: false,
-            served: None,
             flat: 0,
             doubt: 0,
             began_at: Rate::ZERO,
@@ -280,7 +277,6 @@ impl Steady {
 
     fn end_round(&mut self, report: &Report, path: &Path) -> Option<Duration> {
         let round = std::mem::replace(&mut self.round, Round { began: Some(report.now), ..Round::default() });
-        self.served = self.served.filter(|_| round.served);
         let since = self.since.replace(Since::of(report))?;
         // What came in a round that ended unanswered may have come all at once.
         let delivered = Rate::of(round.bytes, since.until(report).max(path.base));
@@ -480,7 +476,7 @@ impl Driver for Steady {
         }
         if let Some(service) = report.service.filter(|_| report.served) {
             let unseen = self.unseen(path).min(service);
-            (self.seen, self.paced, self.served) = (true, true, Some(service));
+            (self.seen, self.paced) = (true, true);
             self.follow(service, report.queue, path);
             // Until now we went a window each round trip. The path carries that, or what it serves.
             self.rate = self.rate.map(|rate| rate.max(unseen));
@@ -505,13 +501,12 @@ impl Driver for Steady {
     }
 
     fn forecast(&self, now: Instant, path: &Path) -> Rate {
-        // What start-up has shown doubles each round, but for what a queue is served at.
+        // What start-up has shown doubles each round.
         let rate = self.rate(now, path);
-        match (self.rate, self.served) {
+        match self.rate {
             _ if !self.startup => rate,
-            (Some(shown), Some(served)) => rate.max(served.min(shown * FORECAST)),
-            (Some(shown), None) => rate.max(shown * FORECAST),
-            (None, _) => rate * FORECAST,
+            Some(shown) => rate.max(shown * FORECAST),
+            None => rate * FORECAST,
         }
     }
 

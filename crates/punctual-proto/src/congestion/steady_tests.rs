@@ -70,28 +70,6 @@ fn a_few_packets_that_are_late_by_chance_do_not_end_start_up() {
     }
 }
 
-/// A path's first queue tells what it carries, as long as there is one (gauntlet 38959).
-#[test]
-fn start_up_reckons_with_no_more_than_a_queue_is_served_at() {
-    let (start, mut steady) = (Instant::now(), Steady::new(12_000));
-    let path = path(MS * 20, MS * 20);
-    steady.on_sent(start, 1_200, 12_000);
-    let mut forecast = |round: u32, served: bool| {
-        let at = start + MS * 20 * round;
-        let report = ten(at, at - MS * 10, u64::from(round) * 20_000, MS, MS);
-        let service = served.then(|| Rate::from_bytes_per_second(700_000.0));
-        steady.on_report(&Report { service, served, ..report }, &path);
-        steady.on_sent(at, 1_200, 12_000);
-        (steady.startup, (steady.forecast(at, &path).bytes_per_second() / 1e3).round())
-    };
-    assert!(forecast(1, false).0);
-    // Twelve kilobytes each round, so 2.4 MB/s in a round or two.
-    assert_eq!(forecast(2, false), (true, 2_400.0));
-    assert_eq!(forecast(3, true), (true, 700.0));
-    // After a round without a queue more may be possible again.
-    assert_eq!(forecast(4, false), (true, 2_800.0));
-}
-
 /// All but a few words was lost, as where the MTU has shrunk, and what came through is taken for all that the path carries (wide 300033).
 #[test]
 fn a_packet_leaves_each_round_trip_however_little_was_delivered() {
