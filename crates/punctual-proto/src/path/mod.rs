@@ -297,9 +297,9 @@ impl Path {
         reading.in_flight <= self.window(reading) + room as u64
     }
 
-    /// How long `bytes` take.
-    pub(crate) fn time_for(&self, bytes: u64) -> Duration {
-        self.rate.time_for(bytes)
+    /// What it is taken to carry.
+    pub(crate) fn rate(&self) -> Rate {
+        self.rate
     }
 
     /// The path as schedulers see it. `offset`: the peer's clock minus ours, microseconds. `trusted`: whether it may carry data as

@@ -18,6 +18,7 @@ use crate::{
     },
     limits::Limits,
     noq::MOST_PIECES,
+    rate::Rate,
     token::Token,
 };
 
@@ -50,7 +51,7 @@ const MOST_PATIENCE: Duration = Duration::from_millis(25);
 /// else leave there that could show that it has become faster.
 const WORDS_SHARE: u32 = 8;
 /// About what a packet with a few words is, bytes.
-pub(super) const WORDS_PACKET: u64 = 90;
+const WORDS_PACKET: u64 = 90;
 /// But however slow that is, they wait no longer than this.
 const SLOW_PATIENCE: Duration = Duration::from_millis(500);
 
@@ -73,12 +74,13 @@ impl Patience {
     pub(super) const NONE: Self =
         Self { short: Duration::ZERO, long: Duration::ZERO, slow: Duration::ZERO, longest: Duration::ZERO };
 
-    /// As long as ACKs may wait, and for those that are in no hurry about as long as reports do; on what was dropped longer where a packet of words takes `time`.
-    pub(super) fn new(ack_delay: Duration, round_trip: Duration, time: Duration) -> Self {
+    /// As long as ACKs may wait, and for those that are in no hurry about as long as reports do; on what was dropped longer where they are to leave room on a path
+    /// that carries `rate`.
+    pub(super) fn new(ack_delay: Duration, round_trip: Duration, rate: Option<Rate>) -> Self {
         let short = ack_delay.max(round_trip / PIECES_A_ROUND);
         let long = (round_trip / 4).min(MOST_PATIENCE).max(short);
-        let slow = time.saturating_mul(WORDS_SHARE).min(SLOW_PATIENCE).max(long);
-        Self { short, long, slow, longest: round_trip.max(MOST_PATIENCE) }
+        let slow = rate.map_or(Duration::ZERO, |rate| rate.time_for(WORDS_PACKET) * WORDS_SHARE);
+        Self { short, long, slow: slow.min(SLOW_PATIENCE).max(long), longest: round_trip.max(MOST_PATIENCE) }
     }
 }
 
@@ -86,9 +88,9 @@ impl Patience {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Hurry {
     /// They tell what we have dropped.
-    None,
-    /// They only end a matter, too: what became of the peer's blocks.
     Least,
+    /// They only end a matter, too: what became of the peer's blocks.
+    Little,
     /// Something does.
     Some,
     /// Blocks behind them do not, and they are to be there before those.
@@ -168,7 +170,7 @@ impl Control {
             updates: BTreeMap::new(),
             awaited: None,
             own: 0,
-            hurry: Hurry::None,
+            hurry: Hurry::Least,
             flushed: None,
             pieces: Pieces::default(),
             is_blocked: false,
@@ -201,9 +203,9 @@ impl Control {
         self.write_completed();
         self.hurry = self.hurry.max(match frame {
             Latency { .. } => Hurry::Most,
-            Completed { .. } | CompletedList(_) | Freed { .. } | Heard { .. } => Hurry::Least,
+            Completed { .. } | CompletedList(_) | Freed { .. } | Heard { .. } => Hurry::Little,
             // Others of its channel wait for a block that was dropped.
-            Dropped { channel: None, .. } => Hurry::None,
+            Dropped { channel: None, .. } => Hurry::Least,
             _ => Hurry::Some,
         });
         let before = self.words.len();
@@ -231,7 +233,7 @@ impl Control {
             self.write_completed();
         }
         self.completed.push((id, at));
-        self.hurry = self.hurry.max(Hurry::Least);
+        self.hurry = self.hurry.max(Hurry::Little);
     }
 
     /// Queues the word that a block of no channel was dropped before it was opened.
@@ -275,8 +277,8 @@ impl Control {
         let patience = match (self.pieces.excess(), self.hurry) {
             (0, Hurry::Most) => Duration::ZERO,
             (0, Hurry::Some) => patience.short,
-            (0, Hurry::Least) => patience.long,
-            (0, Hurry::None) => patience.slow,
+            (0, Hurry::Little) => patience.long,
+            (0, Hurry::Least) => patience.slow,
             // If none of them is heard of, the more of them the longer.
             (excess, _) => patience.longest.saturating_mul(excess.saturating_mul(excess)),
         };
@@ -307,7 +309,7 @@ impl Control {
         }
         self.is_blocked = self.waiting() > 0;
         self.flushed = Some(now);
-        self.hurry = if self.is_blocked { self.hurry.max(Hurry::Some) } else { Hurry::None };
+        self.hurry = if self.is_blocked { self.hurry.max(Hurry::Some) } else { Hurry::Least };
     }
 
     /// Gives QUIC what it takes of the words. Blocked by flow control: what is left waits for the next time.
@@ -484,11 +486,10 @@ mod tests {
     #[test]
     fn words_of_what_was_dropped_wait_the_longer_the_slower_their_path_is() {
         let [delay, round_trip] = [1, 40].map(Duration::from_millis);
-        let patience = |time| Patience::new(delay, round_trip, time);
-        assert_eq!(patience(Duration::ZERO).slow, round_trip / 4);
-        // 90 bytes at 3 KB/s.
-        assert_eq!(patience(Duration::from_millis(30)).slow, Duration::from_millis(240));
-        let slowest = patience(Duration::MAX);
+        let patience = |rate: Option<f64>| Patience::new(delay, round_trip, rate.map(Rate::from_bytes_per_second));
+        assert_eq!([None, Some(1e6)].map(|rate| patience(rate).slow), [round_trip / 4; 2]);
+        assert_eq!(patience(Some(3e3)).slow, Duration::from_millis(240));
+        let slowest = patience(Some(0.0));
         assert_eq!(
             (slowest.short, slowest.long, slowest.slow, slowest.longest),
             (delay, round_trip / 4, SLOW_PATIENCE, round_trip)

@@ -46,7 +46,7 @@ use noq_proto::{ConnectionHandle, VarInt};
 
 use self::{
     answers::Answers,
-    control::{Control, Hearing, Patience, WORDS_PACKET},
+    control::{Control, Hearing, Patience},
     door::Door,
     ending::{Ending, Farewell},
     fallback::Fallback,
@@ -504,10 +504,9 @@ impl Session {
 
     fn patience(&self, now: Instant) -> Patience {
         let path = self.paths.control().and_then(|id| self.paths.get(id));
-        // What answers to blocks wait for on their way is told by little but words.
+        // Answers to blocks may fill the way, and often nothing tells of that but acknowledgements of words.
         let path = path.filter(|_| !self.output.is_answering(now));
-        let time = path.map_or(Duration::ZERO, |path| path.time_for(WORDS_PACKET));
-        Patience::new(self.config.max_ack_delay, self.shortest_rtt(), time)
+        Patience::new(self.config.max_ack_delay, self.shortest_rtt(), path.map(Path::rate))
     }
 
     /// Brings everything that follows from an input about: nothing is left undone but packets and events.
