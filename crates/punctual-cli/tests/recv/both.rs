@@ -162,7 +162,7 @@ fn what_one_sender_does_not_get_of_a_pipe_goes_to_the_next_and_both_sides_books_
     let gone = call(&first);
     writeln!(operator, "one").unwrap();
     file_has(&first, "one\n");
-    gone.signal("STOP");
+    gone.stop();
     writeln!(operator, "two").unwrap();
     handed_over(&receiver, 2);
     drop(gone);
@@ -199,7 +199,7 @@ fn what_nobody_got_of_a_reply_is_said_to_be_lost() {
         let gone = sender(&receiver, &["--lines", "--receive", back.to_str().unwrap(), "--idle-timeout", "5s"]);
         writeln!(operator, "one").unwrap();
         file_has(&back, "one\n");
-        gone.signal("STOP");
+        gone.stop();
         writeln!(operator, "two").unwrap();
         handed_over(&receiver, 2);
         drop(gone);

@@ -74,10 +74,10 @@ fn signalled(signal: &str, to_sender: bool, of_sender: bool) -> End {
     }
 }
 
-/// The end of a sender whose input ends, with a block under way, when its receiver has just been sent this signal, which it can tell nobody of.
-fn left_alone(signal: &str) -> End {
+/// The end of a sender whose input ends, with a block under way, when its receiver has just been ended in a way that it can tell nobody of.
+fn left_alone(end_of: impl FnOnce(&Process)) -> End {
     let (receiver, mut sender) = connected(&["--finish-timeout", "1s", "--deadline", "100ms"]);
-    receiver.process.signal(signal);
+    end_of(&receiver.process);
     sender.say("a line for nobody");
     let since = Instant::now();
     // Its input ends with this.
@@ -130,8 +130,10 @@ const CASES: &[Case] = &[
     Case("send", "the receiver is killed; `--idle-timeout` (1 s here), no `--reconnect`", 7, |_| {
         signalled("KILL", false, true)
     }),
-    Case("send", "the receiver is killed before the end; `--finish-timeout` (1 s here)", 7, |_| left_alone("KILL")),
-    Case("send", "the receiver sleeps at the end; `--finish-timeout` (1 s here)", 7, |_| left_alone("STOP")),
+    Case("send", "the receiver is killed before the end; `--finish-timeout` (1 s here)", 7, |_| {
+        left_alone(|receiver| receiver.signal("KILL"))
+    }),
+    Case("send", "the receiver sleeps at the end; `--finish-timeout` (1 s here)", 7, |_| left_alone(Process::stop)),
     Case("send", "`--strict`, and a block was late", 8, |dir| {
         let much = file(dir, &vec![0; 20 << 20]);
         send(&Receiver::start(&[]), &["--chunks", "1M", "--strict", "--deadline", "1ms"], much)

@@ -307,7 +307,8 @@ fn an_input_that_ends_badly_before_an_outage_is_noticed_is_sent_as_far_as_it_is_
     let start = |listen: &str| lasting(dir.path(), listen);
     let mut receiver = start("127.0.0.1:0");
     let (address, fingerprint) = (receiver.address.clone(), receiver.fingerprint.clone());
-    let args = ["--framed", "--idle-timeout", "2s", "--finish-timeout", "1m", "--reconnect", "1m", "--json"];
+    let args =
+        ["--framed", "--idle-timeout", "2s", "--finish-timeout", "1m", "--reconnect", "1m", "--json", "--stats-json"];
     let mut command = punctual();
     command.args(["send", &address, "--fingerprint", &fingerprint]).args(args);
     let mut sender = Process::start(command.stdin(Stdio::piped()));
@@ -318,11 +319,14 @@ fn an_input_that_ends_badly_before_an_outage_is_noticed_is_sent_as_far_as_it_is_
     };
     input.write_all(b"\0\0\0\x03one").unwrap();
     wrote("0001", "one");
+    // What is written but not known to be there would be sent once more, and be the second.
+    wait_for("word of it", || sender.stderr.text().contains("\"on_time\":1").then_some(()));
     // It answers nothing any more, and nobody says so.
-    receiver.process.signal("STOP");
+    receiver.process.stop();
     input.write_all(b"\0\0\0\x03two\0\0\0\x09cut").unwrap();
     drop(input);
-    sender.stderr.after("connecting again");
+    // The session is lost.
+    sender.stderr.after("\"confirmed\":false");
     receiver.process.signal("KILL");
     receiver.process.end_by_itself();
     let _receiver = start(&address);
@@ -364,7 +368,7 @@ fn a_second_signal_ends_at_once() {
     sender.say("a line");
     wait_for("line", || (receiver.process.stdout.text() == "a line\n").then_some(()));
     // From now on nothing is answered, and there is something to wait for.
-    receiver.process.signal("STOP");
+    receiver.process.stop();
     sender.say("another");
     sender.0.signal("TERM");
     sender.0.signal("INT");

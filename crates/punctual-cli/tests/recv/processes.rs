@@ -1,6 +1,7 @@
 //! Receivers and senders under way.
 
 use std::{
+    fs,
     io::{BufRead as _, BufReader, Read, Write as _},
     process::{Child, ChildStdin, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex},
@@ -92,6 +93,23 @@ impl Process {
         let sent =
             Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().expect("kill is there");
         assert!(sent.success());
+    }
+
+    /// Stops it: it does nothing more until it is told to go on. With the signal alone it goes on for a while, as each of its threads
+    /// stops only when it has run again.
+    pub(crate) fn stop(&self) {
+        self.signal("STOP");
+        let threads = format!("/proc/{}/task", self.child.id());
+        let stands = |thread: std::io::Result<fs::DirEntry>| {
+            let status = thread.and_then(|thread| fs::read_to_string(thread.path().join("status")));
+            // One that has ended meanwhile does nothing more, either.
+            status.map_or(true, |status| status.contains("\nState:\tT"))
+        };
+        // Elsewhere there is nothing to see, and we hope for the best.
+        wait_for("end of what it was doing", || match fs::read_dir(&threads) {
+            Ok(mut threads) => threads.all(stands).then_some(()),
+            Err(_) => Some(()),
+        });
     }
 
     /// Whether it has not ended.
