@@ -269,3 +269,16 @@ fn a_path_on_which_nothing_could_be_in_time_is_the_transfers() {
     let (good, others) = beside_a_transfer(links, 25, 64_000, 200, "admission");
     assert!(good >= 0.97 && others >= 7.5, "{good:.3} in time, all of 10 MB: {others:.2} Mbit/s");
 }
+
+/// Half of the messages is in time on the shorter of two paths alone, which carries all of these but not all there is; the others are in time on either.
+#[test]
+fn who_has_time_leaves_the_short_path_to_who_has_not() {
+    let links = vec![LinkSpec::new(13.0, ms(7)).queue(400_000), LinkSpec::new(55.0, ms(65)).queue(450_000)];
+    let block = Block::new(vec![7; 11_000]).deadline(ms(24));
+    let patient = |block: Block, number: u64, _| if number.is_multiple_of(2) { block } else { block.deadline(ms(144)) };
+    let mut pair = Setup::new(links).connect(Source::new(block, ms(5), 2_000).vary(patient));
+    pair.world.run_for(ms(11_000));
+    // Start-up takes its time.
+    let missed = pair.source().not_on_time().len();
+    assert!(missed <= 60, "{missed} of 2,000");
+}

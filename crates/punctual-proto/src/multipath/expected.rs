@@ -10,7 +10,7 @@ use crate::base::{GRANULARITY, MISS, bears};
 
 /// Cheap paths first, and dear ones where the cheap would not do. The default.
 ///
-/// Paths of the same [`price`] are alike. Those that cost least are enough for a block if all that it has to send, behind what waits for them already,
+/// Paths of the same [`price`] are alike, but for those that others need [more](FragmentView::wanted), which come last of them. Those that cost least are enough for a block if all that it has to send, behind what waits for them already,
 /// is across by its deadline, but for a chance no greater than it may run:
 ///
 /// ```text
@@ -31,7 +31,7 @@ use crate::base::{GRANULARITY, MISS, bears};
 /// Of these paths those are left out on which it would be lost too easily. If the others are not enough, the next dearer join them, and so on. Among the paths so found it is [`earliest`] that decides, be it to wait for
 /// one: a dear path carries what the cheap ones cannot, and what was lost there when it is on its last chance. (So a try on the cheap path
 /// and, for what it loses, one on the dear path: 1 + τ · cost instead of cost; the aim is that of DMTP's optimizer, V, but fragment by fragment, for what it knows of paths
-/// changes faster than plans.) Where all cost the same, all are taken together, and so they are by what has no deadline.
+/// changes faster than plans.) Where all cost the same, and none is wanted more by others, all are taken together, and so they are by what has no deadline.
 pub(super) struct Expected;
 
 impl PathScheduler for Expected {
@@ -55,6 +55,11 @@ fn price(path: &PathView) -> f64 {
     }
 }
 
+/// In what order paths are tried: by price, and of those that cost the same first the ones that nobody else needs more.
+fn rank(path: &PathView, fragment: &FragmentView) -> (f64, bool) {
+    (price(path), fragment.wanted.contains(path.id))
+}
+
 /// Of a budget half is kept for what would be late without.
 const SCARCE: f64 = 0.5;
 const SCARCE_COST: f64 = 1e9;
@@ -74,11 +79,11 @@ struct Bargain<'a> {
 }
 
 impl<'a> Bargain<'a> {
-    /// `None` if all paths cost the same, or it does not matter.
+    /// `None` if all paths are alike, or it does not matter.
     fn new(fragment: &'a FragmentView, paths: &'a [PathView], now: Instant) -> Option<Self> {
         let paths = &paths[..paths.len().min(MAX_PATHS)];
-        let first = price(paths.first()?);
-        if paths.iter().all(|path| price(path) == first) {
+        let first = rank(paths.first()?, fragment);
+        if paths.iter().all(|path| rank(path, fragment) == first) {
             return None;
         }
         let left = fragment.block.due()?.saturating_duration_since(now);
@@ -98,18 +103,18 @@ impl<'a> Bargain<'a> {
     /// The cheapest paths that are enough; `None` if all of them are asked for.
     fn enough(&self) -> Option<PathSet> {
         // What is lost of the block, path by path, should all of it go there; in the order of prices.
-        let mut offers = [(0.0, 0.0, None::<&PathView>); MAX_PATHS];
+        let mut offers = [((0.0, false), 0.0, None::<&PathView>); MAX_PATHS];
         let mut count = 0;
         for (path, arrival) in self.open() {
-            offers[count] = (price(path), self.fragments * self.lost(path, arrival), Some(path));
+            offers[count] = (rank(path, self.fragment), self.fragments * self.lost(path, arrival), Some(path));
             count += 1;
         }
         let offers = &mut offers[..count];
-        offers.sort_by(|(a, ..), (b, ..)| a.total_cmp(b));
+        offers.sort_by(|(a, ..), (b, ..)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         let mut end = 0;
         while end < count {
             let most = offers[end].0;
-            end += offers[end..].iter().take_while(|(price, ..)| *price == most).count();
+            end += offers[end..].iter().take_while(|(rank, ..)| *rank == most).count();
             let sure = || offers[..end].iter().filter(|(_, lost, _)| *lost <= self.allowed);
             let paths = || sure().filter_map(|(_, lost, path)| Some(((*path)?, *lost)));
             let Some(across) = across(paths().map(|(path, _)| path), self.fragment.whole(), self.now) else { continue };
@@ -281,6 +286,25 @@ mod tests {
         let scarce = PathView { budget_left: 0.4, ..other };
         assert_eq!(Expected.choose(&small(200), &[slower, scarce], now), on(0));
         assert_eq!(Expected.choose(&small(65), &[slower, scarce], now), on(1));
+    }
+
+    #[test]
+    fn a_path_that_others_need_more_is_left_to_them_while_the_rest_is_enough() {
+        let now = Instant::now();
+        let [short, long] = pair().map(|path| PathView { cost: 0.0, ..path });
+        let short = PathView { min_one_way_delay: MS * 10, one_way_delay: MS * 10, ..short };
+        let of = |size, within, wanted| FragmentView { wanted, ..block(now, size, within) };
+        let others = PathSet::one(short.id);
+        // 20 kB take 80 ms on the other, or 100 if it carries half.
+        for (within, wanted, expected) in [(130, PathSet::default(), 0), (130, others, 1), (95, others, 0)] {
+            let choice = Expected.choose(&of(20_000, within, wanted), &[short, long], now);
+            assert_eq!(choice, on(expected), "{within} {wanted:?}");
+        }
+        // It is worth waiting for, and what it costs comes first.
+        let paced = PathView { ready: false, ready_at: Some(now + MS * 5), ..long };
+        assert_eq!(Expected.choose(&of(20_000, 150, others), &[short, paced], now), PathChoice::Wait);
+        let dear = PathView { cost: 1.0, ..long };
+        assert_eq!(Expected.choose(&of(20_000, 130, others), &[short, dear], now), on(0));
     }
 
     #[test]

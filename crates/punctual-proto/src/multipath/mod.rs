@@ -37,6 +37,8 @@ pub struct FragmentView {
     pub behind: u64,
     /// How its block is protected against loss.
     pub redundancy: Redundancy,
+    /// Paths that others need more: blocks that are handed over these days with a shorter deadline, are no less important, and would be late on some of the rest.
+    pub wanted: PathSet,
 }
 
 impl FragmentView {
@@ -47,7 +49,15 @@ impl FragmentView {
 
     /// The next `len` bytes of a block, for the first time and with nothing before them. For tests of path schedulers.
     pub fn new(block: BlockView, len: usize) -> Self {
-        Self { block, len, lost_on: None, ahead: 0, behind: 0, redundancy: Redundancy::Auto }
+        Self {
+            block,
+            len,
+            lost_on: None,
+            ahead: 0,
+            behind: 0,
+            redundancy: Redundancy::Auto,
+            wanted: PathSet::default(),
+        }
     }
 }
 

@@ -50,7 +50,15 @@ pub(super) fn fragment() -> FragmentView {
         beyond_means: false,
         again: false,
     };
-    FragmentView { block, len: 1000, lost_on: None, ahead: 0, behind: 0, redundancy: Redundancy::Auto }
+    FragmentView {
+        block,
+        len: 1000,
+        lost_on: None,
+        ahead: 0,
+        behind: 0,
+        redundancy: Redundancy::Auto,
+        wanted: PathSet::default(),
+    }
 }
 
 /// The path a fragment takes.

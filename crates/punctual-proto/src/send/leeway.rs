@@ -1,13 +1,15 @@
-//! How long a queue may be left on a path by what has no deadline: so short that what has one can wait for it.
+//! What is handed over these days that has a deadline, and what others leave to it: room in the queues of paths, and paths that it cannot do without.
 //!
 //! Who fills a path keeps a queue there, if only to see whether the path carries more. What has a deadline waits behind that in its own time: of 21 ms, over a
 //! path of 8 and behind what it takes to leave itself, a queue of 12 ms is too much. So as long as blocks with deadlines are handed over, what has none, and is
 //! no more important, leaves no more of a queue than a small share of what they have to spare. (A background transport, as LEDBAT is, RFC 6817; but there
 //! the queue aimed at is one for all, 100 ms at most.) Every path is still used all the time: what is kept short is the queue, and how fast more is tried.
+//!
+//! And what has a longer deadline leaves short paths to what has only these, as long as others are enough for it ([`Expected`](crate::multipath)).
 
 use std::time::{Duration, Instant};
 
-use crate::base::PathView;
+use crate::{base::PathView, multipath::PathSet};
 
 /// A kind of which nothing was handed over for so long is no more, unless it is rarer than that.
 const MEMORY: Duration = Duration::from_secs(2);
@@ -41,6 +43,12 @@ impl Kind {
         now.saturating_duration_since(self.last) <= (self.pause * PAUSES).clamp(MEMORY, LONGEST_MEMORY)
     }
 
+    /// What one of them has to spare that takes `way` besides leaving at `rate`, bytes per second; `None` if it is late.
+    fn spare(&self, way: Duration, rate: f64) -> Option<Duration> {
+        let leaves = Duration::try_from_secs_f64(self.size / rate.max(1.0)).ok()?;
+        self.deadline.checked_sub(way.saturating_add(leaves))
+    }
+
     fn is_like(&self, deadline: Duration, priority: u8) -> bool {
         let (known, new) = (self.deadline.as_secs_f64(), deadline.as_secs_f64());
         self.priority == priority && (known - new).abs() <= ALIKE * known.min(new)
@@ -71,6 +79,37 @@ impl Leeway {
         self.0.push(Kind { deadline, priority, size, last: now, pause: Duration::ZERO });
     }
 
+    /// Those of `paths` that a block of this deadline and priority had better leave to others: to kinds with a shorter deadline, and no less important, that would be late on some of
+    /// these paths. They have no other, and it may have.
+    pub(crate) fn wanted<'a>(
+        &self,
+        now: Instant,
+        deadline: Duration,
+        priority: u8,
+        paths: impl Iterator<Item = &'a PathView> + Clone,
+    ) -> PathSet {
+        let mut wanted = PathSet::default();
+        // One kind has nobody to make way for.
+        if self.0.len() < 2 {
+            return wanted;
+        }
+        let rate: f64 = paths.clone().map(|path| path.rate).sum();
+        let needs_more = |kind: &&Kind| {
+            let is_urgent = kind.deadline < deadline && !kind.is_like(deadline, kind.priority);
+            is_urgent && kind.priority <= priority && kind.lives(now)
+        };
+        for kind in self.0.iter().filter(needs_more) {
+            let reaches = |path: &PathView| {
+                let takes = path.min_one_way_delay.saturating_add(path.spread);
+                kind.spare(takes, rate).is_some()
+            };
+            if !paths.clone().all(reaches) {
+                paths.clone().filter(|path| reaches(path)).for_each(|path| wanted.push(path.id));
+            }
+        }
+        wanted
+    }
+
     /// How long a queue something of this priority that has no deadline may leave on a path; `None` if nobody minds: nothing with a deadline that is as important
     /// was handed over lately, or it could not be in time on this path. `rate`: of all paths together, bytes per second.
     /// `others`: the queue that others keep up there; what it takes is to spare for nobody, and who could not be in time behind it does not mind.
@@ -83,10 +122,7 @@ impl Leeway {
         priority: u8,
     ) -> Option<Duration> {
         let minds = |kind: &&Kind| kind.priority <= priority && kind.lives(now);
-        let spare = |kind: &Kind| {
-            let leaves = Duration::try_from_secs_f64(kind.size / rate.max(1.0)).ok()?;
-            kind.deadline.checked_sub(path.min_one_way_delay.saturating_add(others).saturating_add(leaves))
-        };
+        let spare = |kind: &Kind| kind.spare(path.min_one_way_delay.saturating_add(others), rate);
         self.0.iter().filter(minds).filter_map(spare).min().map(|spare| others.saturating_add(spare.mul_f64(SHARE)))
     }
 }
@@ -117,6 +153,34 @@ mod tests {
         assert_eq!(on(&leeway, start, 4), Some(MS * 10));
         leeway.on_block(start, MS * 9, 0, 100);
         assert_eq!(on(&leeway, start, 9), Some(MS * 3), "which is too late here anyway");
+    }
+
+    #[test]
+    fn a_path_is_wanted_by_who_is_more_urgent_and_late_on_another() {
+        const NONE: [u32; 0] = [];
+        let now = Instant::now();
+        let with = |id, millis| {
+            let path =
+                PathView { spread: MS, min_one_way_delay: MS * millis, ..PathView::new(PathId(id), 1e6, MS * 20) };
+            PathView { id: PathId(id), ..path }
+        };
+        let (short, long) = (with(0, 10), with(1, 60));
+        let mut leeway = Leeway::default();
+        let wanted = |leeway: &Leeway, deadline: u32, priority, paths: &[PathView]| {
+            let paths = leeway.wanted(now, MS * deadline, priority, paths.iter());
+            paths.iter().map(|path| path.0).collect::<Vec<_>>()
+        };
+        leeway.on_block(now, MS * 30, 2, 10_000);
+        leeway.on_block(now, MS * 150, 2, 10_000);
+        assert_eq!(wanted(&leeway, 150, 2, &[short, long]), [0]);
+        assert_eq!(wanted(&leeway, 30, 2, &[short, long]), NONE, "nobody is more urgent");
+        assert_eq!(wanted(&leeway, 33, 2, &[short, long]), NONE, "that is the same kind");
+        assert_eq!(wanted(&leeway, 150, 1, &[short, long]), NONE, "it is more important");
+        assert_eq!(wanted(&leeway, 150, 2, &[short, with(1, 12)]), NONE, "any will do");
+        assert_eq!(wanted(&leeway, 150, 2, &[with(0, 40), long]), NONE, "none will do");
+        // The 5 ms that 10 kB take to leave at 2 MB/s and the spread are part of it.
+        assert_eq!(wanted(&leeway, 150, 2, &[with(0, 24), long]), [0]);
+        assert_eq!(wanted(&leeway, 150, 2, &[with(0, 25), long]), NONE);
     }
 
     #[test]

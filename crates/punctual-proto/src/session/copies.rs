@@ -31,7 +31,7 @@ impl Session {
         }
         self.refresh_views(now);
         let next = recovery::next_worthwhile(&mut self.store, &context(now, self.output.views()));
-        let next = next.and_then(|id| self.fragment_view(id));
+        let next = next.and_then(|id| self.fragment_view(id, now));
         loop {
             let wanted = self.wanted_copy(next.as_ref(), now)?;
             if wanted.ready_at.is_some() {

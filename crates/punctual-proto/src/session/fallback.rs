@@ -71,7 +71,7 @@ impl Session {
                 self.fallback.waiting.insert(id);
                 continue;
             }
-            let slot = match self.fragment_view(id).map(|fragment| self.output.choose(&fragment, now)) {
+            let slot = match self.fragment_view(id, now).map(|fragment| self.output.choose(&fragment, now)) {
                 Some(PathChoice::Send(paths)) => {
                     paths.iter().next().and_then(|path| self.paths.get(path)).map(|path| path.slot())
                 }

@@ -465,7 +465,7 @@ impl Session {
                 self.note_limits(false);
                 return Next::Wait;
             }
-            let Some(fragment) = self.fragment_view(id) else {
+            let Some(fragment) = self.fragment_view(id, now) else {
                 self.store.withdraw(id);
                 continue;
             };
@@ -515,7 +515,7 @@ impl Session {
         self.output.views.iter().any(|view| view.ready)
     }
 
-    pub(super) fn fragment_view(&self, id: BlockId) -> Option<FragmentView> {
+    pub(super) fn fragment_view(&self, id: BlockId, now: Instant) -> Option<FragmentView> {
         let block = self.store.get(id)?;
         let (range, again) = block.next_range()?;
         Some(FragmentView {
@@ -525,6 +525,9 @@ impl Session {
             ahead: self.output.held_bytes,
             behind: if self.output.makes_copies() { self.store.waiting_beside(id, &self.output.held) } else { 0 },
             redundancy: block.redundancy,
+            wanted: block.deadline.map_or_else(PathSet::default, |deadline| {
+                self.store.leeway.wanted(now, deadline, block.priority, usable(&self.output.views))
+            }),
         })
     }
 
