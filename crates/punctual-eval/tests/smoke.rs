@@ -122,6 +122,7 @@ smoke! {
     slow_link: "slow-link",
     in_order: "in-order",
     beside_bulk: "beside-bulk",
+    short_path: "short-path",
     no_key_frames: "no-key-frames",
     dependent_video: "dependent-video",
     overloaded_video: "overloaded-video",

@@ -29,6 +29,7 @@ pub const BUILTIN: &[(&str, &str)] = &[
     ("slow-link", include_str!("../../experiments/slow-link.toml")),
     ("in-order", include_str!("../../experiments/in-order.toml")),
     ("beside-bulk", include_str!("../../experiments/beside-bulk.toml")),
+    ("short-path", include_str!("../../experiments/short-path.toml")),
     ("no-key-frames", include_str!("../../experiments/no-key-frames.toml")),
     ("dependent-video", include_str!("../../experiments/dependent-video.toml")),
     ("overloaded-video", include_str!("../../experiments/overloaded-video.toml")),

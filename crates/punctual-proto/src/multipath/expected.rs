@@ -115,6 +115,10 @@ impl<'a> Bargain<'a> {
         while end < count {
             let most = offers[end].0;
             end += offers[end..].iter().take_while(|(rank, ..)| *rank == most).count();
+            if end == count && offers[0].0.0 == most.0 {
+                // They all cost the same, and are all needed: as if nobody else wanted them.
+                return None;
+            }
             let sure = || offers[..end].iter().filter(|(_, lost, _)| *lost <= self.allowed);
             let paths = || sure().filter_map(|(_, lost, path)| Some(((*path)?, *lost)));
             let Some(across) = across(paths().map(|(path, _)| path), self.fragment.whole(), self.now) else { continue };
@@ -149,7 +153,9 @@ impl<'a> Bargain<'a> {
 
     /// What is lost of second tries that leave so late, where least of them is that are still in time; all, if none is.
     fn lost_again(&self, known: Duration) -> f64 {
-        let in_time = self.open().filter(|(_, arrival)| known + *arrival + MARGIN <= self.left);
+        // Who leaves a path to others does not count on it for this, either.
+        let own = self.open().filter(|(path, _)| !self.fragment.wanted.contains(path.id));
+        let in_time = own.filter(|(_, arrival)| known + *arrival + MARGIN <= self.left);
         in_time.map(|(path, _)| path.loss).fold(1.0, f64::min)
     }
 
@@ -305,6 +311,10 @@ mod tests {
         assert_eq!(Expected.choose(&of(20_000, 150, others), &[short, paced], now), PathChoice::Wait);
         let dear = PathView { cost: 1.0, ..long };
         assert_eq!(Expected.choose(&of(20_000, 130, others), &[short, dear], now), on(0));
+        // What is lost after 124 ms would be in time there alone, at the second try: then the first may as well go there.
+        let lossy = PathView { loss: 0.1, loss_burst: 1.0, ..long };
+        assert_eq!(Expected.choose(&of(1_000, 180, others), &[short, lossy], now), on(0));
+        assert_eq!(Expected.choose(&of(1_000, 250, others), &[short, lossy], now), on(0), "not surely enough");
     }
 
     #[test]
