@@ -24,7 +24,8 @@ use super::{live::LiveBlock, store::Store};
 use crate::{
     base::{PathView, trusted},
     block::{BlockId, DropReason},
-    schedule::SendContext,
+    multipath::PathSet,
+    schedule::{SendContext, usable},
 };
 
 /// How often late blocks are looked at.
@@ -101,6 +102,14 @@ impl Forecast {
 }
 
 impl Store {
+    /// The paths that a block had better leave to others. One that is late leaves none: those that wait for it are the sooner in time the sooner it is there.
+    pub(crate) fn leaves_to_others(&self, now: Instant, block: &LiveBlock, paths: &[PathView]) -> PathSet {
+        match (block.deadline, block.others) {
+            (Some(deadline), None) => self.leeway.wanted(now, deadline, block.priority, usable(paths)),
+            _ => PathSet::default(),
+        }
+    }
+
     /// The block has bytes to send, and cannot bring them in time.
     pub(super) fn on_late(&mut self, now: Instant, id: BlockId) {
         let holds_up = self.holds_up(now, id);

@@ -49,9 +49,10 @@ impl Kind {
         self.deadline.checked_sub(way.saturating_add(leaves))
     }
 
-    fn is_like(&self, deadline: Duration, priority: u8) -> bool {
+    /// Whether blocks with this deadline are about as urgent.
+    fn is_as_urgent_as(&self, deadline: Duration) -> bool {
         let (known, new) = (self.deadline.as_secs_f64(), deadline.as_secs_f64());
-        self.priority == priority && (known - new).abs() <= ALIKE * known.min(new)
+        (known - new).abs() <= ALIKE * known.min(new)
     }
 }
 
@@ -63,7 +64,7 @@ impl Leeway {
     /// A block with a deadline is handed over.
     pub(super) fn on_block(&mut self, now: Instant, deadline: Duration, priority: u8, size: u64) {
         let size = size as f64;
-        if let Some(kind) = self.0.iter_mut().find(|kind| kind.is_like(deadline, priority)) {
+        if let Some(kind) = self.0.iter_mut().find(|kind| kind.priority == priority && kind.is_as_urgent_as(deadline)) {
             let is_new = !kind.lives(now);
             kind.deadline = if is_new { deadline } else { kind.deadline.min(deadline) };
             kind.size += (size - kind.size) * if is_new { 1.0 } else { WEIGHT };
@@ -95,8 +96,8 @@ impl Leeway {
         }
         let rate: f64 = paths.clone().map(|path| path.rate).sum();
         let needs_more = |kind: &&Kind| {
-            let is_urgent = kind.deadline < deadline && !kind.is_like(deadline, kind.priority);
-            is_urgent && kind.priority <= priority && kind.lives(now)
+            let is_more_urgent = kind.deadline < deadline && !kind.is_as_urgent_as(deadline);
+            is_more_urgent && kind.priority <= priority && kind.lives(now)
         };
         for kind in self.0.iter().filter(needs_more) {
             let reaches = |path: &PathView| {
@@ -159,10 +160,10 @@ mod tests {
     fn a_path_is_wanted_by_who_is_more_urgent_and_late_on_another() {
         const NONE: [u32; 0] = [];
         let now = Instant::now();
-        let with = |id, millis| {
-            let path =
-                PathView { spread: MS, min_one_way_delay: MS * millis, ..PathView::new(PathId(id), 1e6, MS * 20) };
-            PathView { id: PathId(id), ..path }
+        let with = |id, millis| PathView {
+            spread: MS,
+            min_one_way_delay: MS * millis,
+            ..PathView::new(PathId(id), 1e6, MS * 20)
         };
         let (short, long) = (with(0, 10), with(1, 60));
         let mut leeway = Leeway::default();
@@ -174,7 +175,7 @@ mod tests {
         leeway.on_block(now, MS * 150, 2, 10_000);
         assert_eq!(wanted(&leeway, 150, 2, &[short, long]), [0]);
         assert_eq!(wanted(&leeway, 30, 2, &[short, long]), NONE, "nobody is more urgent");
-        assert_eq!(wanted(&leeway, 33, 2, &[short, long]), NONE, "that is the same kind");
+        assert_eq!(wanted(&leeway, 33, 2, &[short, long]), NONE, "that is as urgent");
         assert_eq!(wanted(&leeway, 150, 1, &[short, long]), NONE, "it is more important");
         assert_eq!(wanted(&leeway, 150, 2, &[short, with(1, 12)]), NONE, "any will do");
         assert_eq!(wanted(&leeway, 150, 2, &[with(0, 40), long]), NONE, "none will do");

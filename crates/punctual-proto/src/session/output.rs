@@ -525,10 +525,7 @@ impl Session {
             ahead: self.output.held_bytes,
             behind: if self.output.makes_copies() { self.store.waiting_beside(id, &self.output.held) } else { 0 },
             redundancy: block.redundancy,
-            // Who is late, and sent for the sake of others alone, cannot be there soon enough.
-            wanted: block.deadline.filter(|_| block.others.is_none()).map_or_else(PathSet::default, |deadline| {
-                self.store.leeway.wanted(now, deadline, block.priority, usable(&self.output.views))
-            }),
+            wanted: self.store.leaves_to_others(now, block, &self.output.views),
         })
     }
 
