@@ -20,7 +20,7 @@ impl Store {
         good_bytes: u64,
     ) -> Result<(), ProtocolError> {
         let Some(block) = self.known(id)? else { return Ok(()) };
-        let delta = block.deadline.map(|deadline| Delta::between(deadline, completion));
+        let delta = block.said_deadline().map(|deadline| Delta::between(deadline, completion));
         let good_bytes =
             if delta.is_some_and(Delta::is_late) { good_bytes.min(block.told_size()) } else { block.told_size() };
         self.passed.on_completed(block.channel, id);

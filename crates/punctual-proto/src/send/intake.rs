@@ -30,6 +30,9 @@ impl Store {
         let redundancy = redundancy.or_else(of_channel).unwrap_or(self.redundancy);
         let place = channel.map(|channel| self.channels.next(channel));
         let mut live = LiveBlock::new(id, data, begin, deadline, priority, redundancy, place);
+        let said = deadline;
+        let deadline = said.map(|said| self.forecast.taken_for(said));
+        live.set_deadline(said, deadline);
         self.second_tries.begin(&mut live);
         let size = live.size();
         if let Some(channel) = channel.filter(|_| self.minds_sources) {
@@ -143,13 +146,13 @@ impl Store {
             block.priority = priority;
         }
         if let Some(deadline) = update.deadline {
-            block.deadline = deadline;
+            block.set_deadline(deadline, deadline.map(|deadline| self.forecast.taken_for(deadline)));
             block.hopeless = false;
             block.others = None;
             self.late.remove(&id);
         }
         if block.opened && (update.priority.is_some() || update.deadline.is_some()) {
-            let (deadline, priority) = (block.deadline, block.priority);
+            let (deadline, priority) = (block.said_deadline(), block.priority);
             self.notices.push_back(Notice::Updated { id, deadline, priority });
         }
         if update.deadline.is_some() {

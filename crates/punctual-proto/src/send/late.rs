@@ -38,6 +38,9 @@ const FAMILY: usize = 256;
 /// How many blocks are looked at that go first, those due soonest.
 pub(super) const CLAIMS: usize = 1_024;
 
+/// Of a deadline that makes sense the way there leaves one part in so many, at the least.
+const HARDLY: u32 = 16;
+
 /// Bytes on the wire for each byte of a block.
 const WIRE_BYTES: f64 = 1.04;
 
@@ -57,6 +60,8 @@ pub(super) struct Forecast {
     paths: Vec<(Duration, f64)>,
     /// The least delay of those that may carry much more than has been seen so far.
     growing: Option<Duration>,
+    /// The least delay of any path, if nothing waits there, whether it is to be relied on or not.
+    least: Option<Duration>,
 }
 
 impl Forecast {
@@ -65,6 +70,17 @@ impl Forecast {
         self.paths.extend(trusted(cx.paths).map(|path| (path.delay(), path.rate / WIRE_BYTES)));
         self.paths.sort_unstable_by_key(|&(delay, _)| delay);
         self.growing = trusted(cx.paths).filter(|path| path.growing).map(PathView::delay).min();
+        self.least = cx.paths.iter().map(|path| path.min_one_way_delay).min();
+    }
+
+    /// What a deadline is taken for. How much of a round trip is the way there nobody can measure: half of it is assumed, and nothing that an application asks for is called
+    /// impossible for that. If no path leaves more than one part in [`HARDLY`] of the deadline, half of it is left to be spent here. A deadline that can be met is taken at its word: in overload
+    /// blocks leave at the last moment.
+    pub(super) fn taken_for(&self, deadline: Duration) -> Duration {
+        match self.least {
+            Some(least) if deadline.saturating_sub(least) < deadline / HARDLY => least.saturating_add(deadline / 2),
+            _ => deadline,
+        }
     }
 
     /// How long it takes until so many bytes that leave from now on have arrived.

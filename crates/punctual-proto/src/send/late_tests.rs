@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::{
     base::{PathId, PathView},
-    block::{Block, Channel, Delivery, Outcome, Redundancy},
+    block::{Block, BlockUpdate, Channel, Delivery, Outcome, Redundancy},
     limits::Limits,
     multipath::tests::path,
     redundancy, schedule,
@@ -540,4 +540,46 @@ fn who_can_still_be_in_time_is_not_dropped_for_others_of_its_channel() {
     assert_eq!(sender.dropped(), []);
     sender.wait_until(57);
     assert_eq!(sender.dropped(), [(first, EXPIRED)]);
+}
+
+#[test]
+fn a_deadline_that_no_path_seems_to_meet_is_met_as_if_the_way_were_shorter() {
+    let taken = |delays: &[u32], said: u32| {
+        let mut sender = Sender::new();
+        let path = |(id, &delay): (usize, &u32)| PathView {
+            min_one_way_delay: MS * delay,
+            one_way_delay: MS * delay,
+            ..path(id as u32)
+        };
+        sender.paths = delays.iter().enumerate().map(path).collect();
+        sender.next(0);
+        let id = sender.send_with(0, Block::new(vec![0; 1_000]).deadline(MS * said), &[]);
+        let block = sender.store.get(BlockId(id)).unwrap();
+        assert_eq!(block.announced().0, Some(MS * said), "as the peer is told");
+        block.deadline.unwrap()
+    };
+    assert_eq!(taken(&[132], 125), MS * 132 + MS * 125 / 2);
+    assert_eq!(taken(&[124], 125), MS * 124 + MS * 125 / 2, "1 ms is as good as none");
+    assert_eq!(taken(&[115], 125), MS * 125);
+    assert_eq!(taken(&[132, 40], 125), MS * 125, "one path is enough");
+}
+
+#[test]
+fn who_is_told_of_a_deadline_is_told_what_the_application_said() {
+    let mut sender = Sender::new();
+    sender.paths = vec![PathView { min_one_way_delay: MS * 200, one_way_delay: MS * 200, ..path(0) }];
+    sender.next(0);
+    let block = |size: usize| Block::new(vec![0; size]).deadline(MS * 100);
+    let [first, second] = [1_000, 2_000].map(|size| BlockId(sender.send_with(0, block(size), &[])));
+    for (id, bytes) in [(first, 1_000), (second, 1_000)] {
+        sender.leave(id.0, bytes);
+    }
+    let update = BlockUpdate { deadline: Some(Some(MS * 90)), ..BlockUpdate::default() };
+    sender.store.update(second, update).unwrap();
+    sender.store.on_completed(first, MS * 150, 0).unwrap();
+    let notices: Vec<_> = std::iter::from_fn(|| sender.store.poll()).collect();
+    assert!(notices.contains(&Notice::Updated { id: second, deadline: Some(MS * 90), priority: 128 }), "{notices:?}");
+    // By what the block is sent by, 250 ms, it would have been in time.
+    let is_late = |notice: &Notice| matches!(notice, Notice::Ended(id, Outcome::Delivered(delivery), _) if *id == first && !delivery.on_time());
+    assert!(notices.iter().any(is_late), "{notices:?}");
 }

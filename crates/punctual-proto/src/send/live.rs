@@ -37,6 +37,9 @@ pub(crate) struct LiveBlock {
     size: u64,
     is_empty: bool,
     pub(crate) begin: Instant,
+    /// As the application has said it.
+    said: Option<Duration>,
+    /// What it is sent by: the same, or what that is [taken for](super::late::Forecast::taken_for).
     pub(crate) deadline: Option<Duration>,
     pub(crate) priority: u8,
     pub(crate) redundancy: Redundancy,
@@ -99,6 +102,7 @@ impl LiveBlock {
             is_empty: data.is_empty(),
             data,
             begin,
+            said: deadline,
             deadline,
             priority,
             redundancy,
@@ -140,6 +144,16 @@ impl LiveBlock {
     /// Whether it has no bytes, so that it arrives with its info.
     pub(crate) fn is_empty(&self) -> bool {
         self.is_empty
+    }
+
+    /// The application says another deadline, which is taken for `taken`.
+    pub(super) fn set_deadline(&mut self, said: Option<Duration>, taken: Option<Duration>) {
+        (self.said, self.deadline) = (said, taken);
+    }
+
+    /// The deadline that the application has said.
+    pub(super) fn said_deadline(&self) -> Option<Duration> {
+        self.said
     }
 
     /// The moment after which the block is worthless.
@@ -213,7 +227,7 @@ impl LiveBlock {
 
     /// Deadline and priority for its info, which must say the same each time.
     pub(crate) fn announced(&self) -> (Option<Duration>, u8) {
-        self.announced.unwrap_or((self.deadline, self.priority))
+        self.announced.unwrap_or((self.said, self.priority))
     }
 
     /// Its info went out.
