@@ -90,6 +90,12 @@ jitter: setup ## who sends over 200 random paths on which packets are late by ch
 	$(CARGO) build --release -p punctual-cli --bin punctual
 	python3 scripts/trouble jitter $(JITTER)
 
+# Which, and what else to tell it: TWISTS='slow-back thin-back --first 40000 --count 50'.
+TWISTS ?= all
+twists: setup ## the gauntlet's cells, each changed in one respect: jitter, long ways back, tiny messages, …
+	$(CARGO) build --release -p punctual-cli --bin punctual
+	python3 scripts/twist $(TWISTS)
+
 # How long; and what else to tell it: SOAK='--mbit 20'.
 MINUTES ?= 60
 SOAK ?=

@@ -30,6 +30,7 @@ pub const BUILTIN: &[(&str, &str)] = &[
     ("in-order", include_str!("../../experiments/in-order.toml")),
     ("beside-bulk", include_str!("../../experiments/beside-bulk.toml")),
     ("short-path", include_str!("../../experiments/short-path.toml")),
+    ("long-way-back", include_str!("../../experiments/long-way-back.toml")),
     ("no-key-frames", include_str!("../../experiments/no-key-frames.toml")),
     ("dependent-video", include_str!("../../experiments/dependent-video.toml")),
     ("overloaded-video", include_str!("../../experiments/overloaded-video.toml")),
