@@ -37,7 +37,10 @@ impl PathScheduler for Watched {
         let ready: Vec<_> = paths.iter().filter(|path| path.ready).collect();
         self.turns += 1;
         let path = ready[self.turns % ready.len()];
-        let chance = multipath::in_time(fragment, path, now);
+        // One that no path seems to meet is taken for another; this is about what was said.
+        let mut asked = fragment.clone();
+        asked.block.deadline = Some(deadline(fragment.block.id.0));
+        let chance = multipath::in_time(&asked, path, now);
         self.predicted.lock().expect("no panics").insert(fragment.block.id, chance);
         PathChoice::Send(PathSet::one(path.id))
     }
