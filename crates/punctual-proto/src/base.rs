@@ -54,6 +54,9 @@ pub struct PathView {
     pub queue: Duration,
     /// How much later than forecast packets arrive: nineteen of twenty no later than that.
     pub spread: Duration,
+    /// How much later than forecast half of the packets arrive, and no more than [`spread`](Self::spread): next to nothing where each is late by its own chance, most of that where
+    /// packets keep their order, so that one that is late holds up those behind it.
+    pub late_by: Duration,
     /// How long the answer to a packet takes that does not wait: all but one in a hundred come sooner.
     pub answer: Duration,
     /// Share of packets lost lately, 0 to 1.
@@ -94,6 +97,7 @@ impl PathView {
             backlog: Duration::ZERO,
             queue: Duration::ZERO,
             spread: Duration::ZERO,
+            late_by: Duration::ZERO,
             answer: rtt,
             loss: 0.0,
             loss_burst: 1.0,
@@ -109,6 +113,11 @@ impl PathView {
     /// Whether it was found to share a bottleneck with another path: what waits or is lost there on one does on the other.
     pub fn shares_with(&self, other: &Self) -> bool {
         self.bottleneck.is_some() && self.bottleneck == other.bottleneck
+    }
+
+    /// By how much more than half of all packets one in twenty is late.
+    pub(crate) fn spread_beyond(&self) -> Duration {
+        self.spread.saturating_sub(self.late_by)
     }
 
     /// How long a packet that leaves now needs, behind what waits on the path already.

@@ -101,7 +101,7 @@ pub(super) fn in_time(fragment: &FragmentView, path: &PathView, now: Instant) ->
 
 /// The chance that a fragment expected at `arrival` is not there when it is `left` from now, if one that goes `again` takes so long, or none does.
 ///
-/// Half of all packets are later than expected, one in twenty by more than the spread; between and beyond, the chance is taken to fall
+/// Half of all packets are later than expected and [`late_by`](PathView::late_by), one in twenty by more than the spread; between and beyond, the chance is taken to fall
 /// by the same factor with each bit.
 fn risk(path: &PathView, arrival: Duration, again: Option<Duration>, left: Duration) -> f64 {
     let found = arrival.saturating_sub(path.min_one_way_delay) + path.answer;
@@ -111,10 +111,14 @@ fn risk(path: &PathView, arrival: Duration, again: Option<Duration>, left: Durat
 
 /// The chance that it comes later than that, though it is not lost.
 pub(super) fn late(path: &PathView, arrival: Duration, left: Duration) -> f64 {
-    let to_spare = left.as_secs_f64() - arrival.as_secs_f64();
+    let to_spare = left.as_secs_f64() - (arrival + path.late_by).as_secs_f64();
     let queue = arrival.saturating_sub(path.min_one_way_delay);
     // A forecast is of the least delay: packets are later by more than they are earlier.
-    let spread = if to_spare < 0.0 { path.spread / 2 } else { path.spread };
+    let spread = match () {
+        () if to_spare < 0.0 => path.late_by.max(path.spread / 2),
+        () if path.late_by.is_zero() => path.spread,
+        () => path.spread_beyond().mul_f64(WITHIN_BIN),
+    };
     let spread = (spread.max(GRAIN) + queue / RATE_DOUBT).as_secs_f64();
     let tail = 0.5 * (2.0 * LATE).powf(to_spare.abs() / spread);
     if to_spare < 0.0 { 1.0 - tail } else { tail }
@@ -145,6 +149,8 @@ pub(super) fn arrival(path: &PathView, bytes: u64, now: Instant) -> Option<Durat
     Some(wait + path.backlog.saturating_sub(wait) + through + path.min_one_way_delay)
 }
 
+/// Where between both is much, it is reckoned from the middle of what a path's spread was counted in: half octaves, whose end that is.
+const WITHIN_BIN: f64 = 0.85;
 /// No more of a block than this goes in one packet, near enough.
 pub(super) const FULL_PACKET: usize = 1_400;
 /// The share of packets that are later than forecast by more than a path's spread.
@@ -253,5 +259,19 @@ mod tests {
             let choice = Earliest.choose(&FragmentView { block, ..fragment() }, &[fast, slow], now);
             assert_eq!(choice != PathChoice::Wait, expected, "{deadline:?} {size}");
         }
+    }
+
+    /// Half of all packets are later than 60 ms here, though one in twenty is later than 80 on either path.
+    #[test]
+    fn a_path_on_which_half_come_late_is_told_from_one_on_which_few_do() {
+        let steady = PathView { min_one_way_delay: MS * 20, spread: MS * 60, ..path(0) };
+        let held_up = PathView { late_by: MS * 40, ..steady };
+        let late = |path: &PathView, left: u32| late(path, MS * 20, MS * left);
+        assert!((late(&steady, 80) - 0.05).abs() < 1e-9);
+        assert!((late(&held_up, 60) - 0.5).abs() < 1e-9);
+        assert!(late(&held_up, 80) < 0.05 && late(&held_up, 40) > 0.8, "{}", late(&held_up, 40));
+        assert!(late(&steady, 40) < 0.3, "{}", late(&steady, 40));
+        let all: Vec<_> = (0..120).map(|left| late(&held_up, left)).collect();
+        assert!(all.is_sorted_by(|a, b| a >= b), "{all:?}");
     }
 }

@@ -24,6 +24,7 @@ pub(crate) fn path(id: u32) -> PathView {
         backlog: Duration::ZERO,
         queue: Duration::ZERO,
         spread: Duration::ZERO,
+        late_by: Duration::ZERO,
         answer: Duration::from_millis(55),
         loss: 0.0,
         loss_burst: 1.0,

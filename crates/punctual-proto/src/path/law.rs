@@ -15,8 +15,9 @@ const LARGE: f64 = 1e12;
 #[derive(Debug, Clone)]
 pub(crate) struct Law {
     share: f64,
-    /// The answer since the last sample: it is asked for several times for each packet.
+    /// The answers since the last sample: they are asked for several times for each packet.
     quantile: Cell<Option<Option<Duration>>>,
+    median: Cell<Option<Option<Duration>>>,
     weights: [f64; BINS],
     total: f64,
     /// What the next sample weighs: as old ones are to fade, new ones weigh more.
@@ -28,11 +29,20 @@ pub(crate) struct Law {
 impl Law {
     /// One that is asked which time this `share` of the samples does not exceed.
     pub(crate) fn of(share: f64) -> Self {
-        Self { share, quantile: Cell::default(), weights: [0.0; BINS], total: 0.0, next: 1.0, count: 0 }
+        Self {
+            share,
+            quantile: Cell::default(),
+            median: Cell::default(),
+            weights: [0.0; BINS],
+            total: 0.0,
+            next: 1.0,
+            count: 0,
+        }
     }
 
     pub(crate) fn add(&mut self, time: Duration) {
         self.quantile.set(None);
+        self.median.set(None);
         self.weights[bin(time)] += self.next;
         self.total += self.next;
         self.next *= 1.0 + 1.0 / MEMORY;
@@ -51,19 +61,28 @@ impl Law {
 
     /// A time that at least the share of the samples does not exceed: the end of a bin. `None` without samples.
     pub(crate) fn quantile(&self) -> Option<Duration> {
-        let quantile = self.quantile.get().unwrap_or_else(|| self.find(self.share));
+        let quantile = self.quantile.get().unwrap_or_else(|| self.find(self.share).map(end));
         self.quantile.set(Some(quantile));
         quantile
     }
 
-    fn find(&self, share: f64) -> Option<Duration> {
+    /// A time that half of the samples exceed, at the least: the beginning of a bin. `None` without samples.
+    pub(crate) fn median(&self) -> Option<Duration> {
+        let begin = |bin: usize| bin.checked_sub(1).map_or(Duration::ZERO, end);
+        let median = self.median.get().unwrap_or_else(|| self.find(0.5).map(begin));
+        self.median.set(Some(median));
+        median
+    }
+
+    /// The bin up to whose end the share of the samples is.
+    fn find(&self, share: f64) -> Option<usize> {
         let wanted = share * self.total;
         let mut sum = 0.0;
         let at = self.weights.iter().position(|weight| {
             sum += weight;
             *weight > 0.0 && sum >= wanted * (1.0 - 1e-12)
         });
-        (self.total > 0.0).then(|| end(at.unwrap_or(BINS - 1)))
+        (self.total > 0.0).then(|| at.unwrap_or(BINS - 1))
     }
 }
 
@@ -87,24 +106,35 @@ mod tests {
     #[test]
     fn quantiles_are_right_to_half_an_octave() {
         let mut law = Law::of(0.5);
-        assert_eq!(law.find(0.5), None);
+        assert_eq!(law.find(0.5).map(end), None);
         (0..200_u32).for_each(|i| law.add(MS * (i * 7 % 100)));
         for (share, millis) in [(0.5, 50.0), (0.9, 90.0), (0.99, 99.0)] {
-            let seconds = law.find(share).unwrap().as_secs_f64();
+            let seconds = law.find(share).map(end).unwrap().as_secs_f64();
             assert!((millis..millis * 1.5).contains(&(seconds * 1e3)), "{share}: {seconds}");
         }
-        assert_eq!((law.count(), law.quantile()), (200, law.find(0.5)));
+        assert_eq!((law.count(), law.quantile()), (200, law.find(0.5).map(end)));
         (0..200).for_each(|_| law.add(MS * 500));
-        assert_eq!(law.quantile(), law.find(0.5), "it has changed");
+        assert_eq!(law.quantile(), law.find(0.5).map(end), "it has changed");
     }
 
     #[test]
     fn what_is_next_to_nothing_is_nothing() {
         let mut law = Law::of(0.5);
         law.add(Duration::from_micros(200));
-        assert_eq!(law.find(1.0), Some(Duration::ZERO));
+        assert_eq!(law.find(1.0).map(end), Some(Duration::ZERO));
         law.add(MS * 60_000);
-        assert!(law.find(1.0).unwrap() >= Duration::from_secs(2));
+        assert!(law.find(1.0).map(end).unwrap() >= Duration::from_secs(2));
+    }
+
+    #[test]
+    fn half_are_later_than_the_median_at_the_least() {
+        let mut law = Law::of(0.95);
+        assert_eq!(law.median(), None);
+        (0..100).for_each(|i| law.add(MS * (50 + i % 20)));
+        assert!((MS * 40..MS * 60).contains(&law.median().unwrap()), "{:?}", law.median());
+        let mut law = Law::of(0.95);
+        (0..100).for_each(|i| law.add(if i < 60 { Duration::ZERO } else { MS * 100 }));
+        assert_eq!(law.median(), Some(Duration::ZERO));
     }
 
     #[test]
@@ -112,8 +142,8 @@ mod tests {
         let mut law = Law::of(0.5);
         (0..10_000).for_each(|_| law.add(MS * 100));
         (0..1_200).for_each(|_| law.add(MS));
-        assert!(law.find(0.98).unwrap() < MS * 2);
+        assert!(law.find(0.98).map(end).unwrap() < MS * 2);
         (0..100_000).for_each(|_| law.add(MS * 10));
-        assert!(law.total.is_finite() && law.find(0.5).unwrap() >= MS * 10);
+        assert!(law.total.is_finite() && law.find(0.5).map(end).unwrap() >= MS * 10);
     }
 }

@@ -327,6 +327,7 @@ impl Path {
             backlog,
             queue: self.model.queue(now),
             spread: self.model.spread(),
+            late_by: self.model.late_by(),
             answer: self.model.answer(),
             loss: self.in_flight.loss().max(if self.is_doubted() { DOUBTED_LOSS } else { 0.0 }),
             loss_burst: self.in_flight.losses().observed_burst(),

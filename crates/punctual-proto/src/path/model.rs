@@ -353,6 +353,11 @@ impl Model {
         self.lateness.quantile().unwrap_or_default()
     }
 
+    /// How much later than forecast half of the packets arrive, at the least.
+    pub(crate) fn late_by(&self) -> Duration {
+        self.lateness.median().unwrap_or_default().min(self.spread())
+    }
+
     /// How long the answer to a packet takes that does not wait, nor is late on its way there: all but one in a hundred come sooner.
     pub(crate) fn answer(&self) -> Duration {
         let seen = self.delays.quantile().unwrap_or_default();

@@ -33,6 +33,7 @@ fn path() -> PathView {
         queue: Duration::ZERO,
         loss: 0.0,
         spread: Duration::ZERO,
+        late_by: Duration::ZERO,
         answer: Duration::from_millis(55),
         loss_burst: 1.0,
         window: 20_000,

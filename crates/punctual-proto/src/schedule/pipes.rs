@@ -3,7 +3,7 @@
 use super::SendContext;
 use crate::base::PathView;
 
-/// How much of its spread a path is held to take longer than its delay for one packet: three in ten are later.
+/// How much of its spread beyond what half of the packets are late by a path is held to take longer than these for one packet: three in ten are later.
 const SPREAD: f64 = 0.22;
 /// Bytes of a packet.
 pub(super) const PACKET: f64 = 1200.0;
@@ -33,7 +33,7 @@ struct Pipe {
 impl Pipes {
     pub(super) fn follow(&mut self, cx: &SendContext<'_>) {
         self.pipes.clear();
-        let doubt = |path: &PathView| path.spread.mul_f64(SPREAD);
+        let doubt = |path: &PathView| path.late_by + path.spread_beyond().mul_f64(SPREAD);
         let Some(least) = cx.usable().min_by_key(|path| path.one_way_delay + doubt(path)) else { return };
         // Doubt that all share is none: as much as is doubted of the path which brings the most surely soonest.
         let doubted = |path: &PathView| doubt(path).saturating_sub(doubt(least));
@@ -41,7 +41,7 @@ impl Pipes {
         let pipe = |path: &PathView| Pipe {
             rate: path.rate,
             extra: extra(path).as_secs_f64(),
-            spread: path.spread.as_secs_f64(),
+            spread: path.spread_beyond().as_secs_f64(),
         };
         self.pipes.extend(cx.usable().map(pipe));
         self.rate = self.pipes.iter().map(|pipe| pipe.rate).sum::<f64>().max(1.0);
@@ -120,5 +120,15 @@ mod tests {
             let single = lag_of(1, &paths, 0.1);
             assert!((lag - single - later / 2.0).abs() < 1e-9, "{packets}: {lag}");
         }
+    }
+
+    #[test]
+    fn a_path_is_longer_by_what_half_of_its_packets_are_late_by() {
+        let clean = path(0);
+        let held_up = PathView { spread: MS * 60, late_by: MS * 60, ..path(1) };
+        let paths = [PathView { rate: 1e6, ..clean }, PathView { rate: 1e6, ..held_up }];
+        let mut pipes = Pipes::default();
+        pipes.follow(&SendContext::new(Instant::now(), &paths));
+        assert!((pipes.lag(0.1, 1) - 0.03).abs() < 1e-9, "60 ms of half the rate: {}", pipes.lag(0.1, 1));
     }
 }
