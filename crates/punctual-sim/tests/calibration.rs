@@ -38,7 +38,7 @@ impl PathScheduler for Watched {
         self.turns += 1;
         let path = ready[self.turns % ready.len()];
         // One that no path seems to meet is taken for another; this is about what was said.
-        let mut asked = fragment.clone();
+        let mut asked = *fragment;
         asked.block.deadline = Some(deadline(fragment.block.id.0));
         let chance = multipath::in_time(&asked, path, now);
         self.predicted.lock().expect("no panics").insert(fragment.block.id, chance);
