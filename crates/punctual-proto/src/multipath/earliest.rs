@@ -114,10 +114,12 @@ pub(super) fn late(path: &PathView, arrival: Duration, left: Duration) -> f64 {
     let to_spare = left.as_secs_f64() - (arrival + path.late_by).as_secs_f64();
     let queue = arrival.saturating_sub(path.min_one_way_delay);
     // A forecast is of the least delay: packets are later by more than they are earlier.
-    let spread = match () {
-        () if to_spare < 0.0 => path.late_by.max(path.spread / 2),
-        () if path.late_by.is_zero() => path.spread,
-        () => path.spread_beyond().mul_f64(WITHIN_BIN),
+    let spread = if to_spare < 0.0 {
+        path.late_by.max(path.spread / 2)
+    } else if path.late_by.is_zero() {
+        path.spread
+    } else {
+        path.spread_beyond().mul_f64(WITHIN_BIN)
     };
     let spread = (spread.max(GRAIN) + queue / RATE_DOUBT).as_secs_f64();
     let tail = 0.5 * (2.0 * LATE).powf(to_spare.abs() / spread);
