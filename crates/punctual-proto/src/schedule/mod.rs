@@ -30,7 +30,8 @@ pub struct BlockView {
     pub unsent: u64,
     /// When it was handed over.
     pub begin: Instant,
-    /// Deadline, counted from `begin`. If it cannot be in time itself, that of those it is still sent for.
+    /// Deadline, counted from `begin`. If it cannot be in time itself, that of those it is still sent for. One that was shorter than any path seems to be, as far as half a round trip tells, is longer
+    /// here than was said: so long that half of what was said is left.
     pub deadline: Option<Duration>,
     /// 0 is the highest. That of the most important block that depends on it, if this is more and the scheduler
     /// [wants to know](BlockScheduler::inherits_priority).

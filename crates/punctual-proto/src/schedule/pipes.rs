@@ -26,7 +26,7 @@ struct Pipe {
     rate: f64,
     /// Seconds that a packet takes longer than on the shortest.
     extra: f64,
-    /// Seconds.
+    /// Seconds by which one packet in twenty takes longer than half of them.
     spread: f64,
 }
 
