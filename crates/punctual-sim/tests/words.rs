@@ -24,6 +24,20 @@ fn many_small_blocks_outlive_a_way_back_that_loses_much() {
     assert_eq!(pair.source().outcomes.len(), 60_000);
 }
 
+/// Messages of some sensor over a short path, 200 a second. Words that each is complete are packets back, and answers to them packets there, as many as with messages: where
+/// they waited for no more than a quarter of the round trip, half of all packets there had nothing else in them.
+#[test]
+fn what_is_said_of_small_blocks_takes_few_packets() {
+    let block = Block::new(Bytes::from_static(&[7; 180])).deadline(ms(150));
+    let link = LinkSpec::new(5.0, ms(2)).queue(15_000);
+    let mut pair = Setup::new(vec![link]).connect(Source::new(block, ms(5), 2_000));
+    pair.world.run_for(ms(11_000));
+    assert_eq!((pair.sink().received.len(), pair.source().outcomes.len()), (2_000, 2_000));
+    let (there, back) = pair.world.path_links(pair.paths[0]);
+    let [there, back] = [there, back].map(|links| pair.world.counters(links[0]).offered);
+    assert!(there < 2_900 && back < 2_900, "{there} there and {back} back, for 2,000 messages");
+}
+
 /// A narrow way back that ACKs nearly fill, and what is said of the blocks besides: words that are lost there may not be said again as fast as that is noticed,
 /// for then nothing gets through any more; nor may a thousand pieces of the stream wait for one that was lost, which is more than QUIC puts up with.
 #[test]

@@ -37,8 +37,8 @@ const MAX_RANGES: usize = crate::limits::MAX_LIVE + 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Notice {
     /// To the peer: the application has the block.
-    /// `good_bytes` of it came in time; all, if that is `None`.
-    Completed { id: BlockId, at: Micros, good_bytes: Option<u64> },
+    /// `good_bytes` of its bytes came in time; all, if that is `None`.
+    Completed { id: BlockId, at: Micros, size: u64, good_bytes: Option<u64> },
     /// To the peer: a dropped block is forgotten here.
     Freed { id: BlockId, good_bytes: u64 },
     /// To the peer: new totals of credit.
@@ -494,7 +494,7 @@ impl Receiver {
         let info = block.info?;
         let (deadline, priority) = block.update.unwrap_or((info.deadline, info.priority));
         let good_bytes = Some(block.good_bytes).filter(|&good| good < info.size);
-        self.notices.push_back(Notice::Completed { id, at: now, good_bytes });
+        self.notices.push_back(Notice::Completed { id, at: now, size: info.size, good_bytes });
         self.end(id);
         let (size, data) = if info.is_empty { (0, Bytes::new()) } else { (info.size, block.bytes.into_bytes()) };
         let meta = BlockMeta { size, deadline, priority, channel: info.channel.map(|(channel, _)| channel) };

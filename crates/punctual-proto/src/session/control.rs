@@ -47,6 +47,10 @@ const READ_CHUNK: usize = 4 << 10;
 
 /// Words that are in no hurry wait for others no longer than this.
 const MOST_PATIENCE: Duration = Duration::from_millis(25);
+/// While they tell of fewer bytes than this,
+const WORTH_WORDS: u64 = 8 << 10;
+/// they wait over a short path until they are about as late as over one of 40 ms.
+const HEARD_AFTER: Duration = Duration::from_millis(30);
 /// Words of what we have dropped take no more than one in so many of the bytes that their path carries. Where nearly all is dropped they would fill it, and nothing
 /// else leave there that could show that it has become faster.
 const WORDS_SHARE: u32 = 8;
@@ -63,6 +67,8 @@ pub(super) struct Patience {
     pub(super) short: Duration,
     /// Words that only end a matter: what became of a block.
     pub(super) long: Duration,
+    /// Of those the ones that tell of few bytes.
+    pub(super) rare: Duration,
     /// Of those the ones on blocks of ours that were dropped.
     pub(super) slow: Duration,
     /// Any words, when very many are under way.
@@ -71,8 +77,13 @@ pub(super) struct Patience {
 
 impl Patience {
     /// None at all.
-    pub(super) const NONE: Self =
-        Self { short: Duration::ZERO, long: Duration::ZERO, slow: Duration::ZERO, longest: Duration::ZERO };
+    pub(super) const NONE: Self = Self {
+        short: Duration::ZERO,
+        long: Duration::ZERO,
+        rare: Duration::ZERO,
+        slow: Duration::ZERO,
+        longest: Duration::ZERO,
+    };
 
     /// As long as ACKs may wait, and for those that are in no hurry about as long as reports do; on what was dropped longer where they are to leave room on a path
     /// that carries `rate`.
@@ -80,7 +91,13 @@ impl Patience {
         let short = ack_delay.max(round_trip / PIECES_A_ROUND);
         let long = (round_trip / 4).min(MOST_PATIENCE).max(short);
         let slow = rate.map_or(Duration::ZERO, |rate| rate.time_for(WORDS_PACKET) * WORDS_SHARE);
-        Self { short, long, slow: slow.min(SLOW_PATIENCE).max(long), longest: round_trip.max(MOST_PATIENCE) }
+        Self {
+            short,
+            long,
+            rare: HEARD_AFTER.saturating_sub(round_trip / 2).min(MOST_PATIENCE).max(long),
+            slow: slow.min(SLOW_PATIENCE).max(long),
+            longest: round_trip.max(MOST_PATIENCE),
+        }
     }
 }
 
@@ -148,6 +165,8 @@ pub(super) struct Control {
     own: usize,
     /// Of what has not been handed on.
     hurry: Hurry,
+    /// How many bytes the blocks have of which that says that they are complete.
+    ended: u64,
     /// When words were last handed on.
     flushed: Option<Instant>,
     pieces: Pieces,
@@ -171,6 +190,7 @@ impl Control {
             awaited: None,
             own: 0,
             hurry: Hurry::Least,
+            ended: 0,
             flushed: None,
             pieces: Pieces::default(),
             is_blocked: false,
@@ -226,8 +246,12 @@ impl Control {
         self.awaited.is_some()
     }
 
-    /// Queues the word that a block is complete, all of it in time. What comes in a row shares a frame.
-    pub(super) fn complete(&mut self, id: BlockId, at: u32) {
+    /// Queues the word that a block of `size` bytes is complete, all of it in time unless `good_bytes` says how much. What comes in a row shares a frame.
+    pub(super) fn complete(&mut self, id: BlockId, at: u32, size: u64, good_bytes: Option<u64>) {
+        self.ended += size;
+        if let Some(good_bytes) = good_bytes {
+            return self.write(&ControlFrame::Completed { id, at, good_bytes });
+        }
         let near = |&(last, _): &(BlockId, u32)| lists::can_follow(last, id);
         if self.completed.len() == lists::MAX_LIST || !self.completed.last().is_none_or(near) {
             self.write_completed();
@@ -277,7 +301,8 @@ impl Control {
         let patience = match (self.pieces.excess(), self.hurry) {
             (0, Hurry::Most) => Duration::ZERO,
             (0, Hurry::Some) => patience.short,
-            (0, Hurry::Little) => patience.long,
+            (0, Hurry::Little) if self.ended >= WORTH_WORDS => patience.long,
+            (0, Hurry::Little) => patience.rare,
             (0, Hurry::Least) => patience.slow,
             // If none of them is heard of, the more of them the longer.
             (excess, _) => patience.longest.saturating_mul(excess.saturating_mul(excess)),
@@ -309,6 +334,7 @@ impl Control {
         }
         self.is_blocked = self.waiting() > 0;
         self.flushed = Some(now);
+        self.ended = 0;
         self.hurry = if self.is_blocked { self.hurry.max(Hurry::Some) } else { Hurry::Least };
     }
 

@@ -515,9 +515,8 @@ impl Session {
     pub(super) fn pass_on_received(&mut self) {
         while let Some(notice) = self.receiver.poll() {
             match notice {
-                ReceiverNotice::Completed { id, at, good_bytes: None } => self.control.complete(id, wire(at)),
-                ReceiverNotice::Completed { id, at, good_bytes: Some(good_bytes) } => {
-                    self.control.write(&ControlFrame::Completed { id, at: wire(at), good_bytes });
+                ReceiverNotice::Completed { id, at, size, good_bytes } => {
+                    self.control.complete(id, wire(at), size, good_bytes);
                 }
                 ReceiverNotice::Freed { id, good_bytes } => {
                     self.control.write(&ControlFrame::Freed { id, good_bytes });
