@@ -67,7 +67,7 @@ pub(super) struct Patience {
     pub(super) short: Duration,
     /// Words that only end a matter: what became of a block.
     pub(super) long: Duration,
-    /// Of those the ones that tell of few bytes.
+    /// Of those the ones that tell of few bytes, since there were such words last.
     pub(super) rare: Duration,
     /// Of those the ones on blocks of ours that were dropped.
     pub(super) slow: Duration,
@@ -167,8 +167,10 @@ pub(super) struct Control {
     hurry: Hurry,
     /// How many bytes the blocks have of which that says that they are complete.
     ended: u64,
-    /// When words were last handed on.
+    /// When words were last handed on,
     flushed: Option<Instant>,
+    /// and such as tell of blocks that are complete.
+    told: Option<Instant>,
     pieces: Pieces,
     /// QUIC takes no more for now.
     is_blocked: bool,
@@ -192,6 +194,7 @@ impl Control {
             hurry: Hurry::Least,
             ended: 0,
             flushed: None,
+            told: None,
             pieces: Pieces::default(),
             is_blocked: false,
         }
@@ -298,16 +301,17 @@ impl Control {
 
     /// When [`flush`](Self::flush) is due.
     pub(super) fn due(&self, patience: Patience) -> Option<Instant> {
-        let patience = match (self.pieces.excess(), self.hurry) {
+        let wait = match (self.pieces.excess(), self.hurry) {
             (0, Hurry::Most) => Duration::ZERO,
             (0, Hurry::Some) => patience.short,
-            (0, Hurry::Little) if self.ended >= WORTH_WORDS => patience.long,
-            (0, Hurry::Little) => patience.rare,
+            (0, Hurry::Little) => patience.long,
             (0, Hurry::Least) => patience.slow,
             // If none of them is heard of, the more of them the longer.
             (excess, _) => patience.longest.saturating_mul(excess.saturating_mul(excess)),
         };
-        self.flushed.filter(|_| self.waits()).map(|flushed| flushed + patience)
+        let due = self.flushed.filter(|_| self.waits())? + wait;
+        let has_time = self.hurry == Hurry::Little && self.ended < WORTH_WORDS;
+        Some(self.told.filter(|_| has_time).map_or(due, |told| due.max(told + patience.rare)))
     }
 
     /// Whether there is room for what the application volunteers.
@@ -334,7 +338,9 @@ impl Control {
         }
         self.is_blocked = self.waiting() > 0;
         self.flushed = Some(now);
-        self.ended = 0;
+        if std::mem::take(&mut self.ended) > 0 {
+            self.told = Some(now);
+        }
         self.hurry = if self.is_blocked { self.hurry.max(Hurry::Some) } else { Hurry::Least };
     }
 
