@@ -38,6 +38,18 @@ fn what_is_said_of_small_blocks_takes_few_packets() {
     assert!(there < 2_900 && back < 2_900, "{there} there and {back} back, for 2,000 messages");
 }
 
+/// But what comes after a rest, or first of all, when the two have just said what they accept, is told at once: who stops right after it, or has its link cut, is known to have had it.
+#[test]
+fn what_is_said_of_a_lone_block_is_said_at_once() {
+    let block = Block::new(Bytes::from_static(&[7; 180])).deadline(ms(150));
+    let link = LinkSpec::new(5.0, ms(2)).queue(15_000);
+    let mut pair = Setup::new(vec![link]).connect(Source::new(block, ms(100), 2));
+    pair.world.run_for(ms(10));
+    assert_eq!(pair.source().outcomes.len(), 1);
+    pair.world.run_for(ms(100));
+    assert_eq!(pair.source().outcomes.len(), 2);
+}
+
 /// A narrow way back that ACKs nearly fill, and what is said of the blocks besides: words that are lost there may not be said again as fast as that is noticed,
 /// for then nothing gets through any more; nor may a thousand pieces of the stream wait for one that was lost, which is more than QUIC puts up with.
 #[test]

@@ -67,7 +67,7 @@ pub(super) struct Patience {
     pub(super) short: Duration,
     /// Words that only end a matter: what became of a block.
     pub(super) long: Duration,
-    /// Of those the ones that tell of few bytes, since there were such words last.
+    /// Of those the ones that tell of few bytes, but for the first of all.
     pub(super) rare: Duration,
     /// Of those the ones on blocks of ours that were dropped.
     pub(super) slow: Duration,
@@ -167,10 +167,10 @@ pub(super) struct Control {
     hurry: Hurry,
     /// How many bytes the blocks have of which that says that they are complete.
     ended: u64,
-    /// When words were last handed on,
+    /// When words were last handed on.
     flushed: Option<Instant>,
-    /// and such as tell of blocks that are complete.
-    told: Option<Instant>,
+    /// There have been some that tell of complete blocks.
+    has_told: bool,
     pieces: Pieces,
     /// QUIC takes no more for now.
     is_blocked: bool,
@@ -194,7 +194,7 @@ impl Control {
             hurry: Hurry::Least,
             ended: 0,
             flushed: None,
-            told: None,
+            has_told: false,
             pieces: Pieces::default(),
             is_blocked: false,
         }
@@ -304,14 +304,13 @@ impl Control {
         let wait = match (self.pieces.excess(), self.hurry) {
             (0, Hurry::Most) => Duration::ZERO,
             (0, Hurry::Some) => patience.short,
+            (0, Hurry::Little) if self.ended < WORTH_WORDS && self.has_told => patience.rare,
             (0, Hurry::Little) => patience.long,
             (0, Hurry::Least) => patience.slow,
             // If none of them is heard of, the more of them the longer.
             (excess, _) => patience.longest.saturating_mul(excess.saturating_mul(excess)),
         };
-        let due = self.flushed.filter(|_| self.waits())? + wait;
-        let has_time = self.hurry == Hurry::Little && self.ended < WORTH_WORDS;
-        Some(self.told.filter(|_| has_time).map_or(due, |told| due.max(told + patience.rare)))
+        self.flushed.filter(|_| self.waits()).map(|flushed| flushed + wait)
     }
 
     /// Whether there is room for what the application volunteers.
@@ -338,9 +337,7 @@ impl Control {
         }
         self.is_blocked = self.waiting() > 0;
         self.flushed = Some(now);
-        if std::mem::take(&mut self.ended) > 0 {
-            self.told = Some(now);
-        }
+        self.has_told |= std::mem::take(&mut self.ended) > 0;
         self.hurry = if self.is_blocked { self.hurry.max(Hurry::Some) } else { Hurry::Least };
     }
 
