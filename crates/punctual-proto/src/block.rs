@@ -248,7 +248,8 @@ impl Delta {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// The receiver's end of the session has the whole block, and all that comes before it in its channel unless that has a
-    /// [latency](crate::Session::set_latency). The receiver says so itself, or acknowledges every byte if it does not speak Punctual.
+    /// [latency](crate::Session::set_latency). The receiver says so itself, or acknowledges every byte if it does not speak Punctual. (It lets such
+    /// words share packets: a word may be 25 ms later than the block's arrival and half a round trip.)
     ///
     /// That its application has taken the block is not meant. It may still wait to be asked for, or for its time. That all blocks were
     /// taken is said at the end of a session ([`Session::finish`](crate::Session::finish)).

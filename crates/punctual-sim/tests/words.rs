@@ -28,9 +28,7 @@ fn many_small_blocks_outlive_a_way_back_that_loses_much() {
 /// they waited for no more than a quarter of the round trip, half of all packets there had nothing else in them.
 #[test]
 fn what_is_said_of_small_blocks_takes_few_packets() {
-    let block = Block::new(Bytes::from_static(&[7; 180])).deadline(ms(150));
-    let link = LinkSpec::new(5.0, ms(2)).queue(15_000);
-    let mut pair = Setup::new(vec![link]).connect(Source::new(block, ms(5), 2_000));
+    let mut pair = sensor(ms(5), 2_000);
     pair.world.run_for(ms(11_000));
     assert_eq!((pair.sink().received.len(), pair.source().outcomes.len()), (2_000, 2_000));
     let (there, back) = pair.world.path_links(pair.paths[0]);
@@ -41,13 +39,17 @@ fn what_is_said_of_small_blocks_takes_few_packets() {
 /// But what comes after a rest, or first of all, when the two have just said what they accept, is told at once: who stops right after it, or has its link cut, is known to have had it.
 #[test]
 fn what_is_said_of_a_lone_block_is_said_at_once() {
-    let block = Block::new(Bytes::from_static(&[7; 180])).deadline(ms(150));
-    let link = LinkSpec::new(5.0, ms(2)).queue(15_000);
-    let mut pair = Setup::new(vec![link]).connect(Source::new(block, ms(100), 2));
+    let mut pair = sensor(ms(100), 2);
     pair.world.run_for(ms(10));
     assert_eq!(pair.source().outcomes.len(), 1);
     pair.world.run_for(ms(100));
     assert_eq!(pair.source().outcomes.len(), 2);
+}
+
+/// A sensor's messages over a short path.
+fn sensor(every: Duration, count: u64) -> Pair {
+    let block = Block::new(Bytes::from_static(&[7; 180])).deadline(ms(150));
+    Setup::new(vec![LinkSpec::new(5.0, ms(2)).queue(15_000)]).connect(Source::new(block, every, count))
 }
 
 /// A narrow way back that ACKs nearly fill, and what is said of the blocks besides: words that are lost there may not be said again as fast as that is noticed,

@@ -526,6 +526,12 @@ mod tests {
     }
 
     #[test]
+    fn words_on_little_wait_over_short_paths_as_over_one_of_40_ms() {
+        let rare = |round_trip| Patience::new(Duration::from_millis(2), Duration::from_millis(round_trip), None).rare;
+        assert_eq!([1, 20, 40, 60, 100, 400].map(rare), [25, 20, 10, 15, 25, 25].map(Duration::from_millis));
+    }
+
+    #[test]
     fn pieces_are_counted_once_and_until_they_are_heard() {
         let mut pieces = Pieces::default();
         // As often as something comes in while QUIC takes nothing.
