@@ -46,6 +46,44 @@ fn what_is_said_of_a_lone_block_is_said_at_once() {
     assert_eq!(pair.source().outcomes.len(), 2);
 }
 
+/// Nor does who hands over another block only when it knows what became of one: it would wait for the word, and the word for more blocks, 25 ms each time.
+#[test]
+fn what_is_said_to_a_sender_that_waits_for_it_is_said_at_once() {
+    for under_way in [1, 4] {
+        let mut world = World::new(1);
+        let client = world.add_host(HostConfig::new().app(OneByOne { under_way, told: 0 }));
+        let server = world.add_host(HostConfig::new().server(tls::server_config()).app(Sink::default()));
+        let link = LinkSpec::new(20.0, ms(1)).queue(60_000);
+        let path = world.add_path(client, server, link.clone(), link);
+        world.connect(client, &tls::client_config(), &[path]).expect("a session can be started");
+        world.handshake().expect("the handshake succeeds");
+        world.run_for(ms(5_000));
+        // A round trip of 2.2 ms with the block's own time, and what may pass before an answer.
+        let told = world.app::<OneByOne>(client).unwrap().told;
+        assert!(told > 1_800 * under_way, "{told} with {under_way} under way");
+    }
+}
+
+/// Hands over another block each time that it is told what became of one.
+struct OneByOne {
+    under_way: usize,
+    told: usize,
+}
+
+impl App for OneByOne {
+    fn on_event(&mut self, cx: &mut AppContext<'_>, session: SessionId, event: Event) {
+        let more = match event {
+            Event::Connected { .. } => self.under_way,
+            Event::Outcome { .. } => 1,
+            _ => 0,
+        };
+        self.told += usize::from(matches!(event, Event::Outcome { .. }));
+        for _ in 0..more {
+            cx.send(session, Block::new(Bytes::from_static(&[7; 180])).deadline(ms(150))).expect("room for a block");
+        }
+    }
+}
+
 /// A sensor's messages over a short path.
 fn sensor(every: Duration, count: u64) -> Pair {
     let block = Block::new(Bytes::from_static(&[7; 180])).deadline(ms(150));

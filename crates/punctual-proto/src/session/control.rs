@@ -7,7 +7,10 @@ use std::{
 
 use noq_proto::{Connection, Dir, ReadError, StreamId, VarInt};
 
-use super::given_up::GivenUp;
+use super::{
+    given_up::GivenUp,
+    patience::{Company, Patience, WORTH_WORDS},
+};
 use crate::{
     block::{BlockId, DropReason},
     error::ProtocolError,
@@ -18,7 +21,6 @@ use crate::{
     },
     limits::Limits,
     noq::MOST_PIECES,
-    rate::Rate,
     token::Token,
 };
 
@@ -40,66 +42,8 @@ const HEARD_PIECES: usize = 64;
 /// Of a stream of which [`MOST_PIECES`] wait for one that was lost QUIC's receiver despairs. So many handed on that may be under way are well below that, and
 /// more than there are where all is well.
 const MANY_PIECES: usize = MOST_PIECES / 2;
-/// In a round trip no more than about this many pieces are handed on: on a long path, too, all may be well.
-const PIECES_A_ROUND: u32 = 256;
 /// The most bytes of the control stream read at once: few enough that their events do not count for much.
 const READ_CHUNK: usize = 4 << 10;
-
-/// Words that are in no hurry wait for others no longer than this.
-const MOST_PATIENCE: Duration = Duration::from_millis(25);
-/// While they tell of fewer bytes than this,
-const WORTH_WORDS: u64 = 8 << 10;
-/// they wait over a short path until they are about as late as over one of 40 ms.
-const HEARD_AFTER: Duration = Duration::from_millis(30);
-/// Words of what we have dropped take no more than one in so many of the bytes that their path carries. Where nearly all is dropped they would fill it, and nothing
-/// else leave there that could show that it has become faster.
-const WORDS_SHARE: u32 = 8;
-/// About what a packet with a few words is, bytes.
-const WORDS_PACKET: u64 = 90;
-/// But however slow that is, they wait no longer than this.
-const SLOW_PATIENCE: Duration = Duration::from_millis(500);
-
-/// How long words wait for others since some left last: each packet with words costs one, and its ACK one back; and of a stream in too many
-/// pieces, as loss makes of many packets with a word each, QUIC's receiver despairs.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Patience {
-    /// Words that something waits for.
-    pub(super) short: Duration,
-    /// Words that only end a matter: what became of a block.
-    pub(super) long: Duration,
-    /// Of those the ones that tell of few bytes, but for the first of all.
-    pub(super) rare: Duration,
-    /// Of those the ones on blocks of ours that were dropped.
-    pub(super) slow: Duration,
-    /// Any words, when very many are under way.
-    pub(super) longest: Duration,
-}
-
-impl Patience {
-    /// None at all.
-    pub(super) const NONE: Self = Self {
-        short: Duration::ZERO,
-        long: Duration::ZERO,
-        rare: Duration::ZERO,
-        slow: Duration::ZERO,
-        longest: Duration::ZERO,
-    };
-
-    /// As long as ACKs may wait, and for those that are in no hurry about as long as reports do; on what was dropped longer where they are to leave room on a path
-    /// that carries `rate`.
-    pub(super) fn new(ack_delay: Duration, round_trip: Duration, rate: Option<Rate>) -> Self {
-        let short = ack_delay.max(round_trip / PIECES_A_ROUND);
-        let long = (round_trip / 4).min(MOST_PATIENCE).max(short);
-        let slow = rate.map_or(Duration::ZERO, |rate| rate.time_for(WORDS_PACKET) * WORDS_SHARE);
-        Self {
-            short,
-            long,
-            rare: HEARD_AFTER.saturating_sub(round_trip / 2).min(MOST_PATIENCE).max(long),
-            slow: slow.min(SLOW_PATIENCE).max(long),
-            longest: round_trip.max(MOST_PATIENCE),
-        }
-    }
-}
 
 /// What waits for words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -171,6 +115,7 @@ pub(super) struct Control {
     flushed: Option<Instant>,
     /// There have been some that tell of complete blocks.
     has_told: bool,
+    company: Company,
     pieces: Pieces,
     /// QUIC takes no more for now.
     is_blocked: bool,
@@ -195,6 +140,7 @@ impl Control {
             ended: 0,
             flushed: None,
             has_told: false,
+            company: Company::default(),
             pieces: Pieces::default(),
             is_blocked: false,
         }
@@ -250,8 +196,9 @@ impl Control {
     }
 
     /// Queues the word that a block of `size` bytes is complete, all of it in time unless `good_bytes` says how much. What comes in a row shares a frame.
-    pub(super) fn complete(&mut self, id: BlockId, at: u32, size: u64, good_bytes: Option<u64>) {
+    pub(super) fn complete(&mut self, now: Instant, id: BlockId, at: u32, size: u64, good_bytes: Option<u64>) {
         self.ended += size;
+        self.company.on_complete(now);
         if let Some(good_bytes) = good_bytes {
             return self.write(&ControlFrame::Completed { id, at, good_bytes });
         }
@@ -304,13 +251,18 @@ impl Control {
         let wait = match (self.pieces.excess(), self.hurry) {
             (0, Hurry::Most) => Duration::ZERO,
             (0, Hurry::Some) => patience.short,
-            (0, Hurry::Little) if self.ended < WORTH_WORDS && self.has_told => patience.rare,
+            (0, Hurry::Little) if self.is_worth_a_wait() && self.company.is_expected() => patience.rare,
             (0, Hurry::Little) => patience.long,
             (0, Hurry::Least) => patience.slow,
             // If none of them is heard of, the more of them the longer.
             (excess, _) => patience.longest.saturating_mul(excess.saturating_mul(excess)),
         };
         self.flushed.filter(|_| self.waits()).map(|flushed| flushed + wait)
+    }
+
+    /// Whether what was complete is so little that words on it are to share packets.
+    fn is_worth_a_wait(&self) -> bool {
+        self.has_told && self.ended < WORTH_WORDS
     }
 
     /// Whether there is room for what the application volunteers.
@@ -336,6 +288,8 @@ impl Control {
             self.hand_on(id, conn);
         }
         self.is_blocked = self.waiting() > 0;
+        let could_wait = self.hurry == Hurry::Little && self.is_worth_a_wait() && self.pieces.excess() == 0;
+        self.company.on_told(now, self.flushed.filter(|_| could_wait).map(|last| last + patience.rare));
         self.flushed = Some(now);
         self.has_told |= std::mem::take(&mut self.ended) > 0;
         self.hurry = if self.is_blocked { self.hurry.max(Hurry::Some) } else { Hurry::Least };
@@ -511,25 +465,6 @@ impl Hearing {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn words_of_what_was_dropped_wait_the_longer_the_slower_their_path_is() {
-        let [delay, round_trip] = [1, 40].map(Duration::from_millis);
-        let patience = |rate: Option<f64>| Patience::new(delay, round_trip, rate.map(Rate::from_bytes_per_second));
-        assert_eq!([None, Some(1e6)].map(|rate| patience(rate).slow), [round_trip / 4; 2]);
-        assert_eq!(patience(Some(3e3)).slow, Duration::from_millis(240));
-        let slowest = patience(Some(0.0));
-        assert_eq!(
-            (slowest.short, slowest.long, slowest.slow, slowest.longest),
-            (delay, round_trip / 4, SLOW_PATIENCE, round_trip)
-        );
-    }
-
-    #[test]
-    fn words_on_little_wait_over_short_paths_as_over_one_of_40_ms() {
-        let rare = |round_trip| Patience::new(Duration::from_millis(2), Duration::from_millis(round_trip), None).rare;
-        assert_eq!([1, 20, 40, 60, 100, 400].map(rare), [25, 20, 10, 15, 25, 25].map(Duration::from_millis));
-    }
 
     #[test]
     fn pieces_are_counted_once_and_until_they_are_heard() {

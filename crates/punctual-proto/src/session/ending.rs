@@ -15,7 +15,7 @@ use std::{
 use bytes::Bytes;
 use noq_proto::VarInt;
 
-use super::{Phase, Session, control::Patience};
+use super::{Phase, Session, patience::Patience};
 use crate::{
     error::CloseReason,
     event::Event,

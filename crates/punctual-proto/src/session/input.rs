@@ -204,7 +204,7 @@ impl Session {
             }
             let taken = self.take_control_frame(now);
             match taken.and_then(|any| if any { Ok(true) } else { self.hearing.read(&mut self.conn) }) {
-                Ok(true) => self.pass_on_received(),
+                Ok(true) => self.pass_on_received(now),
                 Ok(false) => break,
                 Err(error) => self.fail(now, error),
             }
@@ -504,7 +504,7 @@ impl Session {
 
     /// Carries what the stations have to say to where it belongs.
     pub(super) fn pass_on_notices(&mut self, now: Instant) {
-        self.pass_on_received();
+        self.pass_on_received(now);
         self.pass_on_outcomes(now);
         if let Err(error) = self.control.check_backlog() {
             self.fail(now, error);
@@ -512,11 +512,11 @@ impl Session {
     }
 
     /// The part of that which concerns the peer's blocks.
-    pub(super) fn pass_on_received(&mut self) {
+    pub(super) fn pass_on_received(&mut self, now: Instant) {
         while let Some(notice) = self.receiver.poll() {
             match notice {
                 ReceiverNotice::Completed { id, at, size, good_bytes } => {
-                    self.control.complete(id, wire(at), size, good_bytes);
+                    self.control.complete(now, id, wire(at), size, good_bytes);
                 }
                 ReceiverNotice::Freed { id, good_bytes } => {
                     self.control.write(&ControlFrame::Freed { id, good_bytes });

@@ -25,6 +25,7 @@ mod input;
 pub(crate) mod moves;
 mod output;
 mod paths;
+mod patience;
 mod playout;
 mod probing;
 mod protect;
@@ -46,12 +47,13 @@ use noq_proto::{ConnectionHandle, VarInt};
 
 use self::{
     answers::Answers,
-    control::{Control, Hearing, Patience},
+    control::{Control, Hearing},
     door::Door,
     ending::{Ending, Farewell},
     fallback::Fallback,
     output::Output,
     paths::Opening,
+    patience::Patience,
     quiet::Quiet,
 };
 use crate::{
@@ -544,7 +546,7 @@ impl Session {
         self.store.close();
         self.receiver.close();
         self.groups.close();
-        self.pass_on_received();
+        self.pass_on_received(now);
         self.pass_on_outcomes(now);
         self.fallback = Fallback::default();
         for opening in std::mem::take(&mut self.opening) {
