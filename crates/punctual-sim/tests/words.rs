@@ -46,7 +46,7 @@ fn what_is_said_of_a_lone_block_is_said_at_once() {
     assert_eq!(pair.source().outcomes.len(), 2);
 }
 
-/// Nor does who hands over another block only when it knows what became of one: it would wait for the word, and the word for more blocks, 25 ms each time.
+/// Who hands over another block only when it knows what became of one is told at once: it would wait for the word, and the word for more blocks, 25 ms each time.
 #[test]
 fn what_is_said_to_a_sender_that_waits_for_it_is_said_at_once() {
     for under_way in [1, 4] {

@@ -115,6 +115,7 @@ pub(super) struct Control {
     flushed: Option<Instant>,
     /// There have been some that tell of complete blocks.
     has_told: bool,
+    /// Whether others come while these wait.
     company: Company,
     pieces: Pieces,
     /// QUIC takes no more for now.
@@ -251,7 +252,7 @@ impl Control {
         let wait = match (self.pieces.excess(), self.hurry) {
             (0, Hurry::Most) => Duration::ZERO,
             (0, Hurry::Some) => patience.short,
-            (0, Hurry::Little) if self.is_worth_a_wait() && self.company.is_expected() => patience.rare,
+            (0, Hurry::Little) if self.may_wait_for_company() && self.company.is_expected() => patience.rare,
             (0, Hurry::Little) => patience.long,
             (0, Hurry::Least) => patience.slow,
             // If none of them is heard of, the more of them the longer.
@@ -260,9 +261,9 @@ impl Control {
         self.flushed.filter(|_| self.waits()).map(|flushed| flushed + wait)
     }
 
-    /// Whether what was complete is so little that words on it are to share packets.
-    fn is_worth_a_wait(&self) -> bool {
-        self.has_told && self.ended < WORTH_WORDS
+    /// Whether there are words only of what ended, and on so little that was complete that they are to share packets.
+    fn may_wait_for_company(&self) -> bool {
+        self.hurry == Hurry::Little && self.has_told && self.ended < WORTH_WORDS && self.pieces.excess() == 0
     }
 
     /// Whether there is room for what the application volunteers.
@@ -288,8 +289,8 @@ impl Control {
             self.hand_on(id, conn);
         }
         self.is_blocked = self.waiting() > 0;
-        let could_wait = self.hurry == Hurry::Little && self.is_worth_a_wait() && self.pieces.excess() == 0;
-        self.company.on_told(now, self.flushed.filter(|_| could_wait).map(|last| last + patience.rare));
+        let last = self.flushed.filter(|_| self.may_wait_for_company());
+        self.company.on_told(now, last.map(|last| last + patience.rare));
         self.flushed = Some(now);
         self.has_told |= std::mem::take(&mut self.ended) > 0;
         self.hurry = if self.is_blocked { self.hurry.max(Hurry::Some) } else { Hurry::Least };

@@ -88,7 +88,7 @@ impl Company {
         self.left_out == 0
     }
 
-    /// The words leave. If it was them that decided when, they wait until `due` when company is expected.
+    /// The words leave. `due`: until when they would wait for company, if nothing else said when they are to leave.
     pub(super) fn on_told(&mut self, now: Instant, due: Option<Instant>) {
         let Some((first, last)) = self.blocks.take() else { return };
         if due.is_none_or(|due| first >= due) {
