@@ -62,6 +62,8 @@ pub(crate) struct Choices {
     routes: Vec<Routes>,
     /// Addresses of the far side to which the system chooses the way: by no interface that was named.
     pub(crate) by_system: Vec<IpAddr>,
+    /// How long there is for all of them, and until when.
+    within: Duration,
     due: Instant,
 }
 
@@ -89,7 +91,7 @@ pub(crate) fn not_built(error: punctual::BuildError) -> Failure {
 /// that a way leads to, one is tried after the other.
 async fn connect(caller: &Caller<'_>, choices: Choices) -> Result<(Session, Watch), Failure> {
     let Caller { endpoint, name, display, command, .. } = *caller;
-    let Choices { routes: choices, due, .. } = choices;
+    let Choices { routes: choices, within, due, .. } = choices;
     let mut failure = None;
     for (routes, left) in choices.iter().zip((1..=choices.len() as u32).rev()) {
         let share = due.saturating_duration_since(Instant::now()) / left;
@@ -110,6 +112,10 @@ async fn connect(caller: &Caller<'_>, choices: Choices) -> Result<(Session, Watc
             // A server that answers with the wrong certificate is not to be asked again.
             Err(error @ (ConnectError::Fingerprint { .. } | ConnectError::Certificate(_))) => {
                 return Err(not_connected(error, command));
+            }
+            // What finding the address took is told, too: all the time that there was.
+            Err(ConnectError::NoRoute { failures, .. }) if choices.len() == 1 => {
+                failure = Some(no_route(within, &failures, command));
             }
             Err(error) => failure = Some(not_connected(error, command)),
         }
@@ -143,7 +149,7 @@ async fn choices(ways: &[Way], within: Duration, display: &Display) -> Result<Ch
             let at = |n| lists.iter().filter_map(|list| list.get(n).or(list.last())).fold(Routes::new(), merged);
             by_system.sort_unstable();
             by_system.dedup();
-            Ok(Choices { routes: (0..longest).map(at).collect(), by_system, due })
+            Ok(Choices { routes: (0..longest).map(at).collect(), by_system, within, due })
         }
     }
 }
