@@ -73,6 +73,40 @@ fn a_late_reference_is_sent_for_those_behind_it() {
     }
 }
 
+/// Groups of 120 frames over 19 Mbit/s that take 15 of them, each to be there in 40 ms; the first is three times as large as the others, and late. 16 MB without a deadline, and
+/// less important, are there from the start.
+#[test]
+fn who_waits_for_a_late_reference_does_not_wait_for_a_transfer_as_well() {
+    const DEADLINE: Duration = ms(40);
+    const FRAMES: u64 = 600;
+    let vary = |template: Block, number: u64, last: Option<BlockId>| {
+        let first = number % 120 == 1;
+        let block = Block { data: vec![1; if first { 94_000 } else { 31_400 }].into(), ..template.clone() };
+        match number {
+            0 => Block { data: vec![1; 16_000_000].into(), deadline: None, ..template }.priority(200),
+            _ if first => block,
+            _ => last.into_iter().fold(block, Block::depends_on),
+        }
+    };
+    for scheduler in ["ads", "admission", "edf"] {
+        let config = tls::client_config();
+        let session =
+            SessionConfig { scheduler: schedule::by_name(scheduler).expect("known"), ..config.session.clone() };
+        let setup = Setup { seed: 5, config: config.session(session), ..Setup::new(vec![LinkSpec::new(19.0, ms(2))]) };
+        let block = Block::new(vec![1]).deadline(DEADLINE).priority(0);
+        let mut pair = setup.connect(Source::new(block, INTERVAL, FRAMES + 1).vary(vary));
+        pair.world.run_for(INTERVAL * FRAMES as u32 + ms(1_000));
+        let (source, sink) = (pair.source(), pair.sink());
+        let in_time = source.sent.iter().skip(1).filter(|(id, at)| {
+            let came = sink.received.get(id).map(|(done, _)| *done);
+            came.is_some_and(|came| came <= **at + DEADLINE)
+        });
+        let shown = in_time.count();
+        assert!(shown >= 540, "{scheduler}: {shown} of {FRAMES}");
+        assert!(!sink.received.contains_key(&BlockId(0)), "the transfer was over before the video");
+    }
+}
+
 /// With less than the video needs, who sends everything is late for ever. Here what is too late for all is dropped, and each group begins anew.
 #[test]
 fn in_overload_each_group_begins_anew() {

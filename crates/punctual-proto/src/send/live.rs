@@ -161,6 +161,11 @@ impl LiveBlock {
         self.begin.checked_add(self.deadline?)
     }
 
+    /// The moment it is sent by: that of others, if it is for their sake.
+    pub(super) fn serving_due(&self) -> Option<Instant> {
+        self.begin.checked_add(self.serving_deadline()?)
+    }
+
     /// The deadline it is sent by, counted from `begin`: that of others, if it is for their sake.
     pub(crate) fn serving_deadline(&self) -> Option<Duration> {
         match self.others {

@@ -68,9 +68,11 @@ pub(crate) struct Store {
     /// Blocks that cannot be in time, and are looked at for the sake of others at `look_at`.
     pub(super) late: BTreeSet<BlockId>,
     /// Blocks out of the competition for now, and those that were found to have to be opened after one of them.
-    held: BTreeSet<BlockId>,
+    pub(super) held: BTreeSet<BlockId>,
     aside: Vec<BlockId>,
     pub(super) look_at: Option<Instant>,
+    /// From when on it is looked again whether one was passed over.
+    pub(super) look_passed_at: Option<Instant>,
     /// One of them can be sent now.
     pub(super) look_soon: bool,
     /// Blocks have expired of which something had never left; the longest that one of them had.
@@ -125,6 +127,7 @@ impl Store {
             held: BTreeSet::new(),
             aside: Vec::new(),
             look_at: None,
+            look_passed_at: None,
             look_soon: false,
             unmet: None,
             drops_stale: scheduler.drops_stale(),
@@ -159,6 +162,9 @@ impl Store {
         }
         loop {
             let id = self.scheduler.next(cx)?;
+            if self.serve_those_passed_over(cx.now, id) {
+                continue;
+            }
             let Some(block) = self.blocks.get(&id) else {
                 debug_assert!(false, "the scheduler named a block that has ended");
                 self.scheduler.remove(id);
@@ -494,7 +500,7 @@ impl Store {
     }
 
     /// Whether a block has bytes that may be sent, credit apart.
-    fn is_sendable(&self, id: BlockId) -> bool {
+    pub(super) fn is_sendable(&self, id: BlockId) -> bool {
         let goes_on = || self.blocks.get(&id).is_some_and(LiveBlock::goes_on);
         is_sendable(id, &self.blocks, &self.graph) || goes_on() && self.must_not_wait(id)
     }
