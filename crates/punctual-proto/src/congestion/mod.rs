@@ -91,8 +91,8 @@ pub struct PathState {
     pub mtu: u16,
     /// Bytes of a full packet of ours, UDP payload: fewer than fit on a path so slow that what is urgent would wait long for one.
     pub packet: u16,
-    /// A policer on the path drops what is too much. How fast packets leave because of that is not for the controller to see to.
-    pub policed: bool,
+    /// A policer on the path drops what is more than this. That packets leave no faster is not for the controller to see to; it had better not count on more.
+    pub policed: Option<Rate>,
     /// How many bytes the path's queue has room for at once, if that is less than may leave at once else. What leaves at once is kept to it; the rate is
     /// the controller's to see to.
     pub room: Option<u64>,

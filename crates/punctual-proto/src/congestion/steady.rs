@@ -206,7 +206,7 @@ impl Steady {
 
     /// How long the queue is when it is full, where it is full before it stands. A policer has none, whatever is found on the way to it.
     fn shallow(&self, path: &Path) -> Option<Duration> {
-        self.shallow.full(self.worth(path), path.base).filter(|_| !path.policed)
+        self.shallow.full(self.worth(path), path.base).filter(|_| path.policed.is_none())
     }
 
     /// What packets vary by though nothing of ours is in their way, as far as is known; or may vary by, as they come by fits and starts.
@@ -256,6 +256,7 @@ impl Steady {
             Some(Reverse(best)) if !self.is_wary() && service > known * RETURN => believed.max(best),
             _ => believed,
         };
+        let service = path.policed.map_or(service, |passes| service.min(passes));
         self.rate = Some(if self.began_at == Rate::ZERO { service } else { service.min(most) });
     }
 
@@ -317,7 +318,8 @@ impl Steady {
         if round.dry && !full && !self.is_held(path) {
             // What was delivered is less than the pace at which it left, which met no queue.
             // But where all of it would leave at once, it is not the pace that it waits for.
-            let most = Rate::of(round.bytes, QUANTUM);
+            let at_once = Rate::of(round.bytes, QUANTUM);
+            let most = path.policed.map_or(at_once, |passes| at_once.min(passes));
             self.rate = self.rate.map(|rate| rate.max(self.climbing(rate, path).min(most)));
         }
         self.climb = match self.climb {
@@ -327,7 +329,7 @@ impl Steady {
             _ => Some(0),
         };
         self.judge_drops(&Round { dry, ..round }, delivered);
-        self.startup &= !path.policed;
+        self.startup &= path.policed.is_none();
         self.losses.end_round(round.packets, round.lost);
         if self.losses.judge() {
             self.rate = self.rate.map(|rate| rate * LOSS_BACKOFF);
@@ -384,9 +386,9 @@ impl Steady {
         }
     }
 
-    /// Nothing faster is to be tried.
+    /// Nothing faster is to be tried. A policer is a limit like any other while the path carries less than it lets pass.
     fn is_held(&self, path: &Path) -> bool {
-        self.careful > 0 || path.policed
+        self.careful > 0 || path.policed.is_some_and(|most| self.rate.is_some_and(|rate| rate >= most))
     }
 
     /// Before anything is known: a window each round trip.

@@ -14,7 +14,7 @@ fn path(base: Duration, rtt: Duration) -> Path {
         in_flight: 12_000,
         mtu: 1_200,
         packet: 1_200,
-        policed: false,
+        policed: None,
         room: None,
         no_room: 0,
         chance: 0.0,

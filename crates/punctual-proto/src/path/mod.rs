@@ -231,7 +231,7 @@ impl Path {
             in_flight: reading.in_flight,
             mtu: reading.mtu,
             packet: self.packet(reading.mtu),
-            policed: self.shaper.is_some(),
+            policed: self.shaper.as_ref().map(Pacer::pace),
             room: self.room(reading.mtu),
             no_room: self.in_flight.no_room(),
             chance: self.in_flight.losses().rate(),

@@ -153,6 +153,20 @@ fn under_a_policer_it_has_its_rate_and_does_not_run_away() {
     }
 }
 
+/// What a policer lets pass is no rate to stay below, where the path carries still less, and then more again.
+#[test]
+fn a_policer_that_is_known_does_not_hold_back_who_is_slower() {
+    let link = Link { policer: Some((0.4 * RATE, 64e3)), ..Link::PLAIN };
+    let mut link = Bottleneck::new(link, &[0.0]);
+    link.run(5.0);
+    link.link.rate = 0.1 * RATE;
+    link.run(2.0);
+    link.link.rate = 0.3 * RATE;
+    link.run(0.5);
+    let rate = link.run(4.0)[0];
+    assert!(rate > 0.9 * 0.3 * RATE, "{rate}");
+}
+
 #[test]
 fn a_short_queue_costs_little() {
     let mut link = Bottleneck::new(Link { queue: 12e3, ..Link::PLAIN }, &[0.0]);
