@@ -49,12 +49,12 @@ impl Store {
         self.tally.accepted += 1;
         self.forget_old();
         let needs = self.kin.with_open(&dependencies);
+        let kind = (channel, priority, !dependencies.is_empty());
         if self.is_orphan(&needs) {
-            self.kin.insert(id, None, size, Vec::new(), now);
+            self.kin.insert(id, kind, size, dependencies, now);
             self.drop_block(id, DropReason::DependencyDropped);
         } else {
-            let kind = (channel, priority, !dependencies.is_empty());
-            let Concerned { leaders, ended } = self.kin.insert(id, Some(kind), size, dependencies, now);
+            let Concerned { leaders, ended } = self.kin.insert(id, kind, size, dependencies, now);
             if let Some(deadline) = deadline {
                 self.load.add(now, priority, self.kin.price(id), size);
                 if self.kin.is_of_family(id) {

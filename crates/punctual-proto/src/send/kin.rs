@@ -55,7 +55,7 @@ pub(super) struct Concerned {
 /// A block that was handed over lately, live or not.
 #[derive(Debug)]
 struct Member {
-    kind: Option<Kind>,
+    kind: Kind,
     size: u64,
     /// How many it depends on, one behind the other.
     depth: u32,
@@ -91,12 +91,12 @@ struct Habit {
 }
 
 impl Kin {
-    /// The next block was handed over. Returns whom that concerns. One without a kind is of no use to
-    /// begin with, and tells nothing.
+    /// The next block was handed over, whatever becomes of it: if only those counted that are of use, whoever is dropped early would seem to be of use to few, and the next
+    /// one of its kind, too, for good. Returns whom that concerns.
     pub(super) fn insert(
         &mut self,
         id: BlockId,
-        kind: Option<Kind>,
+        kind: Kind,
         size: u64,
         needs: Vec<BlockId>,
         now: Instant,
@@ -129,9 +129,7 @@ impl Kin {
                 habit.followers += 1;
             }
         }
-        if let Some(kind) = kind {
-            self.kinds.entry(kind).or_default().blocks += 1;
-        }
+        self.kinds.entry(kind).or_default().blocks += 1;
         let (family, ended) = self.find_family(id, kind, &needs);
         let depth = needs.iter().filter_map(|need| Some(self.get(*need)?.depth.saturating_add(1))).max().unwrap_or(0);
         if let Some(seat) = family {
@@ -188,11 +186,10 @@ impl Kin {
     }
 
     /// To which family a block comes that depends on `needs`, and at which place; and who belongs to the family that has ended by that.
-    fn find_family(&mut self, id: BlockId, kind: Option<Kind>, needs: &[BlockId]) -> (Option<Seat>, Vec<BlockId>) {
+    fn find_family(&mut self, id: BlockId, kind: Kind, needs: &[BlockId]) -> (Option<Seat>, Vec<BlockId>) {
         if let Some(&need) = needs.first() {
             return (self.join_family(need), Vec::new());
         }
-        let Some(kind) = kind else { return (None, Vec::new()) };
         let before = self.families.begin(kind, id.0);
         let ended = before.map_or_else(Vec::new, |before| self.end_family(kind, before));
         (Some(Seat { kind, first: id.0, place: 0 }), ended)
@@ -273,7 +270,7 @@ impl Kin {
     }
 
     fn habit(&self, member: &Member) -> Option<&Habit> {
-        self.kinds.get(&member.kind?)
+        self.kinds.get(&member.kind)
     }
 
     /// What `needs` depend on, over any number of steps, and themselves: of those remembered, the nearest first.
@@ -302,7 +299,7 @@ impl Kin {
         if let Some(seat) = member.family {
             self.families.forget(seat.kind);
         }
-        let Some((kind, habit)) = member.kind.and_then(|kind| Some((kind, self.kinds.get_mut(&kind)?))) else { return };
+        let Some(habit) = self.kinds.get_mut(&member.kind) else { return };
         habit.blocks -= 1;
         habit.followers -= u64::from(member.followers);
         if let Some(wait) = member.wait {
@@ -310,7 +307,7 @@ impl Kin {
             habit.waits -= 1;
         }
         if habit.blocks == 0 {
-            self.kinds.remove(&kind);
+            self.kinds.remove(&member.kind);
         }
     }
 }
@@ -329,7 +326,7 @@ impl Habit {
 }
 
 fn habit<'a>(kinds: &'a mut BTreeMap<Kind, Habit>, member: &Member) -> Option<&'a mut Habit> {
-    kinds.get_mut(&member.kind?)
+    kinds.get_mut(&member.kind)
 }
 
 /// Of `recent`, which begins with `first`, one.
@@ -357,8 +354,8 @@ mod tests {
         for frame in 0..frames {
             let now = start + FRAME * frame as u32;
             let (kind, needs) = if frame % gop == 0 { (FIRST, vec![]) } else { (VIDEO, ids(&[2 * frame - 2])) };
-            kin.insert(BlockId(2 * frame), Some(kind), 1, needs, now);
-            kin.insert(BlockId(2 * frame + 1), Some(AUDIO), 1, vec![], now);
+            kin.insert(BlockId(2 * frame), kind, 1, needs, now);
+            kin.insert(BlockId(2 * frame + 1), AUDIO, 1, vec![], now);
         }
     }
 
@@ -388,7 +385,7 @@ mod tests {
             assert!(to_come.is_some());
             let later = start + Duration::from_secs(60);
             assert_eq!(kin.to_come(last, later), to_come, "the next would depend on it");
-            kin.insert(BlockId(2 * frames), Some(FIRST), 1, vec![], later);
+            kin.insert(BlockId(2 * frames), FIRST, 1, vec![], later);
             assert_eq!(kin.to_come(last, later), None, "another has begun");
         }
     }
@@ -400,7 +397,7 @@ mod tests {
         let start = Instant::now();
         let insert = |kin: &mut Kin, n: u64, first: bool| {
             let (kind, needs) = if first { (FIRST, vec![]) } else { (VIDEO, ids(&[n - 1])) };
-            kin.insert(BlockId(n), Some(kind), 1, needs, start + FRAME * n as u32);
+            kin.insert(BlockId(n), kind, 1, needs, start + FRAME * n as u32);
         };
         // Ten, then thirty and more.
         (0..40).for_each(|n| insert(&mut kin, n, n == 0 || n == 10));
@@ -424,9 +421,9 @@ mod tests {
     fn who_follows_the_first_will_be_followed() {
         let mut kin = Kin::default();
         let start = Instant::now();
-        kin.insert(BlockId(0), Some(FIRST), 1, vec![], start);
+        kin.insert(BlockId(0), FIRST, 1, vec![], start);
         assert_eq!(kin.to_come(BlockId(0), start), None, "nobody has ever depended on another");
-        kin.insert(BlockId(1), Some(VIDEO), 1, ids(&[0]), start + FRAME);
+        kin.insert(BlockId(1), VIDEO, 1, ids(&[0]), start + FRAME);
         assert!(kin.to_come(BlockId(1), start + FRAME).is_some());
     }
 
@@ -439,7 +436,7 @@ mod tests {
         let (last, later) = (BlockId(2 * frames - 2), start + FRAME * 2 * frames as u32);
         assert!(kin.to_come(last, later) > Some(FRAME * RECENT as u32), "it has gone on for so long");
         assert_eq!(kin.families.len(), 2, "and that of the audio");
-        kin.insert(BlockId(2 * frames), Some(FIRST), 1, vec![], later);
+        kin.insert(BlockId(2 * frames), FIRST, 1, vec![], later);
         assert_eq!(kin.to_come(last, later), None);
     }
 
@@ -458,7 +455,7 @@ mod tests {
         let price = |frame| kin.price(at(frame));
         assert!((31..40).all(|frame| price(frame) > price(frame - 1)), "the last are the dearest");
         assert!(kin.is_of_family(at(30)) && kin.is_of_family(at(39)) && !kin.is_of_family(BlockId(81)));
-        let ended = |kin: &mut Kin, id| kin.insert(BlockId(id), Some(FIRST), 1, vec![], now).ended;
+        let ended = |kin: &mut Kin, id| kin.insert(BlockId(id), FIRST, 1, vec![], now).ended;
         assert_eq!(ended(&mut kin, 88), [40, 41, 42, 43].map(at));
         assert!(ended(&mut kin, 89).is_empty(), "it was alone");
     }
@@ -473,7 +470,7 @@ mod tests {
             let (which, frame) = ((n % 2) as usize, n / 2 + 5 * (n % 2));
             let needs = last[which].filter(|_| frame % 10 > 0).map(BlockId);
             let kind = (None, 1, needs.is_some());
-            kin.insert(BlockId(n), Some(kind), 1, needs.into_iter().collect(), start + FRAME * n as u32 / 2);
+            kin.insert(BlockId(n), kind, 1, needs.into_iter().collect(), start + FRAME * n as u32 / 2);
             last[which] = Some(n);
         }
         assert!((380..400).all(|n| !kin.is_of_family(BlockId(n))));
@@ -489,7 +486,7 @@ mod tests {
         let now = Instant::now();
         for id in 0..5 {
             let needs = if id == 0 { vec![] } else { ids(&[id - 1]) };
-            kin.insert(BlockId(id), Some(VIDEO), 1, needs, now);
+            kin.insert(BlockId(id), VIDEO, 1, needs, now);
         }
         assert_eq!(kin.with_open(&ids(&[4])), ids(&[4]));
         kin.on_delivered(BlockId(2), ids(&[1]));
@@ -499,17 +496,6 @@ mod tests {
         assert_eq!(kin.with_open(&ids(&[9])), ids(&[9]), "unknown");
     }
 
-    #[test]
-    fn what_was_of_no_use_from_the_start_counts_for_nothing() {
-        let mut kin = Kin::default();
-        let start = Instant::now();
-        stream(&mut kin, start, 20, 10);
-        let before = kin.to_come(BlockId(38), start + FRAME * 19);
-        kin.insert(BlockId(40), None, 1, vec![], start + FRAME * 20);
-        assert_eq!(kin.to_come(BlockId(38), start + FRAME * 19), before);
-        assert_eq!(kin.followers(BlockId(40)), 0);
-    }
-
     proptest! {
         #[test]
         fn sums_are_those_of_what_is_remembered(steps in prop::collection::vec((0u8..3, 1u64..90, any::<bool>()), 1..1500)) {
@@ -517,12 +503,12 @@ mod tests {
             let start = Instant::now();
             for ((kind, back, depends), n) in steps.into_iter().zip(0u64..) {
                 let needs = n.checked_sub(back).filter(|_| depends).map(BlockId).into_iter().collect();
-                let leaders = kin.insert(BlockId(n), Some((None, kind, depends)), 1, needs, start + FRAME * n as u32).leaders;
+                let leaders = kin.insert(BlockId(n), (None, kind, depends), 1, needs, start + FRAME * n as u32).leaders;
                 prop_assert!(leaders.len() <= REACH);
             }
             prop_assert!(kin.recent.len() <= RECENT);
             for (kind, habit) in &kin.kinds {
-                let members: Vec<_> = kin.recent.iter().filter(|member| member.kind == Some(*kind)).collect();
+                let members: Vec<_> = kin.recent.iter().filter(|member| member.kind == *kind).collect();
                 prop_assert_eq!(habit.blocks as usize, members.len());
                 prop_assert_eq!(habit.followers, members.iter().map(|member| u64::from(member.followers)).sum::<u64>());
                 prop_assert_eq!(habit.wait, members.iter().filter_map(|member| member.wait).sum::<Duration>());

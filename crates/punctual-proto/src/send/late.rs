@@ -318,15 +318,17 @@ impl Store {
         let last_due = last.due()?;
         let late = forecast.arrival(now, ahead + family)?.saturating_duration_since(last_due);
         let room = 1.0 - self.load.rate(now, priority) / forecast.rate(deadline);
+        // Whoever comes then is due a deadline later.
+        let for_those_of = |time: Duration| Use::Until(now + time + deadline);
         if self.forecast.growing.is_some() {
-            return Some(Use::Until(now + to_come.max(deadline)));
+            return Some(for_those_of(to_come));
         }
         let caught_up = Duration::try_from_secs_f64(late.as_secs_f64() / room).ok();
         let caught_up = caught_up.map(|caught_up| caught_up.max(complete.saturating_duration_since(last_due)));
         if let Some(caught_up) = caught_up.filter(|caught_up| *caught_up <= to_come) {
-            return Some(Use::Until(now + caught_up.max(deadline)));
+            return Some(for_those_of(caught_up));
         }
-        (!self.is_in_the_way(id, &followers)).then(|| Use::Until(now + to_come.max(deadline)))
+        (!self.is_in_the_way(id, &followers)).then(|| for_those_of(to_come))
     }
 
     /// Whether there are other blocks to be sent in its place, which are no more important: those go before it anyway.

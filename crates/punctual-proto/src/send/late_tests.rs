@@ -243,6 +243,49 @@ fn those_to_come_count_if_there_is_room_to_catch_up() {
     }
 }
 
+/// Of each group the first frame is dropped as soon as it is late, since others are there that have a deadline. That so few came before it was tells nothing of how
+/// many would be of use with the next one.
+#[test]
+fn how_many_come_is_learnt_also_from_those_that_are_dropped() {
+    let mut sender = Sender::new();
+    for round in 0..4 {
+        // 100 kB are 100 ms of work, and no more follow it than three quarters of what the path carries.
+        let first = sender.send(1_000 * round, 100_000, &[]);
+        sender.store.drop_block(BlockId(first), EXPIRED);
+        let mut before = first;
+        for n in 1..50 {
+            before = sender.send(1_000 * round + 20 * n, 15_000, &[before]);
+        }
+        assert!(sender.store.is_clean());
+    }
+    let first = sender.send(4_000, 100_000, &[]);
+    sender.send_with(4_000, Block::new(vec![0; 200_000]).deadline(300 * MS).priority(255), &[]);
+    assert_eq!(sender.next(4_000), Some(first));
+    sender.wait_until(4_101);
+    assert_eq!(sender.dropped().last().map(|last| last.0), Some(first - 1), "49 are still to come");
+}
+
+/// A frame that takes longer than its deadline is not to wait behind a transfer until those are handed over that need it, nor to be due for them before it can be there.
+#[test]
+fn who_is_passed_over_since_it_is_late_goes_for_those_that_need_it() {
+    for scheduler in ["ads", "admission"] {
+        let mut sender = Sender::scheduled(scheduler);
+        for round in 0..3 {
+            for id in stream(&mut sender, 1_000 * round, 50, 10_000, 5_000) {
+                deliver_all(&mut sender, 1_000 * round + 20 * (id % 50));
+            }
+        }
+        let transfer = sender.send_with(2_990, Block::new(vec![0; 1_000_000]).priority(200), &[]);
+        assert_eq!(sender.next(2_990), Some(transfer));
+        let first = sender.send(3_000, 110_000, &[]);
+        assert_eq!(sender.next(3_000), Some(first), "{scheduler}");
+        let then = sender.send(3_020, 5_000, &[first]);
+        sender.leave(first, 110_000);
+        // It is not late by itself until 70 ms before it is due.
+        assert_eq!(sender.next(3_100), Some(then), "{scheduler}");
+    }
+}
+
 /// The first frames of a video, over a path of which little is known yet: to drop them all until the next that stands alone is to go by an estimate
 /// that is about to be mended (gauntlet 121).
 #[test]
