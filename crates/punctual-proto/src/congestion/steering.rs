@@ -46,6 +46,8 @@ pub(crate) enum Gate {
     Open,
     /// Datagrams and stream data on this path only.
     Only(Slot),
+    /// No data anywhere, and ACKs on this path only.
+    Answers(Slot),
     /// No data anywhere; probes, challenges and left-over ACKs everywhere.
     Probes,
 }
@@ -53,12 +55,15 @@ pub(crate) enum Gate {
 impl Gate {
     const OPEN: usize = usize::MAX;
     const PROBES: usize = usize::MAX - 1;
+    /// Slots are far below.
+    const ANSWERS: usize = 1 << (usize::BITS - 1);
 
     fn to_bits(self) -> usize {
         match self {
             Self::Open => Self::OPEN,
             Self::Probes => Self::PROBES,
             Self::Only(slot) => slot,
+            Self::Answers(slot) => Self::ANSWERS | slot,
         }
     }
 
@@ -66,6 +71,7 @@ impl Gate {
         match bits {
             Self::OPEN => Self::Open,
             Self::PROBES => Self::Probes,
+            slot if slot & Self::ANSWERS != 0 => Self::Answers(slot & !Self::ANSWERS),
             slot => Self::Only(slot),
         }
     }
@@ -362,7 +368,7 @@ impl Controller for Steered {
         let open = match self.gate() {
             Gate::Open => return self.inner.window(),
             Gate::Only(slot) => slot == self.panel.slot,
-            Gate::Probes => false,
+            Gate::Answers(_) | Gate::Probes => false,
         };
         match (open, self.hands_off()) {
             (false, _) => SHUT,
@@ -379,8 +385,8 @@ impl Controller for Steered {
             metrics.pacing_rate = match (self.steering.quiet_but.load(Relaxed), self.gate()) {
                 (NOT_QUIET, _) | (_, Gate::Open) => None,
                 (slot, _) if slot == self.panel.slot => None,
-                (_, Gate::Only(slot)) if slot != self.panel.slot => Some(SILENCED),
-                (_, Gate::Only(_) | Gate::Probes) => Some(trickle(self.panel.mtu.load(Relaxed))),
+                (_, Gate::Only(slot) | Gate::Answers(slot)) if slot != self.panel.slot => Some(SILENCED),
+                (_, Gate::Only(_) | Gate::Answers(_) | Gate::Probes) => Some(trickle(self.panel.mtu.load(Relaxed))),
             };
             if metrics.pacing_rate.is_none() {
                 metrics.congestion_window = UNPACED;

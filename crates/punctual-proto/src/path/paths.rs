@@ -182,10 +182,12 @@ impl Paths {
         Some(slot)
     }
 
-    /// The path for words: the control path, or one of those least doubted, if only that has room for them.
+    /// The path for words: the control path, or one of those least doubted, if only that has room for them. Where nothing seems to arrive anywhere, answers go along with words,
+    /// and only on the control path is there hope for them.
     pub(crate) fn choose_for_words(&self, control: Slot) -> Option<Slot> {
         let control = self.list.iter().find(|path| path.slot() == control).filter(|path| path.has_room_for_words());
-        let roomy = || self.list.iter().filter(|path| path.is_available() && path.has_room_for_words());
+        let arrives = |path: &&Path| path.is_available() && path.unheard_since().is_none();
+        let roomy = || self.list.iter().filter(arrives).filter(|path| path.has_room_for_words());
         control.or_else(|| roomy().min_by_key(|path| path.rtt())).map(Path::slot)
     }
 
