@@ -122,6 +122,7 @@ smoke! {
     slow_link: "slow-link",
     in_order: "in-order",
     beside_bulk: "beside-bulk",
+    late_key_frames: "late-key-frames",
     short_path: "short-path",
     long_way_back: "long-way-back",
     no_key_frames: "no-key-frames",
