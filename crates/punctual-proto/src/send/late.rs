@@ -31,11 +31,6 @@ use crate::{
 /// How often late blocks are looked at.
 pub(super) const LOOK: Duration = Duration::from_millis(10);
 
-/// How many of those due soonest are looked at to see whether one was passed over, at most; and after how long again for each of them, so that it
-/// takes a few per cent of the time however many they are.
-const PASSED: usize = 256;
-const PASSED_EACH: Duration = Duration::from_micros(5);
-
 /// How many that depend on a block are looked at, the nearest. So many frames of video are seconds: a family with more behind it is late for
 /// good, and those beyond count as others.
 const FAMILY: usize = 256;
@@ -159,29 +154,6 @@ impl Store {
                 self.serve(id, others.flatten());
             }
         }
-    }
-
-    /// The scheduler has chosen a block. Those due sooner that cannot be in time were passed over, and what others need of them would not go before it is too late for these,
-    /// too: they have the deadline of others from now on. Whether there were any.
-    pub(super) fn serve_those_passed_over(&mut self, now: Instant, chosen: BlockId) -> bool {
-        if !self.drops_stale || self.look_passed_at.is_some_and(|at| now < at) {
-            return false;
-        }
-        let due = self.blocks.get(&chosen).and_then(LiveBlock::serving_due);
-        let sooner = self.due.iter().take(PASSED).take_while(|&&(at, _)| due.is_none_or(|due| at < due));
-        let (mut looked, mut passed) = (0, Vec::new());
-        for &(_, id) in sooner {
-            looked += 1;
-            let competes = id != chosen && !self.late.contains(&id) && !self.held.contains(&id);
-            if competes && self.is_late(now, id) && self.is_sendable(id) && self.has_followers(now, id) {
-                passed.push(id);
-            }
-        }
-        self.look_passed_at = Some(now + PASSED_EACH * looked);
-        for &id in &passed {
-            self.on_late(now, id);
-        }
-        !passed.is_empty()
     }
 
     /// Looks at the late ones again.

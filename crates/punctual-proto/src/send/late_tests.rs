@@ -267,7 +267,7 @@ fn how_many_come_is_learnt_also_from_those_that_are_dropped() {
 
 /// A frame that takes longer than its deadline is not to wait behind a transfer until those are handed over that need it, nor to be due for them before it can be there.
 #[test]
-fn who_is_passed_over_since_it_is_late_goes_for_those_that_need_it() {
+fn who_is_put_off_since_it_is_late_goes_for_those_that_need_it() {
     for scheduler in ["ads", "admission"] {
         let mut sender = Sender::scheduled(scheduler);
         for round in 0..3 {

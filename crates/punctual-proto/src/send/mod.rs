@@ -22,6 +22,7 @@ mod passed;
 mod policer;
 mod presumed;
 mod protection;
+mod put_off;
 pub(crate) mod recovery;
 mod room;
 mod second_try;

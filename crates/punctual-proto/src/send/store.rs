@@ -71,8 +71,8 @@ pub(crate) struct Store {
     pub(super) held: BTreeSet<BlockId>,
     aside: Vec<BlockId>,
     pub(super) look_at: Option<Instant>,
-    /// From when on it is looked again whether one was passed over.
-    pub(super) look_passed_at: Option<Instant>,
+    /// From when on it is looked again whether one was put off.
+    pub(super) look_put_off_at: Option<Instant>,
     /// One of them can be sent now.
     pub(super) look_soon: bool,
     /// Blocks have expired of which something had never left; the longest that one of them had.
@@ -127,7 +127,7 @@ impl Store {
             held: BTreeSet::new(),
             aside: Vec::new(),
             look_at: None,
-            look_passed_at: None,
+            look_put_off_at: None,
             look_soon: false,
             unmet: None,
             drops_stale: scheduler.drops_stale(),
@@ -162,7 +162,7 @@ impl Store {
         }
         loop {
             let id = self.scheduler.next(cx)?;
-            if self.serve_those_passed_over(cx.now, id) {
+            if self.serve_those_put_off(cx.now, id) {
                 continue;
             }
             let Some(block) = self.blocks.get(&id) else {
