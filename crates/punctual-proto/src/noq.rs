@@ -9,7 +9,7 @@
 //!
 //! | assumed of noq | relied on by | if it changed |
 //! | --- | --- | --- |
-//! | A window of [`SHUT`] keeps datagrams and stream data off a path; acknowledgements and loss probes pass it. | [`Gate`](crate::congestion::steering::Gate) | packets leave on paths that the sender did not choose |
+//! | A window of [`SHUT`] keeps datagrams and stream data off a path; loss probes pass it, and acknowledgements if no data waits. | [`Gate`](crate::congestion::steering::Gate) | packets leave on paths that the sender did not choose |
 //! | A window of [`WIDE_OPEN`] overflows no sum, whatever is in flight. | [`Gate::Only`](crate::congestion::steering::Gate::Only) | the path that was chosen is closed, or noq panics |
 //! | A congestion window of [`UNPACED`] or more in a controller's metrics turns noq's pacer off. | `Steered::metrics` | datagrams wait in noq's queue, where nothing urgent can overtake them |
 //! | A pacing rate comes before that window; the pacer's bucket then holds at least a packet, holds back acknowledgements when it is short of one, and is not charged for them. | [`trickle`], [`SILENCED`] | ACKs of a session that merely receives go out on a dead path |

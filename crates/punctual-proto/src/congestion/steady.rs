@@ -256,8 +256,8 @@ impl Steady {
             Some(Reverse(best)) if !self.is_wary() && service > known * RETURN => believed.max(best),
             _ => believed,
         };
-        let service = path.policed.map_or(service, |passes| service.min(passes));
-        self.rate = Some(if self.began_at == Rate::ZERO { service } else { service.min(most) });
+        let rate = if self.began_at == Rate::ZERO { service } else { service.min(most) };
+        self.rate = Some(Self::let_pass(rate, path));
     }
 
     /// Learns from a round how much to believe.
@@ -318,8 +318,7 @@ impl Steady {
         if round.dry && !full && !self.is_held(path) {
             // What was delivered is less than the pace at which it left, which met no queue.
             // But where all of it would leave at once, it is not the pace that it waits for.
-            let at_once = Rate::of(round.bytes, QUANTUM);
-            let most = path.policed.map_or(at_once, |passes| at_once.min(passes));
+            let most = Self::let_pass(Rate::of(round.bytes, QUANTUM), path);
             self.rate = self.rate.map(|rate| rate.max(self.climbing(rate, path).min(most)));
         }
         self.climb = match self.climb {
@@ -384,6 +383,11 @@ impl Steady {
             self.losses = Losses::default();
             self.startup = false;
         }
+    }
+
+    /// Of a rate, what a policer on the path lets pass.
+    fn let_pass(rate: Rate, path: &Path) -> Rate {
+        path.policed.map_or(rate, |most| rate.min(most))
     }
 
     /// Nothing faster is to be tried. A policer is a limit like any other while the path carries less than it lets pass.

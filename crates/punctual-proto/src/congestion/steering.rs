@@ -5,7 +5,7 @@
 //!
 //! - **Steering.** noq sends application data on the first path whose window has room. `window()` answers 0 for
 //!   every path but the one the [`Gate`] names, so the datagram that was just queued can only leave there.
-//!   ACKs, probes and path challenges pass a closed window.
+//!   Probes and path challenges pass a closed window, and ACKs unless data waits.
 //! - **Fate.** The controller hears of every packet sent, acknowledged and lost; the session reads that from the log.
 //! - **Truth for the inner controller.** A path that is merely closed looks idle or blocked to noq. The decorator
 //!   passes on what the sender knows: whether the path had data to carry.
@@ -46,8 +46,6 @@ pub(crate) enum Gate {
     Open,
     /// Datagrams and stream data on this path only.
     Only(Slot),
-    /// No data anywhere, and ACKs on this path only.
-    Answers(Slot),
     /// No data anywhere; probes, challenges and left-over ACKs everywhere.
     Probes,
 }
@@ -55,15 +53,12 @@ pub(crate) enum Gate {
 impl Gate {
     const OPEN: usize = usize::MAX;
     const PROBES: usize = usize::MAX - 1;
-    /// Slots are far below.
-    const ANSWERS: usize = 1 << (usize::BITS - 1);
 
     fn to_bits(self) -> usize {
         match self {
             Self::Open => Self::OPEN,
             Self::Probes => Self::PROBES,
             Self::Only(slot) => slot,
-            Self::Answers(slot) => Self::ANSWERS | slot,
         }
     }
 
@@ -71,7 +66,6 @@ impl Gate {
         match bits {
             Self::OPEN => Self::Open,
             Self::PROBES => Self::Probes,
-            slot if slot & Self::ANSWERS != 0 => Self::Answers(slot & !Self::ANSWERS),
             slot => Self::Only(slot),
         }
     }
@@ -368,7 +362,7 @@ impl Controller for Steered {
         let open = match self.gate() {
             Gate::Open => return self.inner.window(),
             Gate::Only(slot) => slot == self.panel.slot,
-            Gate::Answers(_) | Gate::Probes => false,
+            Gate::Probes => false,
         };
         match (open, self.hands_off()) {
             (false, _) => SHUT,
@@ -385,8 +379,8 @@ impl Controller for Steered {
             metrics.pacing_rate = match (self.steering.quiet_but.load(Relaxed), self.gate()) {
                 (NOT_QUIET, _) | (_, Gate::Open) => None,
                 (slot, _) if slot == self.panel.slot => None,
-                (_, Gate::Only(slot) | Gate::Answers(slot)) if slot != self.panel.slot => Some(SILENCED),
-                (_, Gate::Only(_) | Gate::Answers(_) | Gate::Probes) => Some(trickle(self.panel.mtu.load(Relaxed))),
+                (_, Gate::Only(slot)) if slot != self.panel.slot => Some(SILENCED),
+                (_, Gate::Only(_) | Gate::Probes) => Some(trickle(self.panel.mtu.load(Relaxed))),
             };
             if metrics.pacing_rate.is_none() {
                 metrics.congestion_window = UNPACED;

@@ -182,13 +182,17 @@ impl Paths {
         Some(slot)
     }
 
-    /// The path for words: the control path, or one of those least doubted, if only that has room for them. Where nothing seems to arrive anywhere, answers go along with words,
-    /// and only on the control path is there hope for them.
+    /// The path for words: the control path, or one of those least doubted, if only that has room for them.
+    ///
+    /// Where nothing seems to arrive anywhere, none is better than the control path, on which the peer was heard last. Answers go along with words, and wait with them: without them
+    /// neither side might hear again that a path lives, so there they need no room. What was in flight is most likely lost, and words are few.
     pub(crate) fn choose_for_words(&self, control: Slot) -> Option<Slot> {
-        let control = self.list.iter().find(|path| path.slot() == control).filter(|path| path.has_room_for_words());
+        let control = self.list.iter().find(|path| path.slot() == control)?;
         let arrives = |path: &&Path| path.is_available() && path.unheard_since().is_none();
         let roomy = || self.list.iter().filter(arrives).filter(|path| path.has_room_for_words());
-        control.or_else(|| roomy().min_by_key(|path| path.rtt())).map(Path::slot)
+        let chosen =
+            Some(control).filter(|path| path.has_room_for_words()).or_else(|| roomy().min_by_key(|path| path.rtt()));
+        chosen.or(Some(control).filter(|path| path.unheard_since().is_some())).map(Path::slot)
     }
 
     /// Whether something of the control stream is in flight on a path that seems dead, and would go on another now.

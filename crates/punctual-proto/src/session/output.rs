@@ -285,15 +285,8 @@ impl Session {
 
     /// What QUIC has to send of its own: on the control path as far as it can choose, probes where they belong.
     fn poll_own(&mut self, Own { control, quiet_but }: Own, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
-        let words = control.and_then(|control| self.paths.choose_for_words(control));
-        let gate = match (words, quiet_but) {
-            (Some(slot), _) => Some((slot, Gate::Only(slot))),
-            // No path that seems to bring words has room for them. Answers leave all the same, and where they are awaited.
-            (None, Some(quiet)) => Some((quiet, Gate::Answers(quiet))),
-            (None, None) => None,
-        };
-        if let Some((slot, gate)) = gate {
-            self.steering.set_gate(gate);
+        if let Some(slot) = control.and_then(|control| self.paths.choose_for_words(control)) {
+            self.steering.set_gate(Gate::Only(slot));
             if let Some(transmit) = self.poll_quic(now, buf) {
                 let is_stray = |path: &&mut Path| quiet_but.is_some_and(|quiet| ![quiet, slot].contains(&path.slot()));
                 let stray = self.paths.on_network(transmit.path).filter(is_stray);
