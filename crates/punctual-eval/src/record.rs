@@ -220,6 +220,8 @@ pub struct RunRecord {
     pub links: Vec<LinkRow>,
     /// The flows, that under test first; one, if it was alone.
     pub flows: Vec<FlowRow>,
+    /// What the receiver has handed over to the sender, if it was to.
+    pub reply: Option<FlowRow>,
     /// What became of the bytes our session lost; nothing of plain QUIC, which does not tell.
     pub lost: LostBytes,
     /// Bytes sent, each counted once, of blocks that were of no use in the end: late, never there, or without what they depend on.

@@ -123,6 +123,7 @@ smoke! {
     in_order: "in-order",
     beside_bulk: "beside-bulk",
     late_key_frames: "late-key-frames",
+    both_ways: "both-ways",
     short_path: "short-path",
     long_way_back: "long-way-back",
     no_key_frames: "no-key-frames",

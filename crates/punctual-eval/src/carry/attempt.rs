@@ -39,6 +39,7 @@ fn failed(stage: &Stage, contender: &Contender, why: String) -> RunRecord {
         sources: stage.plan.sources.iter().map(|source| source.name.clone()).collect(),
         paths: stage.paths.iter().map(|path| PathRow { cost: path.cost, ..PathRow::default() }).collect(),
         flows: vec![FlowRow { name: contender.name.clone(), ..FlowRow::default() }],
+        reply: stage.reply.as_ref().map(|plan| FlowRow { blocks: plan.blocks.len() as u64, ..FlowRow::default() }),
         blocks: std::mem::take(&mut entries.rows),
         arrivals: std::mem::take(&mut entries.arrivals),
         queue: std::mem::take(&mut entries.queue),

@@ -24,20 +24,20 @@ enum Pair {
 }
 
 impl Flow {
-    /// Adds the two hosts of a flow that carries this plan.
+    /// Adds the two hosts of a flow that carries this plan, and if it is of ours perhaps a `reply` the other way.
     pub(super) fn add(
         world: &mut World,
         contender: &Contender,
         stage: &Stage,
-        plan: Plan,
-        ledger: &Ledger,
+        (plan, ledger): (Plan, &Ledger),
+        reply: Option<(Plan, &Ledger)>,
         seed: u64,
     ) -> Result<Self, CarryError> {
         let mut only = contender.path;
         let pair = match &contender.transport {
             Transport::Punctual { .. } => {
                 let session = contender.session(stage.session.clone());
-                Pair::Punctual(Box::new(punctual::Pair::add(world, &session, stage, plan, ledger)?))
+                Pair::Punctual(Box::new(punctual::Pair::add(world, &session, stage, (plan, ledger), reply)?))
             }
             Transport::Quic { multiplexer, stream_scheduler, multipath, congestion, choice } => {
                 if !multipath {
@@ -59,6 +59,11 @@ impl Flow {
         };
         ledger.lock().first_path = only.unwrap_or(0);
         Ok(Self { pair, only })
+    }
+
+    /// Whether it is a session of ours, which carries both ways at once.
+    pub(super) fn is_ours(&self) -> bool {
+        matches!(self.pair, Pair::Punctual(_))
     }
 
     /// The sender and the receiver.

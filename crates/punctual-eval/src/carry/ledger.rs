@@ -170,9 +170,13 @@ impl Entries {
     }
 }
 
-/// Notes what a session does with blocks. The clock of its host reads `origin` when the run begins.
+/// Notes what an end of a session does with blocks. The clock of its host reads `origin` when the run begins.
+#[derive(Clone)]
 pub(super) struct Scribe {
-    pub(super) ledger: Ledger,
+    /// Whose blocks it sends,
+    pub(super) sent: Option<Ledger>,
+    /// and whose it takes.
+    pub(super) taken: Option<Ledger>,
     pub(super) origin: Arc<Mutex<Option<Instant>>>,
 }
 
@@ -186,20 +190,20 @@ impl Scribe {
 
 impl Observer for Scribe {
     fn fragment_sent(&mut self, at: Instant, fragment: &FragmentSent) {
-        if let Some(at) = self.since(at) {
-            self.ledger.lock().sent(at, fragment);
+        if let (Some(at), Some(ledger)) = (self.since(at), &self.sent) {
+            ledger.lock().sent(at, fragment);
         }
     }
 
     fn fragment_arrived(&mut self, at: Instant, fragment: &FragmentArrived) {
-        if let Some(at) = self.since(at) {
-            self.ledger.lock().arrived(at, fragment);
+        if let (Some(at), Some(ledger)) = (self.since(at), &self.taken) {
+            ledger.lock().arrived(at, fragment);
         }
     }
 
     fn block_complete(&mut self, at: Instant, id: BlockId) {
-        if let Some(at) = self.since(at)
-            && let Some(row) = self.ledger.lock().row(id)
+        if let (Some(at), Some(ledger)) = (self.since(at), &self.taken)
+            && let Some(row) = ledger.lock().row(id)
         {
             row.complete = Some(at);
         }

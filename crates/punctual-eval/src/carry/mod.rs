@@ -8,6 +8,7 @@ mod ledger;
 pub(crate) mod oracle;
 mod punctual;
 mod quic;
+mod sender;
 mod stage;
 
 use std::time::Duration;
@@ -40,10 +41,17 @@ pub fn run(stage: &Stage, contender: &Contender, seed: u64) -> Result<RunRecord,
     let most_events = (stage.end + World::HANDSHAKE_LIMIT).as_secs_f64() * MOST_EVENTS_PER_SECOND;
     let mut world = World::new(seed).with_most_events(most_events as u64);
     let ledger = Ledger::new(stage, &stage.plan);
-    let mut flow = Flow::add(&mut world, contender, stage, stage.plan.clone(), &ledger, seed)?;
+    let reply_ledger = stage.reply.as_ref().map(|plan| Ledger::new(stage, plan));
+    let reply = stage.reply.clone().zip(reply_ledger.as_ref());
+    let mut flow = Flow::add(&mut world, contender, stage, (stage.plan.clone(), &ledger), reply.clone(), seed)?;
     let (client, server) = flow.ends();
     let paths = stage.lay_paths(&mut world, client, server);
     flow.connect(&mut world, &paths)?;
+    let answering = reply.filter(|_| !flow.is_ours()).map(|(plan, ledger)| {
+        let seed = stage::rival_seed(seed, stage.rivals.len());
+        add_backwards(&mut world, contender, stage, (plan, ledger), &paths, seed)
+    });
+    let answering = answering.transpose()?;
     let rivals = stage
         .rivals
         .iter()
@@ -56,6 +64,10 @@ pub fn run(stage: &Stage, contender: &Contender, seed: u64) -> Result<RunRecord,
     watch_queue(&mut world, paths[contender.path.unwrap_or(0)], &ledger, origin);
     world.try_run_until(origin + stage.end).map_err(|stuck| CarryError::stuck(stuck, origin))?;
     flow.collect(&mut world, &ledger);
+    if let (Some(mut answering), Some(ledger)) = (answering, &reply_ledger) {
+        answering.collect(&mut world, ledger);
+    }
+    let reply = stage.reply.as_ref().zip(reply_ledger.as_ref()).map(|(plan, ledger)| flow_row("reply", ledger, plan));
     let mut flows = vec![flow_row(&contender.name, &ledger, &stage.plan)];
     let mut ended = ledger.lock().ended.take();
     for (rival, spec) in rivals.into_iter().zip(&stage.rivals) {
@@ -65,7 +77,7 @@ pub fn run(stage: &Stage, contender: &Contender, seed: u64) -> Result<RunRecord,
         let of_rival = |of: Ended| Ended { why: format!("rival {}, {}", spec.name, of.why), ..of };
         ended = ended.or_else(|| ledger.lock().ended.take().map(of_rival));
     }
-    Ok(RunRecord { ended, ..record(stage, &world, &paths, &ledger, flows) })
+    Ok(RunRecord { ended, reply, ..record(stage, &world, &paths, &ledger, flows) })
 }
 
 /// Bytes a rival keeps handed over: more than any link here holds.
@@ -100,16 +112,36 @@ fn add_rival(
 ) -> Result<Competing, CarryError> {
     let plan = rival.plan.clone().unwrap_or_else(|| all_it_can(rival, stage));
     let ledger = Ledger::new(stage, &plan);
-    let mut flow = Flow::add(world, &rival.contender, stage, plan.clone(), &ledger, seed)?;
-    let (client, server) = flow.ends();
-    let (there, back) = world.path_links(paths[rival.path]);
-    let (mut there, mut back) = (there.to_vec(), back.to_vec());
-    if rival.backwards {
-        std::mem::swap(&mut there, &mut back);
-    }
-    let path = world.join(client, server, &there, &back);
+    let mut flow = Flow::add(world, &rival.contender, stage, (plan.clone(), &ledger), None, seed)?;
+    let path = beside(world, &flow, paths[rival.path], rival.backwards);
     flow.connect(world, &[path])?;
     Ok(Competing { flow, ledger, plan })
+}
+
+/// Adds what a contender that has no replies has instead: a connection of its own the other way.
+fn add_backwards(
+    world: &mut World,
+    contender: &Contender,
+    stage: &Stage,
+    carried: (Plan, &Ledger),
+    paths: &[PathHandle],
+    seed: u64,
+) -> Result<Flow, CarryError> {
+    let mut flow = Flow::add(world, contender, stage, carried, None, seed)?;
+    let paths: Vec<PathHandle> = paths.iter().map(|path| beside(world, &flow, *path, true)).collect();
+    flow.connect(world, &paths)?;
+    Ok(flow)
+}
+
+/// A way between a flow's ends over a path's links; `backwards`: its sender is where the path's receiver is.
+fn beside(world: &mut World, flow: &Flow, path: PathHandle, backwards: bool) -> PathHandle {
+    let (client, server) = flow.ends();
+    let (there, back) = world.path_links(path);
+    let (mut there, mut back) = (there.to_vec(), back.to_vec());
+    if backwards {
+        std::mem::swap(&mut there, &mut back);
+    }
+    world.join(client, server, &there, &back)
 }
 
 fn all_it_can(rival: &RivalFlow, stage: &Stage) -> Plan {
@@ -224,6 +256,7 @@ fn record(stage: &Stage, world: &World, paths: &[PathHandle], ledger: &Ledger, f
         paths: stage.paths.iter().zip(paths).zip(sent).map(path_row).collect(),
         links: (0..stage.links.len()).map(link_row).collect(),
         flows,
+        reply: None,
         lost: entries.lost,
         wasted_bytes: wasted.map(|row| u64::from(row.source_bytes)).sum(),
         bulk_bytes: entries.bulk_bytes,
@@ -287,6 +320,58 @@ mod tests {
         assert!(ended.to_string().ends_with(": the peer fell silent"), "{ended}");
         // Plain QUIC has no timeout here: it goes on, to no end.
         assert_eq!(watched("mpquic", dead).ended, None);
+    }
+
+    #[test]
+    fn a_reply_goes_the_other_way() {
+        let reply = "[[reply]]\nsize = 4000\nevery = '50ms'\ndeadline = '60ms'";
+        let (alone, ours) = (beside(""), beside(reply));
+        let of = |record: &RunRecord| record.reply.as_ref().map(|flow| (flow.blocks, flow.on_time));
+        assert_eq!((of(&alone), of(&ours)), (None, Some((80, 80))));
+        // What comes back is in nobody else's figures, and holds up nothing.
+        assert_eq!(ours.flows.len(), 1);
+        assert_eq!((ours.flows[0].blocks, ours.flows[0].on_time), (40, 40));
+        assert_eq!((ours.sent().source, ours.blocks.len()), (alone.sent().source, 40));
+        let answers = |record: &RunRecord| record.paths[0].offered;
+        assert!(answers(&ours) > answers(&alone) + 20, "answers to it leave among ours");
+    }
+
+    #[test]
+    fn plain_quic_replies_in_a_connection_of_its_own() {
+        let text = "title = 'x'\nduration = '2s'\ncontenders = ['mpquic', 'quic@1']\n[[path]]\nrate = '8 Mbit/s'\n[[path]]\n\
+                    rate = '8 Mbit/s'\ndelay = '30ms'\n[[workload]]\nsize = 3000\nevery = '100ms'\ndeadline = '80ms'\n\
+                    [[reply]]\nsize = 1000\nevery = '50ms'\ndeadline = '80ms'";
+        for cell in Experiment::parse("x", text).unwrap().cells().unwrap() {
+            let record = run(&Stage::new(&cell.setup, &Files::default(), 1).unwrap(), &cell.contender, 1).unwrap();
+            let reply = record.reply.unwrap();
+            assert_eq!((record.flows[0].on_time, reply.blocks, reply.on_time), (20, 40, 40), "{}", cell.contender.name);
+        }
+    }
+
+    /// Video both ways, whose key frames come first: what tells each start-up how full its path is waits in the queue of the other.
+    #[test]
+    fn start_up_both_ways_leaves_room_for_what_is_urgent() {
+        let sources = |name: &str| {
+            format!(
+                "[[{name}]]\nname = 'video'\nkind = 'video'\nbit-rate = '15.2 Mbit/s'\nfps = 30\n\
+                 gop = {{ length = 60, b-frames = 0 }}\nratio = [4, 1, 1]\nvariation = 0.2\npriority = 10\ndeadline = '180ms'\n\
+                 [[{name}]]\nname = 'control'\nsize = 150\nevery = '10ms'\npriority = 0\ndeadline = '100ms'\n"
+            )
+        };
+        let text = format!(
+            "title = 'x'\nduration = '2s'\ncontenders = ['admission']\n[[path]]\nrate = '20 Mbit/s'\ndelay = '40ms'\n\
+             queue = '500 KB'\n{}{}",
+            sources("workload"),
+            sources("reply")
+        );
+        let cell = Experiment::parse("x", &text).unwrap().cells().unwrap().remove(0);
+        let missed = (1..=5).map(|seed| {
+            let stage = Stage::new(&cell.setup, &Files::default(), seed).unwrap();
+            let record = run(&stage, &cell.contender, seed).unwrap();
+            record.blocks.iter().filter(|row| row.priority == 0 && !row.on_time()).count()
+        });
+        let missed: Vec<usize> = missed.collect();
+        assert!(missed.iter().sum::<usize>() <= 5 * 8, "of 200 each: {missed:?}");
     }
 
     #[test]

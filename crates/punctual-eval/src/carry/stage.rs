@@ -65,6 +65,8 @@ pub struct Stage {
     pub session: SessionSpec,
     /// Plain QUIC's.
     pub quic: QuicSpec,
+    /// What the receiver hands over to the sender meanwhile.
+    pub reply: Option<Plan>,
     /// Flows beside the one under test.
     pub rivals: Vec<RivalFlow>,
     /// Where names are looked up.
@@ -104,7 +106,11 @@ impl Stage {
     pub fn over(network: Network, setup: &Setup, files: &Files, seed: u64) -> Result<Self, ExperimentError> {
         let Network { paths, links } = network;
         let plan = workload::plan(&setup.sources, setup.duration.0, seed, files)?;
-        let longest = plan.blocks.iter().filter_map(|block| block.deadline).max().unwrap_or_default();
+        let reply = Some(&setup.replies).filter(|replies| !replies.is_empty());
+        let reply =
+            reply.map(|replies| workload::plan(replies, setup.duration.0, reply_seed(seed), files)).transpose()?;
+        let blocks = plan.blocks.iter().chain(reply.iter().flat_map(|reply| &reply.blocks));
+        let longest = blocks.filter_map(|block| block.deadline).max().unwrap_or_default();
         let mut flows: Vec<RivalFlow> = Vec::new();
         for rival in &setup.rivals {
             let first = flows.len();
@@ -115,6 +121,7 @@ impl Stage {
             end: setup.end(longest),
             session: setup.session.clone(),
             quic: setup.quic,
+            reply,
             rivals: flows,
             registry: setup.registry.clone(),
             paths,
@@ -166,6 +173,11 @@ impl Stage {
 
 fn add_cross(world: &mut World, link: LinkId, traffic: &[CrossSpec]) {
     traffic.iter().for_each(|traffic| world.add_cross_traffic(link, cross(traffic)));
+}
+
+/// Nor does a reply draw from the same generator as what it goes against.
+fn reply_seed(seed: u64) -> u64 {
+    !seed
 }
 
 /// Rivals draw from generators of their own.

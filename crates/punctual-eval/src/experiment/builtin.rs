@@ -30,6 +30,7 @@ pub const BUILTIN: &[(&str, &str)] = &[
     ("in-order", include_str!("../../experiments/in-order.toml")),
     ("beside-bulk", include_str!("../../experiments/beside-bulk.toml")),
     ("late-key-frames", include_str!("../../experiments/late-key-frames.toml")),
+    ("both-ways", include_str!("../../experiments/both-ways.toml")),
     ("short-path", include_str!("../../experiments/short-path.toml")),
     ("long-way-back", include_str!("../../experiments/long-way-back.toml")),
     ("no-key-frames", include_str!("../../experiments/no-key-frames.toml")),

@@ -209,6 +209,9 @@ pub struct Setup {
     /// The workload.
     #[serde(rename = "workload", default)]
     pub sources: Vec<Source>,
+    /// What the receiver hands over to the sender, as a workload; in the same session, if that is one of ours.
+    #[serde(rename = "reply", default)]
+    pub replies: Vec<Source>,
     /// Flows beside the one under test.
     #[serde(rename = "rival", default)]
     pub rivals: Vec<Rival>,
@@ -262,10 +265,11 @@ pub struct CellPlan {
 const OF_ALL: &[&str] = &["title", "about", "source", "seeds", "axis", "must", "figure", "smoke", "contenders"];
 
 /// And those of what is run.
-const OF_CELLS: &[&str] = &["duration", "drain", "session", "quic", "path", "link", "workload", "rival", "measure"];
+const OF_CELLS: &[&str] =
+    &["duration", "drain", "session", "quic", "path", "link", "workload", "reply", "rival", "measure"];
 
 /// Those of either that may be there several times.
-const LISTS: &[&str] = &["axis", "must", "figure", "path", "link", "workload", "rival"];
+const LISTS: &[&str] = &["axis", "must", "figure", "path", "link", "workload", "reply", "rival"];
 
 /// Blocks are handed over no longer than this, and waited for no longer.
 const LONGEST_RUN: Duration = Duration::from_secs(24 * 3_600);
@@ -440,7 +444,7 @@ impl Setup {
         // What an axis or a contender sets may be a key that nobody reads.
         check_keys(&document)?;
         let mut setup: Self = read(document).map_err(ExperimentError::Invalid)?;
-        setup.sources.iter_mut().try_for_each(|source| source.look_up(registry))?;
+        setup.sources.iter_mut().chain(&mut setup.replies).try_for_each(|source| source.look_up(registry))?;
         setup.registry = registry.clone();
         setup.check()?;
         Ok(setup)
@@ -448,11 +452,11 @@ impl Setup {
 
     /// Refuses what makes no sense, whoever competes.
     fn check(&self) -> Result<(), ExperimentError> {
-        for sources in [&self.sources].into_iter().chain(self.rivals.iter().map(|rival| &rival.sources)) {
+        for sources in [&self.sources, &self.replies].into_iter().chain(self.rivals.iter().map(|rival| &rival.sources))
+        {
             let bulk = sources.iter().filter(|source| matches!(source.traffic, Traffic::Bulk(_)));
             if bulk.map(|source| u32::from(source.copies)).sum::<u32>() > 1 {
-                let what =
-                    "more than one bulk source: a run can have one, a rival one of its own, and there are [[rival]]s";
+                let what = "more than one bulk source: a run can have one, its reply and each rival one of its own, and there are [[rival]]s";
                 return Err(ExperimentError::Invalid(what.into()));
             }
         }

@@ -181,6 +181,8 @@ pub const MEASURES: &[Measure] = {
             "(sum of x)^2 / (n x sum of x^2) over the bytes x each of n flows delivered while all were there, n at least 2"),
         measure("least_flow_on_time", "On time, the worst flow", "worst flow", "share", Up, share::least_flow_on_time,
             "the least share on time among the flows that hand blocks over, that under test included, n at least 2"),
+        measure("reply_on_time", "On time, the reply", "reply", "share", Up, share::reply_on_time,
+            "blocks of [[reply]], which the receiver hands over to the sender, on time, of all of them"),
 
         measure("good_bytes_ratio", "Good bytes ratio", "good bytes", "share", Up, bytes::good_bytes_ratio,
             "bytes that arrived before their block's deadline, of all block bytes that arrived, each counted once (DTP, VI-A)"),

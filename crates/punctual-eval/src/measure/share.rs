@@ -75,6 +75,11 @@ pub(super) fn least_flow_on_time(run: &Run<'_>) -> Option<f64> {
     flows.iter().filter_map(|flow| ratio(flow.on_time as f64, flow.blocks as f64)).min_by(f64::total_cmp)
 }
 
+pub(super) fn reply_on_time(run: &Run<'_>) -> Option<f64> {
+    let reply = run.record.reply.as_ref()?;
+    ratio(reply.on_time as f64, reply.blocks as f64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::{BoundFigures, MeasureConfig, testing::*};
@@ -134,6 +139,15 @@ mod tests {
         assert_eq!(with(&[7]), None);
         assert_eq!(with(&[]), None);
         assert_eq!(with(&[0, 0]), None);
+    }
+
+    #[test]
+    fn a_reply_is_measured_by_its_own_blocks() {
+        let reply = |on_time, blocks| Some(FlowRow { on_time, blocks, ..FlowRow::default() });
+        let value = |reply| value("reply_on_time", &RunRecord { reply, ..of_blocks(vec![lost(0)]) });
+        assert_close(value(reply(3, 4)), 0.75);
+        assert_eq!(value(reply(0, 0)), None);
+        assert_eq!(value(None), None);
     }
 
     #[test]

@@ -23,6 +23,8 @@ use crate::{least::Least, rate::Rate};
 
 /// How much faster than the path is known to be start-up goes, for what it has shown so far doubles each round.
 const STARTUP_GAIN: f64 = 2.0;
+/// And than what is known, while a queue grows: twice as much until the round ends would be one of a round trip.
+const STARTUP_QUEUE_GAIN: f64 = 1.25;
 /// What schedulers may reckon with in start-up, which is to be much faster before long.
 const FORECAST: f64 = 4.0;
 /// So many rounds on end in which a busy path does not deliver a quarter more end start-up.
@@ -140,9 +142,10 @@ pub(crate) struct Steady {
     /// Since when packets count to this round, and to this part of it.
     since: Option<Since>,
     part: Option<Since>,
-    /// What has come in this part, and what was delivered in the last.
+    /// What has come in this part, what was delivered in the last, and the queues found at the ends of the last, the latest first.
     part_bytes: u64,
     part_delivered: Rate,
+    part_queues: [Duration; 3],
     /// The most that was under way in a round before we last made room.
     held: u64,
     /// The share of packets that are marked, over rounds.
@@ -180,6 +183,7 @@ impl Steady {
             part: None,
             part_bytes: 0,
             part_delivered: Rate::ZERO,
+            part_queues: [Duration::ZERO; 3],
             held: 0,
             marked: 0.0,
             dropping: (0, 0),
@@ -360,8 +364,16 @@ impl Steady {
             // Where a queue grows it is all that the path carries: twice as much would only fill it until the round ends.
             let waits = report.queue > self.short(path);
             self.part_delivered = if waits { Rate::ZERO } else { delivered };
+            self.part_queues.rotate_right(1);
+            self.part_queues[0] = report.queue;
         }
         (self.part, self.part_bytes) = (Some(Since::of(report)), 0);
+    }
+
+    /// Whether a queue has grown from part to part, which one of ours does and packets that are late by chance do not.
+    fn queue_grows(&self, path: &Path) -> bool {
+        let [latest, before, first] = self.part_queues;
+        latest > before && before > first && first > self.short(path)
     }
 
     /// Whether what is lost is lost because we go too fast, though no queue tells: then what passes is all there is.
@@ -532,9 +544,11 @@ impl Driver for Steady {
                 return rate.max(Rate::of(window, path.rtt)) * SHARED_GAIN;
             }
             (Queue::Stands, ..) => rate * DRAIN_GAIN,
-            (Queue::Empty, true, _) => rate
-                .max(self.delivered.unwrap_or_default().max(self.part_delivered) * STARTUP_GAIN)
-                .max(self.start(path)),
+            (Queue::Empty, true, _) => {
+                let shown = self.delivered.unwrap_or_default().max(self.part_delivered) * STARTUP_GAIN;
+                let most = if self.queue_grows(path) { shown.min(rate * STARTUP_QUEUE_GAIN) } else { shown };
+                rate.max(most).max(self.start(path))
+            }
             (Queue::Empty, false, Some(_)) => self.climbing(rate, path),
             (Queue::Empty, false, None) => match self.drain(path) {
                 drain if drain < 1.0 => rate * drain,
