@@ -142,10 +142,12 @@ pub(crate) struct Steady {
     /// Since when packets count to this round, and to this part of it.
     since: Option<Since>,
     part: Option<Since>,
-    /// What has come in this part, what was delivered in the last, and the queues found at the ends of the last, the latest first.
+    /// What has come in this part, what was delivered in the last, the queues found at the ends of the last, the latest first, and
+    /// whether packets came by fits and starts.
     part_bytes: u64,
     part_delivered: Rate,
     part_queues: [Duration; 3],
+    part_uneven: bool,
     /// The most that was under way in a round before we last made room.
     held: u64,
     /// The share of packets that are marked, over rounds.
@@ -184,6 +186,7 @@ impl Steady {
             part_bytes: 0,
             part_delivered: Rate::ZERO,
             part_queues: [Duration::ZERO; 3],
+            part_uneven: false,
             held: 0,
             marked: 0.0,
             dropping: (0, 0),
@@ -366,14 +369,15 @@ impl Steady {
             self.part_delivered = if waits { Rate::ZERO } else { delivered };
             self.part_queues.rotate_right(1);
             self.part_queues[0] = report.queue;
+            self.part_uneven = report.uneven;
         }
         (self.part, self.part_bytes) = (Some(Since::of(report)), 0);
     }
 
-    /// Whether a queue has grown from part to part, which one of ours does and packets that are late by chance do not.
+    /// Whether a queue worth speaking of has grown from part to part, of packets that come evenly: one of ours does, and what is late by chance does not.
     fn queue_grows(&self, path: &Path) -> bool {
         let [latest, before, first] = self.part_queues;
-        latest > before && before > first && first > self.short(path)
+        latest > before && before > first && latest > self.short(path) && !self.part_uneven
     }
 
     /// Whether what is lost is lost because we go too fast, though no queue tells: then what passes is all there is.
