@@ -42,15 +42,13 @@ impl Pair {
         let origins: [Arc<Mutex<Option<Instant>>>; 2] = Default::default();
         let mut session = session_config(spec, &stage.registry)?;
         let of_reply = reply.as_ref().map(|(_, ledger)| (*ledger).clone());
-        let notes = [(Some(ledger.clone()), of_reply.clone()), (of_reply.clone(), Some(ledger.clone()))];
-        let [(sends, takes), (answers, hears)] = notes;
         let observer = |sent: Option<Ledger>, taken: Option<Ledger>, origin: &Arc<Mutex<Option<Instant>>>| {
             let scribe = Scribe { sent, taken, origin: origin.clone() };
             let factory: punctual_proto::ObserverFactory = Arc::new(move |_| Box::new(scribe.clone()));
             factory
         };
-        let receiving = observer(answers, hears, &origins[1]);
-        let sending = observer(sends, takes, &origins[0]);
+        let sending = observer(Some(ledger.clone()), of_reply.clone(), &origins[0]);
+        let receiving = observer(of_reply.clone(), Some(ledger.clone()), &origins[1]);
         let [client_origin, server_origin] = origins;
         let server = tls::server_config().session(SessionConfig { observer: Some(receiving), ..session.clone() });
         session.observer = Some(sending);

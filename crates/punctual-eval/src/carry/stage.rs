@@ -36,11 +36,11 @@ pub enum CarryError {
 impl CarryError {
     /// Of a world that is stuck; its run began at `origin`.
     pub(super) fn stuck(stuck: Stuck, origin: Duration) -> Self {
-        // The flow under test comes first, and its sender before its receiver; then come rivals.
+        // The flow under test comes first, and its sender before its receiver; then comes what carries its reply, if that is another, and rivals.
         let (who, at) = match stuck {
             Stuck::Host { host: HostId(0), at } => ("the sender".into(), at),
             Stuck::Host { host: HostId(1), at } => ("the receiver".into(), at),
-            Stuck::Host { host, at } => (format!("host {}, a rival's,", host.0), at),
+            Stuck::Host { host, at } => (format!("host {}, of another flow,", host.0), at),
             Stuck::Instant { at } => ("the network".into(), at),
             Stuck::Events { events, at } => (format!("what had {events} events"), at),
         };

@@ -142,12 +142,12 @@ pub(crate) struct Steady {
     /// Since when packets count to this round, and to this part of it.
     since: Option<Since>,
     part: Option<Since>,
-    /// What has come in this part, what was delivered in the last, the queues found at the ends of the last, the latest first, and
-    /// whether packets came by fits and starts.
+    /// What has come in this part, what was delivered in the last, and the queues found at the ends of the last two.
     part_bytes: u64,
     part_delivered: Rate,
-    part_queues: [Duration; 3],
-    part_uneven: bool,
+    part_queues: [Duration; 2],
+    /// A queue has grown from part to part.
+    queue_grows: bool,
     /// The most that was under way in a round before we last made room.
     held: u64,
     /// The share of packets that are marked, over rounds.
@@ -185,8 +185,8 @@ impl Steady {
             part: None,
             part_bytes: 0,
             part_delivered: Rate::ZERO,
-            part_queues: [Duration::ZERO; 3],
-            part_uneven: false,
+            part_queues: [Duration::ZERO; 2],
+            queue_grows: false,
             held: 0,
             marked: 0.0,
             dropping: (0, 0),
@@ -367,17 +367,12 @@ impl Steady {
             // Where a queue grows it is all that the path carries: twice as much would only fill it until the round ends.
             let waits = report.queue > self.short(path);
             self.part_delivered = if waits { Rate::ZERO } else { delivered };
-            self.part_queues.rotate_right(1);
-            self.part_queues[0] = report.queue;
-            self.part_uneven = report.uneven;
+            // So does a queue of ours, of packets that come evenly; what is late by chance does not.
+            let [before, first] = self.part_queues;
+            self.queue_grows = waits && !report.uneven && report.queue > before && before > first;
+            self.part_queues = [report.queue, before];
         }
         (self.part, self.part_bytes) = (Some(Since::of(report)), 0);
-    }
-
-    /// Whether a queue worth speaking of has grown from part to part, of packets that come evenly: one of ours does, and what is late by chance does not.
-    fn queue_grows(&self, path: &Path) -> bool {
-        let [latest, before, first] = self.part_queues;
-        latest > before && before > first && latest > self.short(path) && !self.part_uneven
     }
 
     /// Whether what is lost is lost because we go too fast, though no queue tells: then what passes is all there is.
@@ -550,7 +545,7 @@ impl Driver for Steady {
             (Queue::Stands, ..) => rate * DRAIN_GAIN,
             (Queue::Empty, true, _) => {
                 let shown = self.delivered.unwrap_or_default().max(self.part_delivered) * STARTUP_GAIN;
-                let most = if self.queue_grows(path) { shown.min(rate * STARTUP_QUEUE_GAIN) } else { shown };
+                let most = if self.queue_grows { shown.min(rate * STARTUP_QUEUE_GAIN) } else { shown };
                 rate.max(most).max(self.start(path))
             }
             (Queue::Empty, false, Some(_)) => self.climbing(rate, path),
