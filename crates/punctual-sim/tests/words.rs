@@ -36,6 +36,19 @@ fn what_is_said_of_small_blocks_takes_few_packets() {
     assert!(there < 2_900 && back < 2_900, "{there} there and {back} back, for 2,000 messages");
 }
 
+/// Frames that fill nine tenths of a slow link: what the sender's QUIC answers to what the receiver says of each goes along with the next, as there is no room for a packet of its own.
+#[test]
+fn on_a_slow_link_answers_go_along_with_data() {
+    let link = LinkSpec::new(0.15, ms(30)).queue(8_000);
+    let frame = Block::new(vec![7; 480]).deadline(ms(200));
+    let mut pair = Setup::new(vec![link]).connect(Source::new(frame, ms(33), 600));
+    pair.world.run_for(ms(21_000));
+    let (there, _) = pair.world.path_links(pair.paths[0]);
+    let there = pair.world.counters(there[0]).offered;
+    let late = pair.late().len();
+    assert!(there < 900 && late <= 30, "{there} packets there for 600 frames, {late} late");
+}
+
 /// But what comes after a rest, or first of all, when the two have just said what they accept, is told at once: who stops right after it, or has its link cut, is known to have had it.
 #[test]
 fn what_is_said_of_a_lone_block_is_said_at_once() {

@@ -7,7 +7,7 @@ use crate::{
     limits::Limits,
     multipath::tests::path,
     redundancy, schedule,
-    send::store::Notice,
+    send::{recovery, store::Notice},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -625,4 +625,56 @@ fn who_is_told_of_a_deadline_is_told_what_the_application_said() {
     // By what the block is sent by, 250 ms, it would have been in time.
     let is_late = |notice: &Notice| matches!(notice, Notice::Ended(id, Outcome::Delivered(delivery), _) if *id == first && !delivery.on_time());
     assert!(notices.iter().any(is_late), "{notices:?}");
+}
+
+/// Whoever goes next has something to send, whatever has become of it and of those around it meanwhile.
+#[test]
+fn who_goes_next_is_alive() {
+    let mut state = 15_u64;
+    let mut dice = move |sides: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % sides
+    };
+    for run in 0..400 {
+        let mut sender = Sender::scheduled(["strict", "ads", "edf", "admission", "dtp-d"][run % 5]);
+        let (mut at, mut all) = (0, Vec::new());
+        for _ in 0..200 {
+            let alive =
+                |sender: &Sender, id: u64| sender.store.get(BlockId(id)).is_some_and(|block| block.dying.is_none());
+            match dice(8) {
+                0 | 1 => {
+                    let needs: Vec<_> = all.last().copied().filter(|_| dice(4) > 0).into_iter().collect();
+                    let block = Block::new(vec![0; 1 + dice(30_000) as usize]).deadline(MS * (40 + dice(80) as u32));
+                    let block = if run % 2 == 0 { block.channel(Channel(1)) } else { block };
+                    all.push(sender.send_with(at, block, &needs));
+                }
+                2 => {
+                    let lost = all[all.len().saturating_sub(3)..].iter().copied().find(|&id| alive(&sender, id));
+                    if let Some((id, sent)) = lost.and_then(|id| Some((id, sender.store.get(BlockId(id))?.sent()))) {
+                        sender.lose(at, id, sent);
+                    }
+                }
+                3 if dice(3) == 0 => at += dice(60),
+                3 => at += dice(10),
+                4 if dice(8) == 0 => sender.wait_until(at),
+                _ => {
+                    let now = sender.at(at);
+                    let cx = SendContext { now, paths: &sender.paths, rate: 1e6, one_way_delay: 25 * MS };
+                    let Some(id) = recovery::next_worthwhile(&mut sender.store, &cx) else { continue };
+                    assert!(alive(&sender, id.0), "run {run}, {id:?}");
+                    let block = sender.store.get(id).unwrap();
+                    let (range, _) = block.next_range().expect("it has something to send");
+                    let end = range.end.min(range.start + 1 + dice(60_000));
+                    let with_info = range.start == 0;
+                    sender.store.on_sent(id, range.start..end, with_info);
+                    let piece = range.start..end;
+                    sender.store.on_its_way(now, id, now + 25 * MS);
+                    if dice(5) == 0 {
+                        sender.store.on_lost(now, id, piece, false, PathId(0));
+                    }
+                    sender.look();
+                }
+            }
+        }
+    }
 }

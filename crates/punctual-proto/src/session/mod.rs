@@ -32,6 +32,7 @@ mod protect;
 mod queued;
 mod quiet;
 mod restraint;
+mod ride;
 mod second_try;
 #[cfg(test)]
 mod tests;

@@ -13,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use noq_proto::Transmit as QuicTransmit;
 
-use super::{Phase, Session, queued::Datagram, restraint::Restraint};
+use super::{Phase, Session, queued::Datagram, restraint::Restraint, ride::Ride};
 use crate::{
     base::{PathHealth, PathId, PathView},
     block::BlockId,
@@ -62,6 +62,8 @@ pub(super) struct Output {
     wake_at: Option<Instant>,
     /// Until when answers rest.
     rests_until: Option<Instant>,
+    /// What goes along with data.
+    pub(super) ride: Ride,
     /// When pacing or the spreading of repair fragments lets the next of these go.
     pub(super) repair_at: Option<Instant>,
     /// When pacing lets the next copy go.
@@ -100,6 +102,7 @@ impl Output {
             capacity: None,
             wake_at: None,
             rests_until: None,
+            ride: Ride::default(),
             repair_at: None,
             copy_at: None,
             reserved_until: None,
@@ -141,6 +144,7 @@ impl Output {
     /// Block data leaves.
     pub(super) fn note_data(&mut self, now: Instant) {
         self.last_data = Some(now);
+        self.ride.on_data(now);
     }
 
     /// Block data came.
@@ -245,6 +249,7 @@ impl Session {
                     return Some(transmit);
                 }
                 self.output.stirred = false;
+                self.output.ride.on_said();
             }
         }
         match self.punctual {
@@ -259,8 +264,12 @@ impl Session {
         !has_some && noq::has_no_path(&self.conn)
     }
 
-    /// Whether answers to blocks, and what else QUIC has to say, wait for more, because they fill the way on which they leave. Some go along with data.
+    /// Whether answers to blocks, and what else QUIC has to say, wait for more, because they fill the way on which they leave, or for data. Some go along with data.
     fn answers_rest(&mut self, now: Instant) -> bool {
+        if let Some(until) = self.rides_by(now) {
+            self.output.rests_until = Some(until);
+            return true;
+        }
         let control = self.paths.control().filter(|_| self.output.is_answering(now)).and_then(|id| self.paths.get(id));
         let Some(path) = control.filter(|path| path.thinning.is_on()) else { return false };
         self.output.rests_until = path.thinning.rests_until(now);
@@ -269,7 +278,7 @@ impl Session {
     }
 
     /// Whether block data leaves, or did just now.
-    fn is_sending(&self, now: Instant) -> bool {
+    pub(super) fn is_sending(&self, now: Instant) -> bool {
         self.output.last_data.is_some_and(|last| now.saturating_duration_since(last) < SENDER_MEMORY)
     }
 
