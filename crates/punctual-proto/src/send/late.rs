@@ -239,7 +239,7 @@ impl Store {
         if !self.late.contains(&id) && self.has_followers(now, id) {
             self.on_late(now, id);
         }
-        self.blocks.get(&id).is_some_and(|block| block.dying.is_none() && block.others.is_some())
+        self.blocks.get(&id).is_some_and(|block| block.others.is_some())
     }
 
     pub(super) fn has_followers(&self, now: Instant, id: BlockId) -> bool {

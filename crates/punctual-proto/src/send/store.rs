@@ -524,7 +524,8 @@ impl Store {
             }
             if block.opened && block.all_sent_once() && self.peer_confirms {
                 block.dying = Some(reason);
-                block.data = Default::default();
+                // It is sent for nobody's sake any more.
+                (block.data, block.others) = (Default::default(), None);
                 self.after_change(id);
                 // Those that depend on it live on until the peer has said that it does not have it; but if it lacks what this one depends
                 // on, it does not matter whether it has this one.
