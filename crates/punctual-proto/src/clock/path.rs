@@ -22,7 +22,7 @@ const NOISY: f64 = 500.0;
 /// Buckets become longer after so many noisy ones on end, and shorter after so many others: a step, or a clock that jumps, makes two noisy ones.
 const UNREST: i32 = 7;
 const REST: i32 = -16;
-/// The share that the latest difference has in their average.
+/// The share that the latest difference has in their average, once there are as many as that stands for; until then they are averaged alike.
 const NOISE_SHARE: f64 = 0.25;
 /// What is less, µs, is none.
 const QUIET: f64 = 300.0;
@@ -142,12 +142,13 @@ pub(super) struct PathClock {
     since: Micros,
     /// What may be the next level.
     trial: Option<Trial>,
-    /// How long its buckets are, µs; what the last one said; by how much each direction's delay differs from one to the next on average; and how many were noisy of late, or, if negative,
-    /// were not.
+    /// How long its buckets are, µs; what the last one said; by how much each direction's delay differs from one to the next on average; how many were noisy of late, or, if negative,
+    /// were not; and how many differences there were.
     length: u64,
     last: Option<Level>,
     noise: [f64; 2],
     unrest: i32,
+    changes: u32,
     /// The asymmetry of the last bucket, if that had the level's RTT and not its asymmetry.
     jumped: Option<f64>,
     /// The last bucket was not possible, and had less than the level's RTT.
@@ -170,6 +171,7 @@ impl PathClock {
             last: None,
             noise: [0.0; 2],
             unrest: 0,
+            changes: 0,
             jumped: None,
             torn: false,
         }
@@ -183,9 +185,11 @@ impl PathClock {
     pub(super) fn note_noise(&mut self, seen: &Level) {
         let Some(last) = self.last.replace(*seen) else { return };
         let (rtt, asymmetry) = (seen.rtt - last.rtt, seen.asymmetry - last.asymmetry);
+        self.changes = self.changes.saturating_add(1);
+        let share = NOISE_SHARE.max(1.0 / f64::from(self.changes));
         for (noise, change) in self.noise.iter_mut().zip([rtt / 2.0 + asymmetry, rtt / 2.0 - asymmetry]) {
             // Of a step, or a queue that comes and stays, one look is enough.
-            *noise += NOISE_SHARE * (change.abs().min(STEP) - *noise);
+            *noise += share * (change.abs().min(STEP) - *noise);
         }
         self.unrest = if self.both() > NOISY { self.unrest.max(0) + 1 } else { self.unrest.min(0) - 1 };
         if self.unrest >= UNREST {
@@ -343,5 +347,23 @@ impl PathClock {
         self.since = now;
         self.trial = None;
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first difference of two buckets is all that is known, and no small share of it.
+    #[test]
+    fn noise_is_known_from_the_first_difference_on() {
+        let mut path = PathClock::new(PathId(0), 0);
+        let seen = |rtt| Level { rtt, asymmetry: 0.0, learnt: true };
+        [80_000.0, 84_000.0].iter().for_each(|&rtt| path.note_noise(&seen(rtt)));
+        assert!((path.noise() - 2_000.0).abs() < 1.0);
+        [84_000.0; 3].iter().for_each(|&rtt| path.note_noise(&seen(rtt)));
+        assert!((path.noise() - 500.0).abs() < 1.0);
+        path.note_noise(&seen(84_000.0));
+        assert!((path.noise() - 375.0).abs() < 1.0);
     }
 }
