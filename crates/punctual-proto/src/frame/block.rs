@@ -70,6 +70,11 @@ impl BlockInfo {
         }
     }
 
+    /// By how many bytes it is longer when the block is older than 16 ms, at most: up to 18 minutes its age then takes four.
+    pub(crate) fn grows_by(&self) -> usize {
+        4_usize.saturating_sub(varint::size(self.age))
+    }
+
     /// Reads what follows the frame type.
     pub(super) fn decode(input: &mut impl Buf) -> Result<Self, ProtocolError> {
         let id = BlockId(varint::get(input)?);

@@ -1,5 +1,7 @@
 //! A datagram's payload: frames, one after the other, to its end.
 
+use std::ops::Range;
+
 use bytes::{Buf, BufMut, Bytes};
 
 use super::{
@@ -175,6 +177,26 @@ impl DatagramWriter {
         self.buf.extend_from_slice(&data[..written]);
         self.capacity = self.buf.len();
         written
+    }
+
+    /// The room that these bytes of a block need, and what there is to be told of it, if they are the last in the datagram.
+    pub(crate) fn needed_for(&self, info: Option<&BlockInfo>, id: BlockId, range: &Range<u64>) -> usize {
+        let len = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+        let size = |head: &dyn Fn(&mut &mut [u8])| {
+            let mut scratch = [0; LONGEST_HEAD];
+            let mut rest = &mut scratch[..];
+            head(&mut rest);
+            LONGEST_HEAD - rest.len()
+        };
+        let fragment = FragmentHead { id, offset: range.start, length: None }.size();
+        let head = match info {
+            Some(info) if info.size == range.end - range.start => size(&|out| {
+                info.encode_after(self.last.as_ref(), out);
+            }),
+            Some(info) => size(&|out| info.encode(out)) + fragment,
+            None => fragment,
+        };
+        head.saturating_add(len)
     }
 
     /// Bytes of room left.

@@ -24,6 +24,8 @@ const MOST: usize = 512;
 const FULL: usize = 256;
 /// Arrivals that nobody waits for, those of datagrams without blocks, go along with blocks this often.
 const IDLE: Duration = Duration::from_millis(100);
+/// And with the next at the latest after so many that had no room for them.
+const PUT_OFF: u8 = 4;
 
 /// The arrivals on a path that have not been reported.
 #[derive(Debug, Default)]
@@ -34,6 +36,8 @@ pub(crate) struct Feedback {
     /// When the first of those came that the peer waits for.
     first: Option<Instant>,
     last_report: Option<Instant>,
+    /// So many times what there is has not gone along with a datagram that had no room for it.
+    put_off: u8,
     reports: u32,
     /// Bytes that all reports took.
     reported_bytes: u64,
@@ -58,7 +62,7 @@ impl Feedback {
         if self.reports < EAGER || self.list.len() >= FULL {
             return Some(first);
         }
-        let cost = HEAD_BYTES + ARRIVAL_BYTES * self.list.len() as u64;
+        let cost = self.size() as u64;
         let wait =
             if cost * BYTES_A_BYTE <= self.bytes { (rtt / 4).clamp(SOON.0, SOON.1) } else { rtt.clamp(LATE.0, LATE.1) };
         Some(first + wait)
@@ -70,6 +74,18 @@ impl Feedback {
         self.due(rtt).map_or_else(rests, |due| now >= due)
     }
 
+    /// Puts off what nobody waits for until another datagram leaves. Whether that can be done: a few times.
+    pub(crate) fn put_off(&mut self) -> bool {
+        let can_wait = self.first.is_none() && self.put_off < PUT_OFF;
+        self.put_off += u8::from(can_wait);
+        can_wait
+    }
+
+    /// The bytes of a report of it, about.
+    pub(crate) fn size(&self) -> usize {
+        (HEAD_BYTES + ARRIVAL_BYTES * self.list.len() as u64) as usize
+    }
+
     /// What there is to report, the oldest first.
     pub(crate) fn arrivals(&mut self) -> &[Arrival] {
         self.list.make_contiguous()
@@ -79,6 +95,7 @@ impl Feedback {
     pub(crate) fn on_reported(&mut self, now: Instant, count: usize, bytes: usize) {
         self.list.drain(..count);
         self.reported_bytes += bytes as u64;
+        self.put_off = 0;
         self.reports = self.reports.saturating_add(1);
         self.last_report = Some(now);
         self.bytes = 0;
@@ -136,6 +153,17 @@ mod tests {
         feedback.on_arrival(now, arrival(9), 60, false);
         assert_eq!(feedback.due(RTT), None);
         assert!(!feedback.goes_along(now + IDLE / 2, RTT) && feedback.goes_along(now + IDLE, RTT));
+    }
+
+    #[test]
+    fn what_nobody_waits_for_is_put_off_a_few_times() {
+        let now = Instant::now();
+        let mut feedback = patient(now);
+        feedback.on_arrival(now, arrival(9), 60, false);
+        assert_eq!((0..9).filter(|_| feedback.put_off()).count(), usize::from(PUT_OFF));
+        feedback.on_reported(now, 1, 13);
+        feedback.on_arrival(now, arrival(10), 60, true);
+        assert!(!feedback.put_off(), "somebody waits for it");
     }
 
     #[test]

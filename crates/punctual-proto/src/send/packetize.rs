@@ -175,7 +175,11 @@ pub(crate) fn fill(
     if let Some((path, feedback)) = report {
         // There is to be room for what it goes along with.
         let most = writer.remaining() / 2;
-        add_report(&mut writer, path, feedback, most, stamp.now);
+        let size = feedback.size().min(most);
+        let fills = store.get(first).is_some_and(|block| fills(&writer, block, (stamp, sent), size));
+        if !(fills && feedback.put_off()) {
+            add_report(&mut writer, path, feedback, most, stamp.now);
+        }
     }
     let mut contents = Contents { symbol: member.map(|member| member.symbol), ..Contents::default() };
     let mut next = Some(first);
@@ -222,6 +226,14 @@ pub(crate) fn fill_copy(
     (!contents.is_empty()).then(|| Filled { payload: writer.finish(), contents, symbol_at: 0 })
 }
 
+/// Whether what is to be sent of a block has room in a datagram, but not beside so many bytes of something else. It would need another, for a few bytes.
+fn fills(writer: &DatagramWriter, block: &LiveBlock, (stamp, sent): (Stamp, Micros), other: usize) -> bool {
+    let Some((range, _)) = block.next_range() else { return false };
+    let info = (block.info == InfoState::Due).then(|| info(block, stamp, sent));
+    let needs = writer.needed_for(info.as_ref(), block.id, &range);
+    needs <= writer.remaining() && needs + other > writer.remaining()
+}
+
 /// Reports what there is of a path, as far as `most` bytes have room for it.
 pub(crate) fn add_report(writer: &mut DatagramWriter, path: u64, feedback: &mut Feedback, most: usize, now: Instant) {
     let room = writer.remaining();
@@ -246,10 +258,17 @@ fn add(
         contents.push(Piece { id, range, with_info, kind: FragmentKind::Source });
         return true;
     }
-    if with_info && !writer.block_info(&info(block, stamp, sent)) {
+    let told = with_info.then(|| info(block, stamp, sent));
+    if told.is_some_and(|info| !writer.block_info(&info)) {
         return false;
     }
-    let Some((range, again)) = block.next_range() else { return false };
+    let Some((mut range, again)) = block.next_range() else { return false };
+    if let Some(info) = told.filter(|_| !again) {
+        // Should it be lost it is to fit into one datagram again.
+        let most = writer.remaining().saturating_sub(info.grows_by());
+        let over = writer.needed_for(None, id, &range).saturating_sub(most);
+        range.end = range.end.saturating_sub(over as u64).max(range.start);
+    }
     let written = if block.is_empty() {
         block.size()
     } else {
@@ -280,5 +299,64 @@ fn info(block: &LiveBlock, stamp: Stamp, sent: Micros) -> BlockInfo {
         deadline: deadline.map(wire_duration),
         priority,
         channel: block.channel,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        base::PathId,
+        block::{Block, Redundancy},
+        frame::Arrival,
+        limits::Limits,
+        multipath::tests::path,
+        redundancy, schedule,
+    };
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// Bytes of the block that a datagram of 1,200 has, `millis` after the block was handed over, beside a report that nobody waits for.
+    fn leaves(store: &mut Store, epoch: Instant, id: BlockId, millis: u32) -> Range<u64> {
+        let (now, paths) = (epoch + MS * millis, [path(0)]);
+        let cx = SendContext { now, paths: &paths, rate: 1e6, one_way_delay: MS };
+        let mut feedback = Feedback::default();
+        feedback.on_arrival(now, Arrival { stamp: 1, received: 2, ce: false }, 60, true);
+        feedback.on_reported(now, 1, 20);
+        for stamp in 1..=4 {
+            feedback.on_arrival(now, Arrival { stamp, received: 2, ce: false }, 60, false);
+            feedback.on_reported(now, usize::from(stamp < 4), 20);
+        }
+        let stamp = Stamp { epoch, now };
+        let preface = Preface { stamp, sent: stamp.micros(now), report: Some((0, &mut feedback)), member: None };
+        let filled = fill(store, &cx, id, 1_200, preface, |_, _| false);
+        filled.contents.iter().next().expect("it has bytes").range.clone()
+    }
+
+    #[test]
+    fn what_is_lost_fits_into_one_datagram_again() {
+        let scheduler = schedule::by_name("ads").unwrap()();
+        let mut store = Store::new(Limits::default(), scheduler, Redundancy::Auto, redundancy::default_factory()());
+        store.on_settings(1 << 24, 10, 1 << 30, 1 << 20);
+        let epoch = Instant::now();
+        let id = store.insert(epoch, Block::new(vec![7; 5_000]).deadline(MS * 500)).unwrap();
+        // Now it is young, and there is nothing to report.
+        let (paths, stamp) = ([path(0)], Stamp { epoch, now: epoch });
+        let cx = SendContext { now: epoch, paths: &paths, rate: 1e6, one_way_delay: MS };
+        let parts: Vec<_> = (0..3)
+            .map(|sent| {
+                let preface = Preface { stamp, sent, report: None, member: None };
+                let filled = fill(&mut store, &cx, id, 1_200, preface, |_, _| false);
+                filled.contents.iter().next().expect("it has bytes").range.clone()
+            })
+            .collect();
+        for part in parts {
+            store.on_lost(epoch + MS * 100, id, part.clone(), part.start == 0, PathId(0));
+            assert_eq!(leaves(&mut store, epoch, id, 100), part);
+        }
+        // What is to be sent for the first time takes a report along, and fills the datagram.
+        assert!(leaves(&mut store, epoch, id, 100).end < 5_000);
     }
 }
