@@ -227,9 +227,13 @@ impl Remains {
 /// A packet whose answer is awaited.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Awaited {
+    /// QUIC's number of it.
+    pub(crate) number: u64,
     pub(crate) sent: Instant,
     /// How long it was expected to wait on its way.
     pub(crate) wait: Duration,
+    /// It bears bytes of blocks.
+    pub(crate) bears: bool,
     /// Nothing that left after it has been acknowledged.
     pub(crate) tail: bool,
 }

@@ -73,3 +73,34 @@ fn what_is_lost_on_a_wide_path_fills_datagrams_of_a_narrow_one() {
     let short = with_bytes.values().filter(|&&bytes| usize::from(bytes) < NARROW - 100).count();
     assert!(short <= 1, "only the last need not be full: {with_bytes:?}");
 }
+
+/// What fills a slow link is long on it. A small datagram ahead tells how long the path is.
+#[test]
+fn the_first_datagram_on_a_path_is_small() {
+    for (size, first) in [(5_000, 128), (1_000, 128), (250, 250)] {
+        let recorder = Recorder::default();
+        let to = recorder.clone();
+        let config =
+            SessionConfig { observer: Some(Arc::new(move |_| Box::new(to.clone()))), ..SessionConfig::default() };
+        let mut world = World::new(ms(10));
+        let server = world.add_endpoint(Some(server_config(SessionConfig::default())));
+        let host = world.add_endpoint(None);
+        let session = world.connect(host, &client_config(config), server);
+        let server = End { host: server, session: world.accept(server) };
+        let client = End { host, session };
+        let block = || Block::new(vec![7; size]).deadline(ms(200));
+        world.send(client, block());
+        world.run(ms(100));
+        world.send(client, block());
+        world.run(ms(100));
+        let taken: Vec<_> = std::iter::from_fn(|| world.recv(server)).map(|block| block.data.len()).collect();
+        assert_eq!(taken, [size; 2]);
+
+        let seen = recorder.0.lock().unwrap();
+        let lengths = |block| seen.sent.iter().filter(move |f| f.block.0 == block).map(|f| f.len);
+        let ids: Vec<_> = seen.sent.iter().map(|f| f.block.0).collect();
+        let (one, other) = (lengths(ids[0]).next().unwrap(), lengths(*ids.last().unwrap()).next().unwrap());
+        assert!(one <= first && one * 2 > first, "{one} of {size}");
+        assert!(other > 128, "{other} of {size}");
+    }
+}

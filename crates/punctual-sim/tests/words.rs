@@ -49,6 +49,18 @@ fn on_a_slow_link_answers_go_along_with_data() {
     assert!(there < 900 && late <= 30, "{there} packets there for 600 frames, {late} late");
 }
 
+/// The first frames over a slow link, of which nothing is known yet: none is sent twice because it seems to be missing, and no more repair fragments are sent than there is reason for.
+#[test]
+fn the_first_frames_over_a_slow_link_leave_once() {
+    let link = LinkSpec::new(0.15, ms(25)).queue(8_000);
+    let frame = Block::new(vec![7; 1_000]).deadline(ms(200));
+    let mut pair = Setup::new(vec![link]).connect(Source::new(frame, ms(100), 4));
+    pair.world.run_for(ms(1_500));
+    let (late, (client, session)) = (pair.late().len(), pair.world.client(pair.connection));
+    let stats = pair.world.enter(client, |cx| cx.session(session).expect("it is open").stats());
+    assert_eq!((late, stats.resent_bytes, stats.repair_bytes), (0, 0, 0));
+}
+
 /// But what comes after a rest, or first of all, when the two have just said what they accept, is told at once: who stops right after it, or has its link cut, is known to have had it.
 #[test]
 fn what_is_said_of_a_lone_block_is_said_at_once() {

@@ -38,6 +38,12 @@ impl Since {
         Self { arrived: report.arrived.1, sent: report.sent }
     }
 
+    /// How long it took from there to another packet: to send, and to arrive.
+    pub(super) fn spans(self, last: &Self) -> (Duration, Duration) {
+        let arriving = Duration::from_micros(last.arrived.saturating_sub(self.arrived));
+        (last.sent.saturating_duration_since(self.sent), arriving)
+    }
+
     /// How long it took from there to the last packet of another, to send or to arrive, whatever took longer.
     pub(super) fn until(self, report: &Report) -> Duration {
         let arriving = Duration::from_micros(report.arrived.1.saturating_sub(self.arrived));

@@ -33,6 +33,8 @@ const FLAT_ROUNDS: u32 = 2;
 const FEW: u64 = 16;
 /// In start-up a round is looked at in so many parts.
 const PARTS: u32 = 8;
+/// What took this share of the time to leave in which it came is no train.
+const EVEN: f64 = 0.75;
 /// How far beyond what is known the pace of a queue is believed in a round: at first, and then the less the more often a queue stood
 /// within [`CAUSE`] rounds of having been believed. Alone on a path it is true at once; beside others, a train of packets
 /// tells what the link does and not what is left of it.
@@ -142,6 +144,7 @@ pub(crate) struct Steady {
     /// Since when packets count to this round, and to this part of it.
     since: Option<Since>,
     part: Option<Since>,
+    part_end: Option<Since>,
     /// What has come in this part, what was delivered in the last, and the queues found at the ends of the last two.
     part_bytes: u64,
     part_delivered: Rate,
@@ -184,6 +187,7 @@ impl Steady {
             since: None,
             part: None,
             part_bytes: 0,
+            part_end: None,
             part_delivered: Rate::ZERO,
             part_queues: [Duration::ZERO; 2],
             queue_grows: false,
@@ -356,9 +360,17 @@ impl Steady {
 
     /// In start-up each part of a round tells what it delivered: at its end that shows only what left in the round before.
     fn grow(&mut self, report: &Report, path: &Path) {
+        let least = (path.base / PARTS).max(GRAIN);
+        let end = self.part_end.replace(Since::of(report));
+        if let Some(delivered) = end.and_then(|end| self.before_pause(end, report, least)) {
+            self.rate = Some(self.rate.unwrap_or_default().max(delivered));
+            self.part_delivered = self.part_delivered.max(delivered);
+            (self.part, self.part_bytes) = (Some(Since::of(report)), 0);
+            return;
+        }
         self.part_bytes += report.bytes;
         let time = self.part.map(|since| since.until(report));
-        if time.is_some_and(|time| time < (path.base / PARTS).max(GRAIN)) {
+        if time.is_some_and(|time| time < least) {
             return;
         }
         if let Some(time) = time {
@@ -373,6 +385,15 @@ impl Steady {
             self.part_queues = [report.queue, before];
         }
         (self.part, self.part_bytes) = (Some(Since::of(report)), 0);
+    }
+
+    /// What was delivered of a part until its last report, if a pause came then: what leaves for a moment, and then waits for its window, would else seem to have been as slow as if it had left in all that time.
+    /// Not what left faster than it came: such a train tells what the link does. Nor where a queue has told the pace already.
+    fn before_pause(&self, end: Since, report: &Report, least: Duration) -> Option<Rate> {
+        let (left, came) = self.part.filter(|_| !self.paced)?.spans(&end);
+        let pauses = Duration::from_micros(report.arrived.0.saturating_sub(end.arrived)) >= least;
+        let time = left.max(came);
+        (pauses && time >= least / 2 && left >= came.mul_f64(EVEN)).then(|| Rate::of(self.part_bytes, time))
     }
 
     /// Whether what is lost is lost because we go too fast, though no queue tells: then what passes is all there is.

@@ -70,6 +70,22 @@ fn a_few_packets_that_are_late_by_chance_do_not_end_start_up() {
     }
 }
 
+/// Small messages fill the first window in a moment, and the next leaves a round trip later. What came in that moment is told by the report behind the pause.
+#[test]
+fn what_left_before_a_pause_was_as_fast_as_it_left() {
+    // A report of ten packets each 4 ms, and one behind a pause; what left at once is no sign of anything.
+    for (gap, fast) in [(4, true), (0, false)] {
+        let (start, mut steady) = (Instant::now(), Steady::new(12_000));
+        steady.on_sent(start, 1_200, 12_000);
+        for (left, came) in [(0, 0), (gap, 4), (2 * gap, 8), (130, 138)] {
+            let report = ten(start + MS * (120 + came), start + MS * left, u64::from(came) * 1_000, Duration::ZERO, MS);
+            steady.on_report(&report, &path(MS * 120, MS * 120));
+        }
+        let rate = steady.rate.unwrap_or_default().bytes_per_second();
+        assert_eq!(rate > 2.9e6, fast, "{rate}");
+    }
+}
+
 /// All but a few words was lost, as where the MTU has shrunk, and what came through is taken for all that the path carries (wide 300033).
 #[test]
 fn a_packet_leaves_each_round_trip_however_little_was_delivered() {

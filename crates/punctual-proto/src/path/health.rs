@@ -180,7 +180,7 @@ mod tests {
             let model = Model::new(start, start, Duration::from_micros(rtt));
             let mut trust = Trust::new(PathHealth::Active);
             trust.on_acked(start - Duration::from_micros(quickest), start, Duration::ZERO);
-            let packet = Awaited { sent: start, wait: Duration::ZERO, tail: true };
+            let packet = Awaited { number: 0, bears: false, sent: start, wait: Duration::ZERO, tail: true };
             (trust.silent_at(&packet, &model, Duration::from_millis(2)) - start).as_micros()
         };
         assert_eq!((patience(200, 300), patience(200, 2_500)), (20_000, 20_000));

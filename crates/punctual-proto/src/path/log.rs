@@ -103,6 +103,21 @@ impl SentLog {
         self.packets.back().is_none_or(|sent| sent.fate != Fate::Open)
     }
 
+    /// Since when the link has served the latest packet to have arrived of those before this one, and how many bytes it has served before this one since. If none has arrived, the same of
+    /// packet `oldest`, from when it left.
+    pub(crate) fn served_before(&self, sent: &Sent, oldest: u64) -> Option<(Instant, u64)> {
+        let end = self.packets.partition_point(|other| other.before < sent.before);
+        let arrived = |other: &Sent| match other.fate {
+            Fate::Arrived(queue) => Some((other.at + queue, sent.before - other.before)),
+            Fate::Open | Fate::Lost => None,
+        };
+        let latest = self.packets.range(..end).rev().find_map(arrived);
+        latest.or_else(|| {
+            let first = self.get(self.by_number(oldest)?).filter(|first| first.before <= sent.before)?;
+            Some((first.at, sent.before - first.before))
+        })
+    }
+
     /// The packets behind a place.
     pub(crate) fn behind(&self, place: Place) -> impl ExactSizeIterator<Item = &Sent> {
         let from = (place + 1).saturating_sub(self.removed).min(self.packets.len() as u64);

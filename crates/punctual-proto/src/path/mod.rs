@@ -409,6 +409,11 @@ impl Path {
         self.model.base_rtt()
     }
 
+    /// Whether a datagram with a stamp has left on it.
+    pub(crate) fn is_stamped(&self) -> bool {
+        self.last_stamp > 0
+    }
+
     /// The stamp of a datagram that leaves at `micros` of the session's clock: a microsecond later than that, if that was used before.
     pub(crate) fn stamp(&mut self, micros: u64) -> u64 {
         self.last_stamp = micros.max(self.last_stamp + 1);

@@ -12,7 +12,7 @@ use super::{
     service::{Arrived, Found, Service},
     sharing::Delays,
 };
-use crate::{congestion::Report, least::Least, rate::Rate};
+use crate::{base::Awaited, congestion::Report, least::Least, rate::Rate};
 
 /// How long the shortest way back is believed, or up to twice as long. Nothing but timers hangs on it.
 const WAY_BACK_MEMORY: Duration = Duration::from_millis(500);
@@ -28,6 +28,8 @@ const SPREAD: f64 = 0.95;
 const ANSWERED: f64 = 0.99;
 /// With fewer answers than this, more than they have shown must be expected.
 const FEW: u64 = 16;
+/// What is in flight on a path of which nothing is known is not missed before it would be there at this pace, bytes a second. Of 150 starts on slow links twice that mends half as many.
+const SLOWEST: u64 = 30_000;
 /// Of a path with more packets behind one that is acknowledged reports tell sooner, and better.
 const MOST_BEHIND: usize = 128;
 
@@ -371,6 +373,25 @@ impl Model {
     /// had one byte in 25 sent again (gauntlet 8041: 49 % of the bound; 79 with it).
     pub(crate) fn overdue(&self) -> Duration {
         self.answer() + self.spread()
+    }
+
+    /// How long a packet with bytes of blocks may have waited that has left, by what is known now. What is in flight began with packet `oldest`.
+    ///
+    /// What a path carries nobody knows when the first packets leave, so that none of them seems to wait, and small ones have measured its round trip. On a link of 0.15 Mbit/s and 8 ms the first was taken for lost,
+    /// and the path for silent, before it had arrived; all was sent again, and half a second of queue stood. So while few answers have come a round trip more is allowed (QUIC's first probe comes after three: RFC 9002, 6.2.1), and
+    /// while few arrivals have been reported the time that it takes at the pace of the queue, or at [`SLOWEST`] if that is not known either, from the latest to have arrived.
+    pub(crate) fn may_have_waited(&self, packet: &Awaited, oldest: u64) -> Duration {
+        let unknown = if self.delays.count() < FEW { self.base_rtt() } else { Duration::ZERO };
+        let behind = (self.lateness.count() < FEW).then(|| self.behind_the_latest(packet, oldest)).flatten();
+        packet.wait.max(behind.unwrap_or_default()) + unknown
+    }
+
+    fn behind_the_latest(&self, packet: &Awaited, oldest: u64) -> Option<Duration> {
+        let sent = self.log.get(self.log.by_number(packet.number)?)?;
+        let slowest = Rate::of(SLOWEST, Duration::from_secs(1));
+        let (served, bytes) = self.log.served_before(sent, oldest)?;
+        let arrives = served + self.service.rate().unwrap_or(slowest).time_for(bytes + u64::from(sent.bytes));
+        Some(arrives.saturating_duration_since(sent.at))
     }
 
     /// What clean packets vary by.

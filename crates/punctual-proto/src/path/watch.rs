@@ -31,9 +31,9 @@ impl Path {
         match self.trust.health() {
             PathHealth::Opening | PathHealth::Closed => None,
             PathHealth::Active | PathHealth::Standby => {
-                let oldest = self.in_flight.oldest_of_tail();
+                let oldest = self.oldest_of_tail();
                 let silence = oldest.map(|packet| self.trust.silent_at(&packet, &self.model, max_ack_delay));
-                let next = self.in_flight.first_after(self.trust.judged());
+                let next = self.first_to_judge();
                 let overdue = next.map(|packet| self.trust.overdue_at(&packet, &self.model));
                 [silence, overdue].into_iter().flatten().min()
             }
@@ -57,17 +57,35 @@ impl Path {
 
     fn watch(&mut self, now: Instant, max_ack_delay: Duration, store: &mut Store) -> Alarm {
         let silent = |oldest: &Awaited| now >= self.trust.silent_at(oldest, &self.model, max_ack_delay);
-        if let Some(oldest) = self.in_flight.oldest_of_tail().filter(silent) {
+        if let Some(oldest) = self.oldest_of_tail().filter(silent) {
             self.suspect(now, store);
             return Alarm::Suspected(PathEvent::Suspected { silent: now - oldest.sent });
         }
         let overdue = |packet: &Awaited| now >= self.trust.overdue_at(packet, &self.model);
-        if let Some(packet) = self.in_flight.first_after(self.trust.judged()).filter(overdue) {
+        if let Some(packet) = self.first_to_judge().filter(overdue) {
             let due_by = now + self.model.rtt() * if packet.tail { 2 } else { 1 };
             self.in_flight.give_up_urgent(packet.sent, due_by, self.id, now, store);
             self.trust.on_overdue(packet.tail, packet.sent);
         }
         Alarm::None
+    }
+
+    /// The oldest packet of the tail.
+    fn oldest_of_tail(&self) -> Option<Awaited> {
+        self.in_flight.oldest_of_tail().map(|packet| self.as_known_now(packet))
+    }
+
+    /// The first packet that has not been looked at yet.
+    fn first_to_judge(&self) -> Option<Awaited> {
+        self.in_flight.first_after(self.trust.judged()).map(|packet| self.as_known_now(packet))
+    }
+
+    /// A packet with the wait that it may have had, by what has become known since it left.
+    fn as_known_now(&self, packet: Awaited) -> Awaited {
+        match self.in_flight.oldest() {
+            Some(oldest) if packet.bears => Awaited { wait: self.model.may_have_waited(&packet, oldest), ..packet },
+            _ => packet,
+        }
     }
 
     pub(super) fn suspect(&mut self, now: Instant, store: &mut Store) {

@@ -284,10 +284,16 @@ impl InFlight {
         }
     }
 
+    /// The oldest packet whose fate is open.
+    pub(crate) fn oldest(&self) -> Option<u64> {
+        self.packets.front().map(|(number, _)| *number)
+    }
+
     /// The oldest packet of the tail.
     pub(crate) fn oldest_of_tail(&self) -> Option<Awaited> {
-        let packet = self.packets.range(self.tail_start()..).find_map(|(_, place)| place.packet())?;
-        Some(Awaited { sent: packet.sent, wait: packet.wait, tail: true })
+        let mut tail = self.packets.range(self.tail_start()..);
+        let (number, packet) = tail.find_map(|(number, place)| Some((*number, place.packet()?)))?;
+        Some(Awaited { number, bears: !packet.contents.is_empty(), sent: packet.sent, wait: packet.wait, tail: true })
     }
 
     /// The first packet of those sent after `judged` whose fate is open.
@@ -296,7 +302,7 @@ impl InFlight {
         let mut open = self.packets.iter().filter_map(|(pn, place)| Some((*pn, place.packet()?)));
         let (pn, packet) = open.find(|(_, packet)| late(packet.sent))?;
         let tail = self.largest_acked.is_none_or(|acked| pn > acked);
-        Some(Awaited { sent: packet.sent, wait: packet.wait, tail })
+        Some(Awaited { number: pn, bears: !packet.contents.is_empty(), sent: packet.sent, wait: packet.wait, tail })
     }
 
     /// The latest packet the peer is known to have.

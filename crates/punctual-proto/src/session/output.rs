@@ -34,6 +34,9 @@ use crate::{
     },
 };
 
+/// How large the first datagram on a path is, of a block of which there are so many bytes to be sent, bytes.
+const FIRST: usize = 128;
+const FIRST_OF: u64 = 300;
 /// How many blocks a path scheduler may make wait, at most, before the session stops looking for one that need not: so that a burst of
 /// packets costs no more than this, however small the blocks are.
 const MAX_HELD: usize = 256;
@@ -404,8 +407,7 @@ impl Session {
         };
         let (all, mut paths) = (paths, paths.iter());
         let first = paths.next()?;
-        let most = self.capacity()?;
-        let capacity = self.paths.get(first).map_or(most, |path| path.datagram(most));
+        let capacity = self.capacity_on(first, id)?;
         let member = self.join_group(id, &chance, kind, capacity);
         // If it is lost it is to fit into one datagram again.
         let capacity = match member {
@@ -452,6 +454,19 @@ impl Session {
             self.output.capacity = self.conn.datagrams().max_size();
         }
         self.output.capacity
+    }
+
+    /// The size of the largest datagram with bytes of that block on that path.
+    ///
+    /// The first of a block with a deadline is small, unless all is. It tells how long the path is without the time that a large one takes on a slow link, which clocks would take for a longer way there than back where
+    /// there are no small ones; and with the one behind it, how long that time is.
+    fn capacity_on(&mut self, path: PathId, id: BlockId) -> Option<usize> {
+        let most = self.capacity()?;
+        let path = self.paths.get(path)?;
+        let block = self.store.get(id)?;
+        let (range, _) = block.next_range()?;
+        let is_first = !path.is_stamped() && block.due().is_some() && range.end - range.start > FIRST_OF;
+        Some(path.datagram(most).min(if is_first { FIRST } else { most }))
     }
 
     /// Which block, on which paths.
