@@ -73,6 +73,9 @@ use crate::{
     stats::SessionStats,
 };
 
+/// A session that is over is kept for so long at most.
+const MOST_LINGERING: Duration = Duration::from_secs(10);
+
 /// How far a session has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Phase {
@@ -129,6 +132,8 @@ pub struct Session {
     door: Door,
     ending: Ending,
     farewell: Farewell,
+    /// Since when the session is over.
+    over_since: Option<Instant>,
     /// Since when the control stream has gone unread because there were too many events.
     stalled: Option<Instant>,
     answers: Answers,
@@ -188,6 +193,7 @@ impl Session {
             door: Door::default(),
             ending: Ending::default(),
             farewell: Farewell::default(),
+            over_since: None,
             stalled: None,
             answers: Answers::default(),
             quiet: Quiet::default(),
@@ -426,11 +432,18 @@ impl Session {
         self.conn.is_drained() && self.events.is_empty() && self.farewell.due().is_none()
     }
 
+    /// Until when QUIC may keep a connection that is closed.
+    fn lingers_until(&self) -> Option<Instant> {
+        let since = self.over_since.filter(|_| self.conn.is_closed() && !self.conn.is_drained())?;
+        since.checked_add(MOST_LINGERING)
+    }
+
     /// When [`handle_timeout`](Self::handle_timeout) is due.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let quic = self.conn.poll_timeout();
         if self.phase != Phase::Open {
-            return [quic, self.store.next_timeout(), self.farewell.due()].into_iter().flatten().min();
+            let timeouts = [quic, self.lingers_until(), self.store.next_timeout(), self.farewell.due()];
+            return timeouts.into_iter().flatten().min();
         }
         let paths = self.paths.iter().filter_map(|path| path.next_timeout(self.config.max_ack_delay)).min();
         // A datagram that QUIC holds back has an alarm of QUIC's own; the next one has to wait for it.
@@ -474,8 +487,10 @@ impl Session {
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         self.catch_up();
-        if self.conn.poll_timeout().is_some_and(|at| at <= now) {
-            self.conn.handle_timeout(now);
+        // QUIC keeps what is closed for as long as it is told that three probes would take: by who answers, and may do so late.
+        let ends = self.lingers_until().is_some_and(|until| until <= now);
+        if let Some(at) = self.conn.poll_timeout().filter(|at| *at <= now || ends) {
+            self.conn.handle_timeout(at.max(now));
         }
         self.repeat_farewell(now);
         self.store.on_timeout(now);
@@ -543,6 +558,7 @@ impl Session {
             return;
         }
         self.phase = Phase::Closed(reason.clone());
+        self.over_since = Some(now);
         self.steering.set_gate(Gate::Open);
         self.store.close();
         self.receiver.close();

@@ -458,14 +458,17 @@ impl Session {
 
     /// The size of the largest datagram with bytes of that block on that path.
     ///
-    /// The first of a block with a deadline is small, unless all is. It tells how long the path is without the time that a large one takes on a slow link, which clocks would take for a longer way there than back where
+    /// A client's first of a block with a deadline is small, unless all is. It tells how long the path is without the time that a large one takes on a slow link, which clocks would take for a longer way there than back where
     /// there are no small ones; and with the one behind it, how long that time is.
     fn capacity_on(&mut self, path: PathId, id: BlockId) -> Option<usize> {
         let most = self.capacity()?;
         let path = self.paths.get(path)?;
         let block = self.store.get(id)?;
         let (range, _) = block.next_range()?;
-        let is_first = !path.is_stamped() && block.due().is_some() && range.end - range.start > FIRST_OF;
+        let is_first = self.conn.side().is_client()
+            && !path.is_stamped()
+            && block.due().is_some()
+            && range.end - range.start > FIRST_OF;
         Some(path.datagram(most).min(if is_first { FIRST } else { most }))
     }
 

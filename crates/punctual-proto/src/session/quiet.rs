@@ -68,12 +68,13 @@ impl Session {
         }
     }
 
-    /// The peer hears nothing on a path any more. If we hear nothing there either, that may be because we are elsewhere: a word from us tells it where.
+    /// The peer hears nothing on a path any more. If we have heard nothing there either for a round trip, that may be because we are elsewhere: a word from us tells it where. (The peer has missed
+    /// something for as long, and says so once.)
     pub(super) fn show_ourselves(&mut self, now: Instant, quic: noq_proto::PathId) {
         if !self.conn.side().is_client() || self.quiet.last.is_none() {
             return;
         }
-        if self.paths.by_quic(quic).is_some_and(|path| now >= path.last_received() + LEAST_SILENCE) {
+        if self.paths.by_quic(quic).is_some_and(|path| now >= path.last_received() + path.rtt().min(LEAST_SILENCE)) {
             let _ = self.conn.ping_path(quic);
         }
     }
