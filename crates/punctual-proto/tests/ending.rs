@@ -362,3 +362,23 @@ fn that_all_is_taken_is_heard_whenever_the_session_was_accepted() {
     assert!(!world.session(to.host, to.session).awaits_hearing());
     assert!(world.events_of(to.host, to.session).contains(&Event::Heard));
 }
+
+/// How long QUIC keeps a connection that is closed hangs on round trips, and so on how late the peer answers: half a minute here, where that takes three seconds.
+#[test]
+fn what_is_over_is_forgotten_however_slow_the_peer_is() {
+    let mut world = World::new(ms(1_500));
+    let server = world.add_endpoint(Some(server_config(SessionConfig::default())));
+    let host = world.add_endpoint(None);
+    let session = world.connect(host, &client_config(SessionConfig::default()), server);
+    world.run(ms(8_000));
+    let client = End { host, session };
+    let connected = world.events_of(host, session);
+    assert!(connected.iter().any(|event| matches!(event, Event::Connected { .. })), "{connected:?}");
+    world.cut = Some(address(server));
+    close(&mut world, client);
+    world.run(ms(9_000));
+    assert!(closed(&world.events_of(host, session)).is_some());
+    assert_eq!(world.endpoint(host).sessions(), 1, "what is still on its way is met with an answer");
+    world.run(ms(2_000));
+    assert_eq!(world.endpoint(host).sessions(), 0);
+}

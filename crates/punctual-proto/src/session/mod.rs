@@ -434,7 +434,8 @@ impl Session {
 
     /// Until when QUIC may keep a connection that is closed.
     fn lingers_until(&self) -> Option<Instant> {
-        let since = self.over_since.filter(|_| self.conn.is_closed() && !self.conn.is_drained())?;
+        let waits = self.conn.is_closed() && self.conn.poll_timeout().is_some();
+        let since = self.over_since.filter(|_| waits)?;
         since.checked_add(MOST_LINGERING)
     }
 
