@@ -144,7 +144,8 @@ pub(crate) struct Steady {
     /// Since when packets count to this round, and to this part of it.
     since: Option<Since>,
     part: Option<Since>,
-    part_end: Option<Since>,
+    /// The last packet of the last report.
+    reported: Option<Since>,
     /// What has come in this part, what was delivered in the last, and the queues found at the ends of the last two.
     part_bytes: u64,
     part_delivered: Rate,
@@ -187,7 +188,7 @@ impl Steady {
             since: None,
             part: None,
             part_bytes: 0,
-            part_end: None,
+            reported: None,
             part_delivered: Rate::ZERO,
             part_queues: [Duration::ZERO; 2],
             queue_grows: false,
@@ -361,7 +362,7 @@ impl Steady {
     /// In start-up each part of a round tells what it delivered: at its end that shows only what left in the round before.
     fn grow(&mut self, report: &Report, path: &Path) {
         let least = (path.base / PARTS).max(GRAIN);
-        let end = self.part_end.replace(Since::of(report));
+        let end = self.reported.replace(Since::of(report));
         if let Some(delivered) = end.and_then(|end| self.before_pause(end, report, least)) {
             self.rate = Some(self.rate.unwrap_or_default().max(delivered));
             self.part_delivered = self.part_delivered.max(delivered);

@@ -182,18 +182,12 @@ impl DatagramWriter {
     /// The room that these bytes of a block need, and what there is to be told of it, if they are the last in the datagram.
     pub(crate) fn needed_for(&self, info: Option<&BlockInfo>, id: BlockId, range: &Range<u64>) -> usize {
         let len = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
-        let size = |head: &dyn Fn(&mut &mut [u8])| {
-            let mut scratch = [0; LONGEST_HEAD];
-            let mut rest = &mut scratch[..];
-            head(&mut rest);
-            LONGEST_HEAD - rest.len()
-        };
         let fragment = FragmentHead { id, offset: range.start, length: None }.size();
         let head = match info {
-            Some(info) if info.size == range.end - range.start => size(&|out| {
-                info.encode_after(self.last.as_ref(), out);
-            }),
-            Some(info) => size(&|out| info.encode(out)) + fragment,
+            Some(info) if info.size == range.end - range.start => {
+                encoded(|out| info.encode_after(self.last.as_ref(), out)).1
+            }
+            Some(info) => encoded(|out| info.encode(out)).1 + fragment,
             None => fragment,
         };
         head.saturating_add(len)
@@ -224,10 +218,7 @@ impl DatagramWriter {
 
     /// Writes a head, if there is one, and the data behind it, if there is room for both.
     fn write_with(&mut self, data: &[u8], head: impl FnOnce(&mut &mut [u8]) -> bool) -> bool {
-        let mut scratch = [0; LONGEST_HEAD];
-        let mut rest = &mut scratch[..];
-        let is_there = head(&mut rest);
-        let len = LONGEST_HEAD - rest.len();
+        let (scratch, len, is_there) = encoded(head);
         let fits = is_there && len + data.len() <= self.remaining();
         if fits {
             self.buf.extend_from_slice(&scratch[..len]);
@@ -235,6 +226,15 @@ impl DatagramWriter {
         }
         fits
     }
+}
+
+/// A short frame or the head of one, how long it is, and what else came of it.
+fn encoded<T>(head: impl FnOnce(&mut &mut [u8]) -> T) -> ([u8; LONGEST_HEAD], usize, T) {
+    let mut scratch = [0; LONGEST_HEAD];
+    let mut rest = &mut scratch[..];
+    let outcome = head(&mut rest);
+    let len = LONGEST_HEAD - rest.len();
+    (scratch, len, outcome)
 }
 
 /// The frames of a received datagram. Ends at the datagram's end or after the first error.

@@ -34,8 +34,9 @@ use crate::{
     },
 };
 
-/// How large the first datagram on a path is, of a block of which there are so many bytes to be sent, bytes.
+/// How large a client's first datagram on a path is, bytes,
 const FIRST: usize = 128;
+/// if there is more than this of the block to be sent. What is little longer than that datagram would hardly gain by being sent in two.
 const FIRST_OF: u64 = 300;
 /// How many blocks a path scheduler may make wait, at most, before the session stops looking for one that need not: so that a burst of
 /// packets costs no more than this, however small the blocks are.
