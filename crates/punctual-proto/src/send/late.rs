@@ -33,7 +33,7 @@ pub(super) const LOOK: Duration = Duration::from_millis(10);
 
 /// How many that depend on a block are looked at, the nearest. So many frames of video are seconds: a family with more behind it is late for
 /// good, and those beyond count as others.
-const FAMILY: usize = 256;
+pub(super) const FAMILY: usize = 256;
 
 /// How many blocks are looked at that go first, those due soonest.
 pub(super) const CLAIMS: usize = 1_024;

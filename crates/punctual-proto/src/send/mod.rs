@@ -4,6 +4,7 @@
 
 mod answers;
 mod channels;
+mod dropping;
 mod families;
 mod filling;
 pub(crate) mod graph;

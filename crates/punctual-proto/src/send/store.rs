@@ -99,7 +99,7 @@ pub(crate) struct Store {
     /// Whether the peer answers a drop with what it had received.
     pub(super) peer_confirms: bool,
     /// Blocks that ended dropped, of the last [`MEMORY`] ids.
-    dropped: RangeSet<u64>,
+    pub(super) dropped: RangeSet<u64>,
     pub(super) notices: VecDeque<Notice>,
     pub(super) tally: Tally,
     /// The smallest block that `send` has said `Full` to since there was room for one of its size last.
@@ -452,7 +452,7 @@ impl Store {
     }
 
     /// Brings graph and scheduler up to date after a block's bytes changed hands.
-    fn after_change(&mut self, id: BlockId) {
+    pub(super) fn after_change(&mut self, id: BlockId) {
         let block = self.blocks.get(&id);
         let unsent = block.is_some_and(|block| block.unsent() > 0);
         if let Some(LiveBlock { channel: place @ Some(_), dying, .. }) = block {
@@ -508,46 +508,6 @@ impl Store {
     /// Whether a block must not wait for those it depends on: one of them waits for credit, of which this one holds some.
     pub(super) fn must_not_wait(&self, id: BlockId) -> bool {
         self.blocks.get(&id).is_some_and(|block| block.opened) && self.opening.holds_up(id, &self.graph)
-    }
-
-    /// Drops a block for `reason`, and with it whatever depends on it.
-    pub(super) fn drop_block(&mut self, id: BlockId, reason: DropReason) {
-        let mut todo = vec![(id, reason)];
-        while let Some((id, reason)) = todo.pop() {
-            let Some(block) = self.blocks.get_mut(&id).filter(|block| block.dying.is_none()) else { continue };
-            let size = if block.opened { block.size() } else { 0 };
-            match block.channel {
-                Some(place) if self.peer_confirms && !self.channels.has_peer_limit() => {
-                    self.early_drops.push((id, reason, place));
-                }
-                channel => self.notices.push_back(Notice::Dropped { id, reason, size, channel }),
-            }
-            if block.opened && block.all_sent_once() && self.peer_confirms {
-                block.dying = Some(reason);
-                // It is sent for nobody's sake any more.
-                (block.data, block.others) = (Default::default(), None);
-                self.after_change(id);
-                // Those that depend on it live on until the peer has said that it does not have it; but if it lacks what this one depends
-                // on, it does not matter whether it has this one.
-                if reason == DropReason::DependencyDropped {
-                    self.dropped.insert(id.0..id.0 + 1);
-                    todo.extend(self.graph.dependants(id).map(|orphan| (orphan, reason)));
-                }
-            } else {
-                let good_bytes = block.good_bytes;
-                todo.extend(self.graph.dependants(id).map(|orphan| (orphan, DropReason::DependencyDropped)));
-                self.end(id, Outcome::Dropped { reason, good_bytes });
-            }
-        }
-    }
-
-    /// Ends a block by the peer's word, and drops what depends on it.
-    pub(super) fn bury(&mut self, id: BlockId, reason: DropReason, good_bytes: u64) {
-        let orphans: Vec<_> = self.graph.dependants(id).collect();
-        self.end(id, Outcome::Dropped { reason, good_bytes });
-        for orphan in orphans {
-            self.drop_block(orphan, DropReason::DependencyDropped);
-        }
     }
 
     pub(super) fn end(&mut self, id: BlockId, outcome: Outcome) {
