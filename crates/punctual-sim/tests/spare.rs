@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use punctual_proto::Block;
+use punctual_proto::{Block, PathEvent, multipath, schedule};
 use punctual_sim::LinkSpec;
 
 fn link(millis: u64) -> LinkSpec {
@@ -43,4 +43,25 @@ fn a_path_that_was_dead_is_what_it_was_before() {
     pair.world.run_for(ms(33_000));
     let late = pair.late();
     assert!(late.iter().all(|(_, at, _)| (ms(13_500)..ms(16_500)).contains(at)), "late: {late:?}");
+}
+
+/// The first answers to what leaves on a long path come by a short one that is open beside it. Then they come by the long one, and are no silence (a scheduler that keeps to one path went over to the narrow
+/// one for good).
+#[test]
+fn a_path_whose_first_answers_came_by_a_shorter_one_is_not_silent_when_they_do_no_more() {
+    for delay in [2, 5, 10, 20] {
+        let links = vec![LinkSpec::new(50.0, ms(50)), LinkSpec::new(2.0, ms(delay))];
+        let mut setup = Setup::new(links);
+        setup.config.session.scheduler = schedule::by_name("fcfs").expect("known");
+        setup.config.session.path_scheduler = multipath::by_name("single").expect("known");
+        let mut pair = setup.connect(Source::new(Block::new(vec![7; 80_000]).deadline(ms(100)), ms(100), 50));
+        pair.world.run_for(ms(6_000));
+        let events = &pair.source().path_events;
+        assert!(
+            !events.iter().any(|(_, id, event)| *id == 0 && matches!(event, PathEvent::Suspected { .. })),
+            "{events:?}"
+        );
+        // The first is more than what may leave at once.
+        assert!(pair.late().len() <= 1, "{delay} ms: {:?}", pair.late());
+    }
 }

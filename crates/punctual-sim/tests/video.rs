@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use common::{Setup, Source, ms};
 use punctual_proto::{Block, BlockId, Outcome};
-use punctual_sim::{LinkSpec, Loss, Rate, Schedule};
+use punctual_sim::{CrossTraffic, LinkSpec, Loss, Rate, Schedule};
 
 /// 30 frames a second.
 const INTERVAL: Duration = Duration::from_micros(33_333);
@@ -100,4 +100,21 @@ fn a_policer_is_kept_to() {
     pair.world.run_for(ms(17_000));
     let late: Vec<_> = pair.late().into_iter().filter(|(_, at, _)| *at > ms(2_000)).collect();
     assert!(late.len() <= 8, "{} late: {late:?}", late.len());
+}
+
+/// What is left of a policer by others who use it is no even rate, so it is not known for one. Messages that need just that, and repairs for what is dropped, need ever more.
+#[test]
+fn so_is_one_that_others_use() {
+    const MESSAGES: usize = 400;
+    for seed in 1..=3 {
+        let path = LinkSpec::new(54.0, ms(31)).queue(341_000).policer(29_000_000, 100_000);
+        let source = Source::new(Block::new(vec![1; 35_000]).deadline(ms(106)), ms(20), MESSAGES as u64);
+        let mut pair = Setup { seed, ..Setup::new(vec![path]) }.prepare(source);
+        let link = pair.world.path_links(pair.paths[0]).0[0];
+        pair.world.add_cross_traffic(link, CrossTraffic::poisson(14.5));
+        pair.begin();
+        pair.world.run_for(ms(10_000));
+        let late = pair.late().len();
+        assert!(late * 6 <= MESSAGES, "seed {seed}: {late} of {MESSAGES} late");
+    }
 }

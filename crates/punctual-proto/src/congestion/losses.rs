@@ -35,6 +35,12 @@ impl Losses {
         if self.samples < MEMORY as u64 { 0.0 } else { self.least.front().map_or(0.0, |&(_, share)| share) }
     }
 
+    /// The path loses this share by itself, as has been tried.
+    pub(super) fn set_own(&mut self, share: f64) {
+        self.samples = self.samples.max(MEMORY as u64) + 1;
+        self.least = VecDeque::from([(self.samples, share)]);
+    }
+
     /// Whether, since the last time there was enough to judge, so much was lost that it must be congestion.
     pub(super) fn judge(&mut self) -> bool {
         let packets = self.acked + self.lost;
@@ -85,6 +91,15 @@ mod tests {
         // Less for once, and it is known that it can be less.
         assert_eq!(judged(&mut losses, |_| 5, 1), 0);
         assert_eq!(judged(&mut losses, |_| 40, 3), 3);
+    }
+
+    #[test]
+    fn what_has_been_tried_is_known_at_once() {
+        let mut losses = Losses::default();
+        losses.set_own(0.5);
+        assert_eq!(losses.by_itself(), 0.5);
+        assert_eq!(judged(&mut losses, |_| 60, 20), 0);
+        assert!((losses.by_itself() - 0.6).abs() < 1e-9, "it is forgotten as others are");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::{
 use noq_proto::congestion::{Bbr3Config, ControllerFactory, CubicConfig, NewRenoConfig};
 
 mod contest;
+mod dropping;
 mod losses;
 pub(crate) mod pacing;
 mod report;

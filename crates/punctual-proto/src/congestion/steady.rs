@@ -13,6 +13,7 @@ use std::{
 use super::{
     Driver, Loss, PathState as Path, Report,
     contest::{self, Contest},
+    dropping::{self, Dropping, Verdict},
     losses::Losses,
     pacing::QUANTUM,
     round::{Round, Since},
@@ -93,13 +94,8 @@ const MOST_MADE_UP_FOR: f64 = 0.4;
 const LOSS_BACKOFF: f64 = 0.85;
 /// How much a round's share of marked packets counts in that over rounds, half of which is taken off the rate in each round with marks (RFC 8257).
 const MARKED_GAIN: f64 = 1.0 / 16.0;
-/// What a queue of a packet or two overflows with, or a policer that others use, is lost as by chance, but only where we go too fast: so many rounds on end,
-/// with so many packets in all, that lose this share of what the path does not lose by itself, and find no queue.
-const DROPPING: (u32, u64, f64) = (4, 100, 0.23);
-/// Then no burst is believed, and nothing faster tried, for so many rounds.
-const CAREFUL_ROUNDS: u32 = 128;
-/// And no more than this is made up for.
-const CAREFUL_MADE_UP_FOR: f64 = 0.05;
+/// How much faster than a careful round that lost little the next may go.
+const CAREFUL_CLIMB: f64 = 1.1;
 /// A first window is held open no longer once it is known to last longer than this: at 0.3 Mbit/s it is a queue of 0.4 s.
 const FIRST_WINDOW_LASTS: Duration = Duration::from_millis(100);
 /// The smallest window, packets.
@@ -156,9 +152,7 @@ pub(crate) struct Steady {
     held: u64,
     /// The share of packets that are marked, over rounds.
     marked: f64,
-    /// Rounds on end that lose much without a queue, and their packets; and for how many rounds we are careful for that.
-    dropping: (u32, u64),
-    careful: u32,
+    dropping: Dropping,
 }
 
 impl Steady {
@@ -194,8 +188,7 @@ impl Steady {
             queue_grows: false,
             held: 0,
             marked: 0.0,
-            dropping: (0, 0),
-            careful: 0,
+            dropping: Dropping::default(),
         }
     }
 
@@ -399,22 +392,23 @@ impl Steady {
 
     /// Whether what is lost is lost because we go too fast, though no queue tells: then what passes is all there is.
     fn judge_drops(&mut self, round: &Round, delivered: Rate) {
-        self.careful = self.careful.saturating_sub(1);
-        let (packets, own) = (round.packets + round.lost, self.losses.by_itself());
-        let much = round.lost as f64 > (own + DROPPING.2 * (1.0 - own)) * packets as f64;
-        // Who has nothing more to send is not held back, whatever is lost.
-        if packets == 0 || !much || round.dry || self.standing.queue() != Queue::Empty {
-            self.dropping = (0, 0);
-            return;
-        }
-        self.dropping = (self.dropping.0 + 1, self.dropping.1 + packets);
-        if self.dropping.0 >= DROPPING.0 && self.dropping.1 >= DROPPING.1 {
-            self.dropping = (0, 0);
-            self.careful = CAREFUL_ROUNDS;
-            self.rate = Some(delivered);
-            // These losses, made up for, would bring more.
-            self.losses = Losses::default();
-            self.startup = false;
+        // Who has nothing more to send in start-up has shown little yet.
+        let calm = self.standing.queue() == Queue::Empty && !(round.dry && self.startup);
+        let (own, rate) = (self.losses.by_itself(), self.rate.unwrap_or_default());
+        match self.dropping.end_round(round, delivered, (own, rate), calm) {
+            Some(Verdict::Slower(passes)) => {
+                self.rate = Some(passes);
+                // These losses, made up for, would bring more.
+                self.losses = Losses::default();
+                self.startup = false;
+            }
+            // But no faster than something shows to be of use.
+            Some(Verdict::Faster) => self.rate = Some(rate.max((rate * CAREFUL_CLIMB).min(delivered * CLIMB[1]))),
+            Some(Verdict::Innocent(before, share)) => {
+                self.rate = Some(rate.max(before));
+                self.losses.set_own(share);
+            }
+            None => {}
         }
     }
 
@@ -425,7 +419,7 @@ impl Steady {
 
     /// Nothing faster is to be tried. A policer is a limit like any other while the path carries less than it lets pass.
     fn is_held(&self, path: &Path) -> bool {
-        self.careful > 0 || path.policed.is_some_and(|most| self.rate.is_some_and(|rate| rate >= most))
+        self.dropping.is_careful() || path.policed.is_some_and(|most| self.rate.is_some_and(|rate| rate >= most))
     }
 
     /// Before anything is known: a window each round trip.
@@ -577,7 +571,7 @@ impl Driver for Steady {
                 _ => rate,
             },
         };
-        let most = if self.careful > 0 { CAREFUL_MADE_UP_FOR } else { MOST_MADE_UP_FOR };
+        let most = if self.dropping.is_careful() { dropping::MADE_UP_FOR } else { MOST_MADE_UP_FOR };
         let least = Rate::of(path.packet.into(), path.rtt.max(LEAST_OFTEN));
         // What found no room is not to be made up for by more.
         let own = path.room.map_or(f64::INFINITY, |_| path.chance).min(self.losses.by_itself());

@@ -361,9 +361,12 @@ impl Model {
     }
 
     /// How long the answer to a packet takes that does not wait, nor is late on its way there: all but one in a hundred come sooner.
+    ///
+    /// The first ones may have come by a shorter path than later ones will, so while there are few, as long is allowed as it took when the path was opened.
     pub(crate) fn answer(&self) -> Duration {
         let seen = self.delays.quantile().unwrap_or_default();
-        let guess = if self.delays.count() < FEW { self.base_rtt() / 4 } else { Duration::ZERO };
+        let longer = self.initial_rtt.saturating_sub(self.base_rtt());
+        let guess = if self.delays.count() < FEW { longer.max(self.base_rtt() / 4) } else { Duration::ZERO };
         self.base_rtt() + seen.max(guess)
     }
 

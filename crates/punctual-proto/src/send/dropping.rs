@@ -80,7 +80,9 @@ impl Store {
 
     /// Ends a block by the peer's word, and drops what depends on it.
     pub(super) fn bury(&mut self, id: BlockId, reason: DropReason, good_bytes: u64) {
-        let orphans = self.graph.dependants(id).map(|orphan| (orphan, DropReason::DependencyDropped)).collect();
+        let mut orphans: Vec<_> =
+            self.graph.dependants(id).map(|orphan| (orphan, DropReason::DependencyDropped)).collect();
+        orphans.reverse();
         self.end(id, Outcome::Dropped { reason, good_bytes });
         self.drop_all(orphans);
     }
