@@ -94,7 +94,8 @@ impl Dropping {
         calm: bool,
     ) -> Option<Verdict> {
         self.careful = self.careful.saturating_sub(1);
-        if !calm {
+        // What takes longer than we are careful is no trial: faster may be tried then.
+        if !calm || self.trial.is_some() && !self.is_careful() {
             (self.run, self.trial) = (Run::default(), None);
             return None;
         }
@@ -177,6 +178,17 @@ mod tests {
         // And known for that.
         let again = Round { packets: 50, lost: 50, ..Round::default() };
         assert!((0..100).all(|_| dropping.end_round(&again, rate(PASSES), (0.5, rate(FAST)), true).is_none()));
+    }
+
+    #[test]
+    fn who_sends_too_little_to_tell_is_not_judged() {
+        let mut dropping = tried(true);
+        let judge = |_| dropping.end_round(&Round::default(), rate(PASSES), (0.0, rate(FAST)), true);
+        assert_eq!((0..CAREFUL_ROUNDS).find_map(judge), None);
+        assert!(!dropping.is_careful());
+        // Whatever is lost later is tried anew.
+        assert!((1..ROUNDS).all(|_| round(&mut dropping, 50, true).is_none()));
+        assert_eq!(round(&mut dropping, 50, true), Some(Verdict::Slower(rate(PASSES))));
     }
 
     #[test]
