@@ -15,8 +15,11 @@ const MUCH: f64 = 0.23;
 const LEFT: f64 = 0.3;
 /// Then no burst is believed, and nothing faster tried but little by little, for so many rounds.
 const CAREFUL_ROUNDS: u32 = 128;
-/// Little by little: after a round that lost one packet in so many at most.
+/// Little by little: after a round that lost one packet in so many at most, and had more to send,
 const HARDLY: u64 = 64;
+/// by a tenth, and no faster than so many times what it delivered, which shows of how much use it is.
+const CLIMB: f64 = 1.1;
+const SHOWN: f64 = 1.25;
 /// No more is made up for meanwhile.
 pub(super) const MADE_UP_FOR: f64 = 0.05;
 
@@ -73,8 +76,8 @@ struct Trial {
 pub(super) enum Verdict {
     /// We go no faster than that.
     Slower(Rate),
-    /// A careful round has lost little.
-    Faster,
+    /// A careful round has lost little: so fast, then.
+    Faster(Rate),
     /// The path loses this share by itself, and we went too slow.
     Innocent(Rate, f64),
 }
@@ -85,17 +88,17 @@ impl Dropping {
         self.careful > 0
     }
 
-    /// A round ended that delivered so much, of a path that loses the share `own` by itself, where we go at `rate`. `calm`: it found no queue.
+    /// A round ended that delivered so much, of a path that loses the share `own` by itself, where we go at `rate`. Its losses `tell` something unless a queue does.
     pub(super) fn end_round(
         &mut self,
         round: &Round,
         delivered: Rate,
         (own, rate): (f64, Rate),
-        calm: bool,
+        tell: bool,
     ) -> Option<Verdict> {
         self.careful = self.careful.saturating_sub(1);
         // What takes longer than we are careful is no trial: faster may be tried then.
-        if !calm || self.trial.is_some() && !self.is_careful() {
+        if !tell || self.trial.is_some() && !self.is_careful() {
             (self.run, self.trial) = (Run::default(), None);
             return None;
         }
@@ -113,8 +116,8 @@ impl Dropping {
         let loses = |share: f64| round.lost as f64 > (own + share * (1.0 - own)) * (round.packets + round.lost) as f64;
         if !loses(MUCH) {
             self.run = Run::default();
-            return (self.is_careful() && !round.dry && round.lost * HARDLY <= round.packets)
-                .then_some(Verdict::Faster);
+            let climbs = self.is_careful() && !round.dry && round.lost * HARDLY <= round.packets;
+            return climbs.then(|| Verdict::Faster(rate.max((rate * CLIMB).min(delivered * SHOWN))));
         }
         self.run.add(round, delivered);
         if !self.run.tells() {
@@ -161,8 +164,13 @@ mod tests {
             let mut dropping = tried(dry);
             assert!((0..ROUNDS).all(|_| round(&mut dropping, 5, dry).is_none()));
             assert!(dropping.is_careful());
-            assert_eq!(round(&mut dropping, 1, false), Some(Verdict::Faster));
-            assert_eq!(round(&mut dropping, 1, true), None, "nobody wants more");
+            let mut at = |lost, dry, now: f64| {
+                let round = Round { packets: 100 - lost, lost, dry, ..Round::default() };
+                dropping.end_round(&round, rate(PASSES), (0.0, rate(now)), true)
+            };
+            assert_eq!(at(1, false, PASSES), Some(Verdict::Faster(rate(PASSES * CLIMB))));
+            assert_eq!(at(1, false, FAST), Some(Verdict::Faster(rate(FAST))), "it is of no use");
+            assert_eq!(at(1, true, PASSES), None, "nobody wants more");
             assert_eq!(round(&mut dropping, 5, false), None);
             assert!((0..CAREFUL_ROUNDS).all(|_| round(&mut dropping, 5, dry).is_none()));
             assert!(!dropping.is_careful());

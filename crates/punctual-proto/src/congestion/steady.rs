@@ -94,8 +94,6 @@ const MOST_MADE_UP_FOR: f64 = 0.4;
 const LOSS_BACKOFF: f64 = 0.85;
 /// How much a round's share of marked packets counts in that over rounds, half of which is taken off the rate in each round with marks (RFC 8257).
 const MARKED_GAIN: f64 = 1.0 / 16.0;
-/// How much faster than a careful round that lost little the next may go.
-const CAREFUL_CLIMB: f64 = 1.1;
 /// A first window is held open no longer once it is known to last longer than this: at 0.3 Mbit/s it is a queue of 0.4 s.
 const FIRST_WINDOW_LASTS: Duration = Duration::from_millis(100);
 /// The smallest window, packets.
@@ -393,17 +391,16 @@ impl Steady {
     /// Whether what is lost is lost because we go too fast, though no queue tells: then what passes is all there is.
     fn judge_drops(&mut self, round: &Round, delivered: Rate) {
         // Who has nothing more to send in start-up has shown little yet.
-        let calm = self.standing.queue() == Queue::Empty && !(round.dry && self.startup);
+        let tell = self.standing.queue() == Queue::Empty && !(round.dry && self.startup);
         let (own, rate) = (self.losses.by_itself(), self.rate.unwrap_or_default());
-        match self.dropping.end_round(round, delivered, (own, rate), calm) {
+        match self.dropping.end_round(round, delivered, (own, rate), tell) {
             Some(Verdict::Slower(passes)) => {
                 self.rate = Some(passes);
                 // These losses, made up for, would bring more.
                 self.losses = Losses::default();
                 self.startup = false;
             }
-            // But no faster than something shows to be of use.
-            Some(Verdict::Faster) => self.rate = Some(rate.max((rate * CAREFUL_CLIMB).min(delivered * CLIMB[1]))),
+            Some(Verdict::Faster(rate)) => self.rate = Some(rate),
             Some(Verdict::Innocent(before, share)) => {
                 self.rate = Some(rate.max(before));
                 self.losses.set_own(share);
