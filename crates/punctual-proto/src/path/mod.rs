@@ -77,8 +77,6 @@ use crate::{
 const PACING_GAIN: f64 = 1.25;
 /// A packet takes no longer than this on its path, unless it is small.
 const GRAIN: Duration = Duration::from_millis(12);
-/// The share of what a policer lets pass that we use, so that its bucket fills up and bursts may pass.
-const POLICED_GAIN: f64 = 0.99;
 /// What a policer's bucket holds is taken to leave within this time, as far as forecasts go: that of a frame or two.
 const BURST_TIME: Duration = Duration::from_millis(50);
 /// A queue in which packets have waited behind so many times what may leave at once has room for that. (They may have been late by chance, too.)
@@ -528,7 +526,7 @@ impl Path {
         let limit = self.in_flight.policed().filter(|_| self.driver.is_some());
         let Some(limit) = limit else { return self.shaper = None };
         let shaper = self.shaper.get_or_insert_with(|| Pacer::empty(now));
-        shaper.set(now, limit.rate * POLICED_GAIN, 0, Some(limit.burst));
+        shaper.set(now, limit.rate, 0, Some(limit.burst));
     }
 
     /// The peer reports when datagrams of ours came.

@@ -3,6 +3,7 @@
 //! What the application says of blocks comes in by [`intake`], what the peer says by [`answers`].
 
 mod answers;
+mod bucket;
 mod channels;
 mod dropping;
 mod families;

@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use super::bucket::{Bucket, History, Shown};
 use crate::rate::Rate;
 
 /// Losses that are looked at together. With these, a path that loses 1 to 20 % by chance, in bursts of up to 16, was taken for policed 4 times in
@@ -24,12 +25,8 @@ const SLACK: f64 = 1.25;
 const RUN: usize = 7;
 /// What two looks on end find must not differ by more than this factor: a rhythm of our own may look like a line for once.
 const AGREEMENT: f64 = 1.05;
-/// How much more than the bucket has been seen to hold is tried: this share of it, and at least so many bytes.
-const PROBE: (f64, f64) = (0.25, 3_000.0);
-/// After a drop nothing more is tried for so long at first, and for up to so long where one try after the other fails.
-const PROBED_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(32));
-/// How much of what the bucket was thought to hold is not believed any more after a drop: it may have been by chance.
-const DISBELIEF: f64 = 0.25;
+/// A line through fewer is not believed more than what is known.
+const LEAST_POINTS: f64 = 16.0;
 /// What was found out holds for so long.
 const MEMORY: Duration = Duration::from_secs(10);
 
@@ -39,6 +36,8 @@ struct Drop {
     at: Instant,
     bytes: u16,
     passed: u64,
+    /// What the bucket showed, if it was known.
+    shown: Shown,
 }
 
 /// What a policer lets pass.
@@ -50,53 +49,35 @@ pub(crate) struct Limit {
     pub(crate) burst: u64,
 }
 
-/// What the policer's bucket holds, as far as it has shown.
+/// What passed from one drop to those after it, by time: a line, if the bucket was not full in between.
 #[derive(Debug, Clone, Copy)]
-struct Bucket {
-    /// Bytes when it is full.
-    depth: f64,
-    /// Bytes now. What has passed beyond that shows that it is deeper.
-    level: f64,
-    at: Instant,
-    /// When more may be tried, and how long to wait after the next drop.
-    probed_after: Option<Instant>,
-    patience: Duration,
+struct Line {
+    first: Drop,
+    /// How many drops.
+    points: f64,
+    /// What passed until the last of them.
+    passed: f64,
+    /// Of times, of what passed, and of their squares and products.
+    sums: [f64; 4],
 }
 
-impl Bucket {
-    fn empty(at: Instant) -> Self {
-        Self { depth: 0.0, level: 0.0, at, probed_after: None, patience: PROBED_AFTER.0 }
+impl Line {
+    fn from(first: &Drop) -> Self {
+        Self { first: *first, points: 1.0, passed: 0.0, sums: [0.0; 4] }
     }
 
-    fn fill(&mut self, at: Instant, rate: Rate) {
-        let filled = rate.bytes_in(at.saturating_duration_since(self.at));
-        self.level = (self.level + filled).min(self.depth);
-        self.at = at;
-    }
-
-    fn on_passed(&mut self, bytes: u16) {
-        self.level -= f64::from(bytes);
-        if self.level < 0.0 {
-            self.depth -= self.level;
-            self.level = 0.0;
-            self.patience = PROBED_AFTER.0;
+    fn add(&mut self, time: f64, passed: f64) {
+        self.points += 1.0;
+        self.passed = passed;
+        for (sum, more) in self.sums.iter_mut().zip([time, passed, time * time, time * passed]) {
+            *sum += more;
         }
     }
 
-    fn on_dropped(&mut self) {
-        self.depth -= self.level * DISBELIEF;
-        self.level = self.level.min(self.depth);
-        if self.probed_after.is_none_or(|after| self.at >= after) {
-            self.probed_after = Some(self.at + self.patience);
-            self.patience = (self.patience * 2).min(PROBED_AFTER.1);
-        }
-    }
-
-    /// How much may be sent at once.
-    fn burst(&self, now: Instant) -> u64 {
-        let probe =
-            if self.probed_after.is_some_and(|after| now < after) { 0.0 } else { PROBE.1.max(self.depth * PROBE.0) };
-        (self.depth + probe) as u64
+    /// Of the line that comes nearest to all of them (least squares): what is left in the bucket at each differs by up to a packet.
+    fn slope(&self) -> f64 {
+        let [time, passed, squares, products] = self.sums.map(|sum| sum / self.points);
+        (products - time * passed) / (squares - time * time)
     }
 }
 
@@ -106,6 +87,8 @@ pub(crate) struct Policer {
     passed: u64,
     /// Of several on end the first.
     drops: VecDeque<Drop>,
+    /// What passed lately, while no policer is known.
+    history: History,
     since_look: usize,
     /// What the last look has found.
     seen: Option<Rate>,
@@ -122,7 +105,9 @@ impl Policer {
         self.now = Some(at);
         self.passed += u64::from(bytes);
         if let Some(bucket) = self.filled(at) {
-            bucket.on_passed(bytes);
+            bucket.on_passed(bytes.into());
+        } else {
+            self.history.on_passed(at, self.passed);
         }
     }
 
@@ -139,9 +124,13 @@ impl Policer {
     pub(crate) fn on_dropped(&mut self, at: Instant, bytes: u16) -> u32 {
         self.now = Some(at);
         let known = self.rate().is_some();
-        if let Some(bucket) = self.filled(at) {
-            bucket.on_dropped();
-        }
+        let shown = match self.filled(at) {
+            Some(bucket) => bucket.on_dropped(SLACK * f64::from(bytes)),
+            None => {
+                self.history.on_dropped(at, self.passed);
+                Shown::default()
+            }
+        };
         if self.drops.back().is_some_and(|last| last.passed == self.passed) {
             // The bucket was empty, as it was just before.
             return known.into();
@@ -149,7 +138,7 @@ impl Policer {
         if self.drops.len() == LOOKED_AT {
             self.drops.pop_front();
         }
-        self.drops.push_back(Drop { at, bytes, passed: self.passed });
+        self.drops.push_back(Drop { at, bytes, passed: self.passed, shown });
         self.since_look += 1;
         if self.drops.len() < LOOKED_AT || self.since_look < STEP {
             return known.into();
@@ -159,10 +148,8 @@ impl Policer {
         let before = std::mem::replace(&mut self.seen, seen);
         let agree = |rate: Rate| before.is_some_and(|before| before <= rate * AGREEMENT && rate <= before * AGREEMENT);
         self.found = seen.filter(|rate| agree(*rate)).map(|rate| (rate, at));
-        if self.found.is_some() && !known {
-            // What it was seen to hold before, it may hold again.
-            let bucket = self.bucket.get_or_insert(Bucket::empty(at));
-            (bucket.level, bucket.at) = (0.0, at);
+        if let Some((rate, _)) = self.found.filter(|_| !known) {
+            self.bucket = Some(self.history.fill(self.bucket, at, rate));
         }
         match self.found {
             None => 0,
@@ -196,20 +183,31 @@ impl Policer {
                 rate = rate.max((passed - slack) / time);
             }
         }
-        // Nor faster, if it was not full in between.
-        let (mut runs, mut best, mut first) = (1, (0.0, 0.0), self.drops.front()?);
-        let mut fullest = 0.0_f64;
-        for drop in &self.drops {
-            let (time, passed) = between(first, drop);
+        // Nor faster, if it was not full in between. Of those on end between which it was not, those tell most between which most passed.
+        let mut line = Line::from(self.drops.front()?);
+        let (mut runs, mut best, mut fullest) = (1, line, 0.0_f64);
+        for drop in self.drops.iter().skip(1) {
+            let (time, passed) = between(&line.first, drop);
             let more = passed - rate * time;
             fullest = fullest.max(more);
-            if fullest - more > slack {
-                (runs, first, fullest) = (runs + 1, drop, 0.0);
-            } else if passed > best.1 {
-                best = (time, passed);
+            let full = fullest - more > slack;
+            if full || drop.shown.full {
+                // That a bucket is empty that was known to be is no sign of chance.
+                runs += usize::from(full && !drop.shown.empty);
+                (line, fullest) = (Line::from(drop), 0.0);
+                continue;
+            }
+            line.add(time, passed);
+            if line.passed > best.passed {
+                best = line;
             }
         }
-        (best.1 > 0.0 && runs * RUN <= LOOKED_AT).then(|| Rate::from_bytes_per_second(best.1 / best.0))
+        if best.passed == 0.0 || runs * RUN > LOOKED_AT {
+            return None;
+        }
+        // A few drops tell little of the rate of a policer that is known.
+        let known = self.rate().filter(|_| best.points < LEAST_POINTS);
+        Some(known.unwrap_or_else(|| Rate::from_bytes_per_second(best.slope())))
     }
 }
 
