@@ -30,12 +30,13 @@ const LEAST_POINTS: f64 = 16.0;
 /// What was found out holds for so long.
 const MEMORY: Duration = Duration::from_secs(10);
 
-/// A loss: when the packet left, its size, and what had passed before it.
+/// Losses on end: when the first packet left, its size, what had passed before it, and how many they are.
 #[derive(Debug, Clone, Copy)]
 struct Drop {
     at: Instant,
     bytes: u16,
     passed: u64,
+    lost: u32,
     /// What the bucket showed, if it was known.
     shown: Shown,
 }
@@ -85,7 +86,6 @@ impl Line {
 #[derive(Debug, Default)]
 pub(crate) struct Policer {
     passed: u64,
-    /// Of several on end the first.
     drops: VecDeque<Drop>,
     /// What passed lately, while no policer is known.
     history: History,
@@ -131,14 +131,15 @@ impl Policer {
                 Shown::default()
             }
         };
-        if self.drops.back().is_some_and(|last| last.passed == self.passed) {
+        if let Some(last) = self.drops.back_mut().filter(|last| last.passed == self.passed) {
             // The bucket was empty, as it was just before.
+            last.lost += 1;
             return known.into();
         }
         if self.drops.len() == LOOKED_AT {
             self.drops.pop_front();
         }
-        self.drops.push_back(Drop { at, bytes, passed: self.passed, shown });
+        self.drops.push_back(Drop { at, bytes, passed: self.passed, lost: 1, shown });
         self.since_look += 1;
         if self.drops.len() < LOOKED_AT || self.since_look < STEP {
             return known.into();
@@ -154,7 +155,7 @@ impl Policer {
         match self.found {
             None => 0,
             Some(_) if known => 1,
-            Some(_) => LOOKED_AT as u32,
+            Some(_) => self.drops.iter().map(|drop| drop.lost).sum(),
         }
     }
 

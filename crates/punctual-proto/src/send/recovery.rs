@@ -376,6 +376,7 @@ impl InFlight {
             (policed, _) => {
                 self.fates.note(true);
                 self.losses.pardon(policed - 1);
+                self.fates.pardon(policed - 1);
             }
         }
     }
