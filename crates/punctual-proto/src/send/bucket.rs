@@ -15,6 +15,8 @@ const PROBE: (f64, f64) = (0.25, 3_000.0);
 const PROBED_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(32));
 /// How much of what the bucket was thought to hold is not believed any more after a drop: it may have been by chance.
 const DISBELIEF: f64 = 0.25;
+/// A bucket that holds less than so many times what is in doubt does not tell whether it is empty.
+const DEEP: f64 = 2.0;
 /// What passed is kept for so long, so finely, and in so many parts at most.
 const KEPT: Duration = Duration::from_secs(2);
 const GRAIN: Duration = Duration::from_millis(4);
@@ -69,7 +71,7 @@ impl Bucket {
         (self.level, self.most) = (self.level.max(0.0), self.most.max(0.0));
     }
 
-    /// A packet was lost, so there was less in it than that. It was known to be empty if that is what is left of what the packet takes, and a `slack`.
+    /// A packet was lost, so there was less in it than that. It was known to be empty if no more than `slack` was known to be left.
     pub(super) fn on_dropped(&mut self, slack: f64) -> Shown {
         if self.probed_after.is_none_or(|after| self.at >= after) {
             self.probed_after = Some(self.at + self.patience);
@@ -79,7 +81,7 @@ impl Bucket {
         if full {
             self.depth -= self.level * DISBELIEF;
         }
-        let shown = Shown { full, empty: self.level <= slack };
+        let shown = Shown { full, empty: self.level <= slack && self.depth > slack * DEEP };
         self.empty();
         shown
     }
@@ -216,6 +218,8 @@ mod tests {
         let shown = bucket.on_dropped(1_250.0);
         assert!(shown.full && !shown.empty, "{shown:?}");
         assert_eq!(bucket.depth, 30_000.0 * (1.0 - DISBELIEF));
+        let mut small = sent(|_| 2);
+        assert!(!small.on_dropped(1_250.0).empty, "it holds hardly more than a packet anyway");
     }
 
     #[test]
