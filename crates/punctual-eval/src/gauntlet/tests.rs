@@ -10,6 +10,8 @@ use super::{
 use crate::{carry::Stage, experiment::Experiment, files::Files, network::Path as Built};
 
 const CELLS: u64 = 2_000;
+/// A cell in which a delay changes twice within a millisecond.
+const CHANGES_TWICE_AT_ONCE: u64 = 42_026;
 
 fn all() -> impl Iterator<Item = Cell> {
     (0..CELLS).map(Cell::draw)
@@ -43,7 +45,7 @@ fn a_number_is_always_the_same_cell() {
 #[test]
 fn all_cells_are_experiments() {
     let (_dir, files) = recordings();
-    for cell in all() {
+    for cell in all().chain([Cell::draw(CHANGES_TWICE_AT_ONCE)]) {
         let text = cell.text();
         let why = |error| format!("cell {}: {error}\n{text}", cell.number);
         let experiment = Experiment::parse("cell", &text).map_err(why).unwrap();

@@ -134,13 +134,21 @@ fn stalled(steps: &[(f64, f64)], stalls: &[(f64, f64)], seconds: f64) -> Vec<(f6
     timeline
 }
 
-/// A value that may change over time, in seconds.
+/// A value that may change over time, in seconds. Of what changes twice within a millisecond the last is told.
 fn changing(steps: &[(f64, f64)], value: impl Fn(f64) -> String) -> String {
-    match steps {
+    let mut told: Vec<(String, f64)> = Vec::new();
+    for (at, of) in steps {
+        let at = format!("{at:.3}s");
+        match told.last_mut() {
+            Some(last) if last.0 == at => last.1 = *of,
+            _ => told.push((at, *of)),
+        }
+    }
+    match told.as_slice() {
         [(_, only)] => format!("\"{}\"", value(*only)),
         _ => {
-            let step = |(at, of): &(f64, f64)| format!("[\"{at:.3}s\", \"{}\"]", value(*of));
-            format!("[{}]", steps.iter().map(step).collect::<Vec<_>>().join(", "))
+            let step = |(at, of): &(String, f64)| format!("[\"{at}\", \"{}\"]", value(*of));
+            format!("[{}]", told.iter().map(step).collect::<Vec<_>>().join(", "))
         }
     }
 }
