@@ -36,6 +36,8 @@ pub struct PathView {
     pub ready_at: Option<Instant>,
     /// What the congestion controller would let it carry, bytes per second. Never 0.
     pub rate: f64,
+    /// How much of that only for a moment: for what a policer's bucket holds.
+    pub momentary: f64,
     /// Nothing has shown yet that it carries no more: `rate` is what it was seen to carry, and may be a small part of it.
     pub growing: bool,
     /// Smoothed round-trip time.
@@ -88,6 +90,7 @@ impl PathView {
             ready: true,
             ready_at: None,
             rate,
+            momentary: 0.0,
             growing: false,
             rtt,
             min_rtt: rtt,

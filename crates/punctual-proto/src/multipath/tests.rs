@@ -15,6 +15,7 @@ pub(crate) fn path(id: u32) -> PathView {
         ready: true,
         ready_at: None,
         rate: 1e6,
+        momentary: 0.0,
         growing: false,
         rtt: Duration::from_millis(50),
         min_rtt: Duration::from_millis(50),

@@ -310,12 +310,14 @@ impl Path {
         let backlog = self.backlog(now);
         let min_rtt = self.model.base_rtt();
         let least = offset.and_then(|offset| self.model.one_way_delay(offset)).unwrap_or(min_rtt / 2);
+        let rate = self.forecast_at(now).bytes_per_second();
         let view = PathView {
             id: self.id,
             health: self.standing(trusted),
             ready: trusted && room && paced_until.is_none(),
             ready_at: paced_until.filter(|_| trusted && room),
-            rate: self.forecast_at(now).bytes_per_second(),
+            rate,
+            momentary: rate - self.lasting().bytes_per_second(),
             growing: self.driver.as_ref().is_some_and(|driver| driver.is_growing()),
             rtt: self.model.rtt(),
             min_rtt,
@@ -343,6 +345,11 @@ impl Path {
     fn forecast_at(&self, now: Instant) -> Rate {
         let Some(shaper) = &self.shaper else { return self.forecast };
         self.forecast.min(shaper.pace() + Rate::of(shaper.tokens(now) as u64, BURST_TIME))
+    }
+
+    /// The same in the long run, whatever its bucket holds.
+    fn lasting(&self) -> Rate {
+        self.shaper.as_ref().map_or(self.forecast, |shaper| self.forecast.min(shaper.pace()))
     }
 
     fn backlog(&self, now: Instant) -> Duration {

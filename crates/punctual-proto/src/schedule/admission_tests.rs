@@ -23,6 +23,7 @@ fn path() -> PathView {
         ready: true,
         ready_at: None,
         rate: 1e6,
+        momentary: 0.0,
         growing: false,
         rtt: 20 * MS,
         min_rtt: 20 * MS,

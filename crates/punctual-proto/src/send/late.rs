@@ -58,6 +58,8 @@ pub(crate) enum Use {
 #[derive(Debug, Default)]
 pub(super) struct Forecast {
     paths: Vec<(Duration, f64)>,
+    /// The same without what lasts a moment only, in any order.
+    lasting: Vec<(Duration, f64)>,
     /// The least delay of those that may carry much more than has been seen so far.
     growing: Option<Duration>,
     /// The least delay of any path, if nothing waits there, whether it is to be relied on or not.
@@ -69,6 +71,8 @@ impl Forecast {
         self.paths.clear();
         self.paths.extend(trusted(cx.paths).map(|path| (path.delay(), path.rate / WIRE_BYTES)));
         self.paths.sort_unstable_by_key(|&(delay, _)| delay);
+        self.lasting.clear();
+        self.lasting.extend(trusted(cx.paths).map(|path| (path.delay(), (path.rate - path.momentary) / WIRE_BYTES)));
         self.growing = trusted(cx.paths).filter(|path| path.growing).map(PathView::delay).min();
         self.least = cx.paths.iter().map(|path| path.min_one_way_delay).min();
     }
@@ -102,9 +106,9 @@ impl Forecast {
         now.checked_add(self.time(bytes)?)
     }
 
-    /// Bytes per second of the paths that bring anything within a deadline.
+    /// Bytes per second, in the long run, of the paths that bring anything within a deadline.
     pub(super) fn rate(&self, deadline: Duration) -> f64 {
-        self.paths.iter().take_while(|&&(delay, _)| delay < deadline).map(|&(_, rate)| rate).sum()
+        self.lasting.iter().filter(|&&(delay, _)| delay < deadline).map(|&(_, rate)| rate).sum()
     }
 
     /// Whether one of the paths that bring anything within a deadline may carry much more than has been seen so far.

@@ -678,3 +678,16 @@ fn who_goes_next_is_alive() {
         }
     }
 }
+
+#[test]
+fn what_a_bucket_holds_for_a_moment_is_no_room_for_redundancy() {
+    let room = |momentary: f64| {
+        let mut sender = Sender::new();
+        sender.paths = vec![PathView { momentary, ..path(0) }];
+        sender.send(0, 10_000, &[]);
+        sender.next(0);
+        sender.store.redundancy_room(sender.at(0))
+    };
+    let (lasting, most) = (room(0.9 * path(0).rate), room(0.0));
+    assert!(lasting > 0 && lasting <= most / 10, "{lasting} of {most}");
+}
