@@ -53,13 +53,11 @@ pub(crate) enum Use {
     Anytime,
 }
 
-/// What the paths were like when a block was sent last, those with the least delay first: the delay of each, and its bytes of blocks
-/// per second.
+/// What the paths were like when a block was sent last, those with the least delay first: the delay of each, its bytes of blocks
+/// per second, and how many of these in the long run.
 #[derive(Debug, Default)]
 pub(super) struct Forecast {
-    paths: Vec<(Duration, f64)>,
-    /// The same without what lasts a moment only, in any order.
-    lasting: Vec<(Duration, f64)>,
+    paths: Vec<(Duration, f64, f64)>,
     /// The least delay of those that may carry much more than has been seen so far.
     growing: Option<Duration>,
     /// The least delay of any path, if nothing waits there, whether it is to be relied on or not.
@@ -69,10 +67,12 @@ pub(super) struct Forecast {
 impl Forecast {
     pub(super) fn follow(&mut self, cx: &SendContext<'_>) {
         self.paths.clear();
-        self.paths.extend(trusted(cx.paths).map(|path| (path.delay(), path.rate / WIRE_BYTES)));
-        self.paths.sort_unstable_by_key(|&(delay, _)| delay);
-        self.lasting.clear();
-        self.lasting.extend(trusted(cx.paths).map(|path| (path.delay(), (path.rate - path.momentary) / WIRE_BYTES)));
+        let of = |path: &PathView| {
+            let lasting = path.rate - path.momentary;
+            (path.delay(), path.rate / WIRE_BYTES, lasting / WIRE_BYTES)
+        };
+        self.paths.extend(trusted(cx.paths).map(of));
+        self.paths.sort_unstable_by_key(|&(delay, ..)| delay);
         self.growing = trusted(cx.paths).filter(|path| path.growing).map(PathView::delay).min();
         self.least = cx.paths.iter().map(|path| path.min_one_way_delay).min();
     }
@@ -91,7 +91,7 @@ impl Forecast {
     pub(super) fn time(&self, bytes: u64) -> Option<Duration> {
         // Of what has a slower path carried, when the next one's first byte arrives?
         let (mut rate, mut carried, mut at) = (0.0, 0.0, Duration::ZERO);
-        for &(delay, more) in &self.paths {
+        for &(delay, more, _) in &self.paths {
             let meanwhile = rate * (delay - at).as_secs_f64();
             if carried + meanwhile >= bytes as f64 {
                 break;
@@ -108,7 +108,7 @@ impl Forecast {
 
     /// Bytes per second, in the long run, of the paths that bring anything within a deadline.
     pub(super) fn rate(&self, deadline: Duration) -> f64 {
-        self.lasting.iter().filter(|&&(delay, _)| delay < deadline).map(|&(_, rate)| rate).sum()
+        self.paths.iter().take_while(|&&(delay, ..)| delay < deadline).map(|&(.., lasting)| lasting).sum()
     }
 
     /// Whether one of the paths that bring anything within a deadline may carry much more than has been seen so far.

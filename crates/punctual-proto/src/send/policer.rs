@@ -30,13 +30,13 @@ const LEAST_POINTS: f64 = 16.0;
 /// What was found out holds for so long.
 const MEMORY: Duration = Duration::from_secs(10);
 
-/// Losses on end: when the first packet left, its size, what had passed before it, and how many they are.
+/// Losses on end: when the first packet left, its size, what had passed before it, and how many of them have been put down to chance.
 #[derive(Debug, Clone, Copy)]
 struct Drop {
     at: Instant,
     bytes: u16,
     passed: u64,
-    lost: u32,
+    chance: u32,
     /// What the bucket showed, if it was known.
     shown: Shown,
 }
@@ -133,13 +133,13 @@ impl Policer {
         };
         if let Some(last) = self.drops.back_mut().filter(|last| last.passed == self.passed) {
             // The bucket was empty, as it was just before.
-            last.lost += 1;
+            last.chance += u32::from(!known);
             return known.into();
         }
         if self.drops.len() == LOOKED_AT {
             self.drops.pop_front();
         }
-        self.drops.push_back(Drop { at, bytes, passed: self.passed, lost: 1, shown });
+        self.drops.push_back(Drop { at, bytes, passed: self.passed, chance: u32::from(!known), shown });
         self.since_look += 1;
         if self.drops.len() < LOOKED_AT || self.since_look < STEP {
             return known.into();
@@ -152,10 +152,13 @@ impl Policer {
         if let Some((rate, _)) = self.found.filter(|_| !known) {
             self.bucket = Some(self.history.fill(self.bucket, at, rate));
         }
-        match self.found {
-            None => 0,
-            Some(_) if known => 1,
-            Some(_) => self.drops.iter().map(|drop| drop.lost).sum(),
+        match (self.found, self.drops.back_mut()) {
+            (None, Some(last)) => {
+                last.chance = 1;
+                0
+            }
+            (Some(_), _) if !known => self.drops.iter_mut().map(|drop| std::mem::take(&mut drop.chance)).sum(),
+            _ => 1,
         }
     }
 
@@ -304,6 +307,50 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn who_keeps_to_it_does_not_forget_it() {
+        // Once it is known, a little more than the bucket holds leaves at once, ten times a second: it has been full each time that it drops.
+        let (start, mut policer, mut passes) = (Instant::now(), Policer::default(), bucket(1e6, 30e3));
+        let (mut t, mut lost, mut told) = (Duration::ZERO, 0, 0);
+        let mut send = |policer: &mut Policer, t: Duration, packets: u32| {
+            for _ in 0..packets {
+                if passes(t, 1_200.0) {
+                    policer.on_passed(start + t, 1_200);
+                } else {
+                    lost += 1;
+                    told += policer.on_dropped(start + t, 1_200);
+                }
+            }
+            (lost, told)
+        };
+        while policer.limit().is_none() {
+            send(&mut policer, t, 2);
+            t += MS;
+        }
+        // Those before the ones that were looked at are not told of.
+        let before = send(&mut policer, t, 0);
+        for _ in 0..200 {
+            t += MS * 100;
+            send(&mut policer, t, 27);
+        }
+        let (lost, told) = send(&mut policer, t, 0);
+        let (lost, told) = (lost - before.0, told - before.1);
+        assert!(lost > 200 && lost - told < STEP as u32, "{told} of {lost}");
+        assert!(policer.limit().is_some());
+    }
+
+    #[test]
+    fn nothing_is_put_down_to_it_twice() {
+        // Losses by chance once it is known, so that it is forgotten and found again.
+        let (mut by_chance, mut passes) = (chance(1, 0.05, 1.0), bucket(1e6, 30e3));
+        let both = move |t: Duration, bytes| {
+            let struck = t > MS * 2_000 && t < MS * 8_000;
+            if struck { by_chance(t, bytes) } else { passes(t, bytes) }
+        };
+        let (_, told, lost) = send(20_000, |_| MS * 4 / 5, both);
+        assert!(told <= lost && told > lost / 4, "{told} of {lost}");
     }
 
     #[test]
