@@ -14,7 +14,7 @@ const GROWTH: f64 = 0.9;
 /// The least it grows, packets a round (Reno).
 const LEAST_GROWTH: f64 = 1.0;
 /// What is left of the window when the queue overflows (RFC 9438, 4.6).
-const CUT: f64 = 0.7;
+pub(super) const CUT: f64 = 0.7;
 /// Rounds after a cut for which what is lost was sent before it.
 const DEAF: u32 = 2;
 /// The most we hold, in windows that would deliver what is delivered on the path as it is without us. Alone in the queue with others who give

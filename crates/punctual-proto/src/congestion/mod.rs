@@ -10,6 +10,7 @@ use noq_proto::congestion::{Bbr3Config, ControllerFactory, CubicConfig, NewRenoC
 
 mod contest;
 mod dropping;
+mod holding;
 mod losses;
 pub(crate) mod pacing;
 mod report;

@@ -26,7 +26,9 @@ pub struct Report {
     pub longest: Duration,
     /// The pace at which the queue is served, if lately there was one.
     pub service: Option<Rate>,
-    /// Whether that was so in this report.
+    /// The greatest pace at which a few packets came out of one in this report: what the link carries at least, whoever else uses it.
+    pub swift: Rate,
+    /// Whether there was one in this report.
     pub served: bool,
     /// Whether what is served comes by fits and starts, as where packets are late by chance.
     pub uneven: bool,

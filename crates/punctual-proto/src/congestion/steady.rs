@@ -14,6 +14,7 @@ use super::{
     Driver, Loss, PathState as Path, Report,
     contest::{self, Contest},
     dropping::{self, Dropping, Verdict},
+    holding::Holding,
     losses::Losses,
     pacing::QUANTUM,
     round::{Round, Since},
@@ -151,6 +152,7 @@ pub(crate) struct Steady {
     /// The share of packets that are marked, over rounds.
     marked: f64,
     dropping: Dropping,
+    holding: Holding,
 }
 
 impl Steady {
@@ -187,7 +189,13 @@ impl Steady {
             held: 0,
             marked: 0.0,
             dropping: Dropping::default(),
+            holding: Holding::default(),
         }
+    }
+
+    /// What we hold on to of our rate though others fill the queue.
+    fn held(&self) -> Rate {
+        self.rate.unwrap_or_default().min(self.holding.rate())
     }
 
     /// A queue longer than this is worth speaking of. Of one that is full before it stands that is half, where that can be told from jitter and from
@@ -260,7 +268,7 @@ impl Steady {
             _ => believed,
         };
         let rate = if self.began_at == Rate::ZERO { service } else { service.min(most) };
-        self.rate = Some(Self::let_pass(rate, path));
+        self.rate = Some(Self::let_pass(rate.max(self.held()), path));
     }
 
     /// Learns from a round how much to believe.
@@ -291,6 +299,7 @@ impl Steady {
         let grew = self.delivered.is_none_or(|before| delivered >= before * 1.25);
         self.delivered = Some(delivered);
         self.best.add(Reverse(delivered), report.now);
+        self.holding.end_round(report.now, delivered, round.dry, round.starved);
         if self.rate.is_none_or(|rate| rate < delivered) {
             self.rate = Some(delivered);
         }
@@ -483,6 +492,7 @@ impl Driver for Steady {
         let &Loss { bytes, queue, overflow } = loss;
         self.round.lost += 1;
         if overflow {
+            self.holding.on_overflow();
             self.shallow.on_overflow(queue);
         }
         if let (Some(contest), Some(without_us)) = (&mut self.contest, self.standing.without_us()) {
@@ -491,6 +501,7 @@ impl Driver for Steady {
     }
 
     fn on_report(&mut self, report: &Report, path: &Path) -> Option<Duration> {
+        self.holding.on_report(report);
         let round = &mut self.round;
         round.queue = Some(round.queue.map_or(report.queue, |queue| queue.min(report.queue)));
         round.longest = round.longest.max(report.longest);
@@ -555,7 +566,7 @@ impl Driver for Steady {
                 let window = self.contest.as_ref().map_or(0, Contest::window);
                 return rate.max(Rate::of(window, path.rtt)) * SHARED_GAIN;
             }
-            (Queue::Stands, ..) => rate * DRAIN_GAIN,
+            (Queue::Stands, ..) => (rate * DRAIN_GAIN).max(self.held()),
             (Queue::Empty, true, _) => {
                 let shown = self.delivered.unwrap_or_default().max(self.part_delivered) * STARTUP_GAIN;
                 let most = if self.queue_grows { shown.min(rate * STARTUP_QUEUE_GAIN) } else { shown };
@@ -585,7 +596,11 @@ impl Driver for Steady {
         match self.standing.queue() {
             Queue::Stands => {
                 let least = rate.bytes_in(path.base) as u64 + ROOM_PACKETS / 2 * packet;
-                least.max(rate.bytes_in(path.usual) as u64)
+                let held = match self.held() {
+                    Rate::ZERO => 0,
+                    held => held.bytes_in(path.rtt) as u64 + ROOM_PACKETS * packet,
+                };
+                least.max(rate.bytes_in(path.usual) as u64).max(held)
             }
             Queue::Shared(_) => self.contest.as_ref().map_or(0, Contest::window) + LEAST_WINDOW * packet,
             Queue::Empty => {

@@ -33,6 +33,7 @@ fn ten(now: Instant, sent: Instant, arrived: u64, queue: Duration, longest: Dura
         queue,
         longest,
         service: None,
+        swift: Rate::ZERO,
         served: false,
         uneven: false,
     }

@@ -173,6 +173,13 @@ impl Bottleneck {
         self.flows[0].waiting = 0;
     }
 
+    /// Others hand over so many bytes now, as far as there is room for them.
+    pub(super) fn others(&mut self, bytes: f64) {
+        let waits = self.free.saturating_sub(self.now).as_secs_f64() * self.link.rate;
+        let bytes = bytes.min(self.link.queue - waits).max(0.0);
+        self.free = self.free.max(self.now) + Duration::from_secs_f64(bytes / self.link.rate);
+    }
+
     /// What the path of the first flow is taken to carry, bytes a second.
     pub(super) fn rate(&self) -> f64 {
         self.flows[0].path.rate.bytes_per_second()

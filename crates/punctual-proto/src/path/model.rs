@@ -175,6 +175,7 @@ impl Model {
                 queue,
                 longest: queue,
                 service: None,
+                swift: Rate::ZERO,
                 served: false,
                 uneven: false,
             });
@@ -189,7 +190,12 @@ impl Model {
         }
         self.error = error;
         self.found = report.as_ref().map(|report| (report.queue, now)).or(self.found);
-        report.map(|report| Report { service: self.service.rate(), uneven: self.service.is_uneven(), ..report })
+        report.map(|report| Report {
+            service: self.service.rate(),
+            swift: self.service.take_swift(),
+            uneven: self.service.is_uneven(),
+            ..report
+        })
     }
 
     /// The last packet to arrive was off its forecast, and those behind it are, too. `rate` is what the path is taken to carry now.

@@ -43,6 +43,9 @@ pub(crate) struct Service {
     due: f64,
     /// Bytes that came early.
     early: f64,
+    /// The last gap, and the bytes that came at its end; and the greatest pace of two gaps on end since that was last asked for.
+    gap: Option<(f64, f64)>,
+    swift: Rate,
 }
 
 /// A packet's arrival. Times are microseconds; `at` is the receiver's, the others, too, but for the delay of the empty path.
@@ -93,8 +96,10 @@ impl Service {
         let behind = there as f64 <= before.at as f64 + TOLERANCE * gap as f64;
         if !behind || as_sent && rested {
             self.in_run = false;
+            self.gap = None;
             return if rested { Found::Idle } else { Found::Unclear };
         }
+        self.note_pace(gap as f64, bytes.into());
         if gap > 0 {
             let memory = (memory.as_micros() as f64).max(MEMORY_GAPS * self.time / self.gaps.max(1.0));
             let gap = if self.gaps < 1.0 { gap as f64 } else { (gap as f64).min(memory) };
@@ -119,6 +124,19 @@ impl Service {
         Found::Queue
     }
 
+    /// A packet came out of the queue so long after the one before it.
+    fn note_pace(&mut self, gap: f64, bytes: f64) {
+        match &mut self.gap {
+            Some((_, came)) if gap == 0.0 => *came += bytes,
+            _ if gap == 0.0 => {}
+            last => {
+                if let Some((before, came)) = last.replace((gap, bytes)) {
+                    self.swift = self.swift.max(Rate::from_bytes_per_second((came + bytes) * 1e6 / (before + gap)));
+                }
+            }
+        }
+    }
+
     /// Holds a packet that came `at` to the pace of the queue.
     fn compare(&mut self, at: f64, bytes: f64) {
         let Some(rate) = self.rate() else { return };
@@ -133,6 +151,11 @@ impl Service {
     /// there had been a queue. One of our own is served evenly, if others share the link nearly so.
     pub(crate) fn is_uneven(&self) -> bool {
         self.early > UNEVEN * self.bytes
+    }
+
+    /// The greatest pace at which a few packets came out of a queue since this was last asked: the narrowest link is no slower.
+    pub(crate) fn take_swift(&mut self) -> Rate {
+        std::mem::take(&mut self.swift)
     }
 
     /// The rate, once there is enough to tell.
@@ -174,6 +197,20 @@ mod tests {
         let mut service = Service::default();
         assert_eq!(serve(&mut service, (0..40).map(|i| 50_000 * (i / 4)), 1_000), 30);
         assert_eq!(megabytes(&service), Some(1.0));
+    }
+
+    #[test]
+    fn what_others_put_in_between_now_and_then_does_not_hide_what_the_link_carries() {
+        let (mut service, mut free) = (Service::default(), 0);
+        for i in 0..100 {
+            // A millisecond each, and three of others before each third.
+            free += if i % 3 == 0 { 4_000 } else { 1_000 };
+            let arrived = Arrived { at: free + DELAY, empty: 500 * i + DELAY, bytes: 1_000 };
+            service.on_arrival(arrived, Duration::ZERO, MEMORY);
+        }
+        assert!(megabytes(&service).is_some_and(|rate| rate < 0.6));
+        assert!((0.99..1.01).contains(&(service.take_swift().bytes_per_second() / 1e6)));
+        assert_eq!(service.take_swift(), Rate::ZERO);
     }
 
     /// Reports overtake each other where they come back by several paths. What has come then came in its time, be that counted already or not.

@@ -245,6 +245,23 @@ fn a_path_that_falls_under_a_flow_with_little_to_send_is_known_at_once() {
     }
 }
 
+/// A quarter of the path is used, and others fetch something twice a second, a little faster than it carries.
+#[test]
+fn who_uses_little_goes_on_using_it_beside_bursts_of_others() {
+    let used = 600e3;
+    let mut link = Bottleneck::supplied(Link::PLAIN, Supply { packets: 5, every: MS * 10 });
+    link.run(2.0);
+    let mut delivered = 0.0;
+    for step in 0..10_000 {
+        if step % 500 < 250 {
+            link.others(1.1e-3 * RATE);
+        }
+        delivered += link.run(1e-3)[0] * 1e-3;
+        assert!(link.rate() > 0.95 * used, "{step}: {}", link.rate());
+    }
+    assert!(delivered > 0.97 * 10.0 * used, "{delivered}");
+}
+
 #[test]
 fn who_sends_little_is_not_slowed_by_it() {
     let mut link = Bottleneck::supplied(Link::PLAIN, Supply { packets: 20, every: Duration::from_millis(50) });
