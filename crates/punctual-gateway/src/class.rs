@@ -332,6 +332,8 @@ pub(crate) struct Classifier {
     carried: Arc<Carried>,
     stream: TransportStream,
     frames: FrameSet<BlockId>,
+    /// Whether the datagram that was seen last is a packet of a frame.
+    of_frame: bool,
     /// The session that blocks have their names in.
     generation: u64,
 }
@@ -350,7 +352,13 @@ const STEP: u8 = 64;
 
 impl Classifier {
     pub(crate) fn new(carried: Arc<Carried>) -> Self {
-        Self { carried, stream: TransportStream::default(), frames: FrameSet::default(), generation: 0 }
+        Self {
+            carried,
+            stream: TransportStream::default(),
+            frames: FrameSet::default(),
+            of_frame: false,
+            generation: 0,
+        }
     }
 
     /// Goes by other settings from now on. What is known of the media stays.
@@ -372,6 +380,7 @@ impl Classifier {
 
     /// By how much it matters less, and what it depends on.
     fn look(&mut self, datagram: &[u8]) -> (u8, Option<BlockId>) {
+        self.of_frame = false;
         match self.carried.format {
             Format::Datagrams => (0, None),
             Format::TransportStream => (self.stream.weigh(datagram).map_or(0, of_stream), None),
@@ -380,6 +389,7 @@ impl Classifier {
                     (self.stream.weigh(packet.payload).map_or(0, of_stream), None)
                 }
                 Some(packet) => {
+                    self.of_frame = true;
                     let (picture, after) = self.frames.next(&packet, codec);
                     (picture.map_or(if codec.is_some() { STEP } else { 0 }, of_picture), after)
                 }
@@ -391,7 +401,10 @@ impl Classifier {
 
     /// Names the block of the datagram that was seen last.
     pub(crate) fn sent(&mut self, id: BlockId) {
-        self.frames.named(id);
+        // What comes between, RTCP say, is nothing that the rest of a frame needs.
+        if self.of_frame {
+            self.frames.named(id);
+        }
     }
 }
 
@@ -454,6 +467,9 @@ mod tests {
         assert_eq!(see(rtp(true, 2, &[0x41, 0x98]), 2, 3), (64, None));
         assert_eq!(see(rtp(true, 3, &[0x01, 0x98]), 2, 4), (128, None));
         assert_eq!(see(vec![0x80, 200, 0, 0], 2, 5), (0, None), "RTCP");
+        assert_eq!(see(rtp(false, 4, &[0x65]), 2, 6), (0, None));
+        assert_eq!(see(vec![0x80, 200, 0, 0], 2, 7), (0, None), "RTCP, between packets of a frame");
+        assert_eq!(see(rtp(true, 4, &[0x65]), 2, 8), (0, Some(BlockId(6))));
     }
 
     #[test]

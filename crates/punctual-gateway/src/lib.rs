@@ -17,7 +17,7 @@
 
 use std::time::Duration;
 
-use punctual::{CloseReason, Session};
+use punctual::{CloseReason, Redundancy, Session};
 
 pub mod class;
 pub mod media;
@@ -31,4 +31,13 @@ pub mod vpn;
 pub(crate) async fn why_closed(session: &Session) -> CloseReason {
     const MOMENT: Duration = Duration::from_secs(1);
     tokio::time::timeout(MOMENT, session.closed()).await.unwrap_or(CloseReason::Local)
+}
+
+/// How that is protected without which nothing goes on: as settings say, unless a packet that is lost would be lost for good.
+pub(crate) fn surely(session: &Session, said: Option<Redundancy>) -> Redundancy {
+    match said.unwrap_or_else(|| session.redundancy(None)) {
+        Redundancy::None => Redundancy::Retransmit,
+        Redundancy::Fec => Redundancy::Both,
+        sure => sure,
+    }
 }

@@ -176,6 +176,23 @@ impl Session {
         link.drive(|session, _, _| session.set_channel_redundancy(channel, mode)).unwrap_or(Err(SendError::Closed))
     }
 
+    /// How blocks of a channel, or of none, are protected against loss that do not say it themselves: what was said of the channel, or in the configuration.
+    ///
+    /// ```
+    /// # async fn example(session: punctual::Session) {
+    /// use punctual::{Block, Redundancy};
+    ///
+    /// let receipt = match session.redundancy(None) {
+    ///     // This one is to arrive whatever the others do.
+    ///     Redundancy::None | Redundancy::Fec => Block::new("paid").redundancy(Redundancy::Both),
+    ///     _ => Block::new("paid"),
+    /// };
+    /// # }
+    /// ```
+    pub fn redundancy(&self, channel: Option<Channel>) -> Redundancy {
+        self.link().drive(|session, _, _| session.redundancy(channel)).unwrap_or_default()
+    }
+
     /// Says that a block of about `size` bytes will be handed over on a channel `every` so often, with this deadline and priority; an interval of zero takes that back. Path
     /// schedulers that look ahead (`cwr`, `cwr-red`) keep room for it; without a word, they recognise channels whose blocks come regularly.
     pub fn expect_source(

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, str::FromStr, sync::Arc, time::Duration};
 
-use punctual::{duration, scope};
+use punctual::{Redundancy, duration, scope};
 use serde::{Deserialize, Deserializer};
 use thiserror::Error;
 
@@ -267,6 +267,12 @@ impl Carry {
         let said = deadline.is_some() || ordered.is_some() || latency.is_some() || self.format != Format::default();
         if protocol == Protocol::Tcp && said {
             return Err("a TCP port has no deadline, latency, format or order: its bytes all arrive, in order".into());
+        }
+        if protocol == Protocol::Tcp && matches!(self.settings.redundancy, Some(Redundancy::None | Redundancy::Fec)) {
+            return Err(
+                "a TCP port's bytes all arrive: what is lost of them is sent again (retransmit, both, duplicate)"
+                    .into(),
+            );
         }
         Ok(())
     }

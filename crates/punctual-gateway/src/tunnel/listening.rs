@@ -113,10 +113,13 @@ impl Port {
         Self { listening, socket, task }
     }
 
-    /// Hears nobody any more, and gives its socket to whoever will.
+    /// Hears nobody any more, and gives its socket to whoever will. Its flows end; the far side hears of that with what it has for them next.
     async fn stop(mut self) -> Socket {
         self.task.abort();
         let _ = (&mut self.task).await;
+        for (_, (peer, flow)) in std::mem::take(&mut *lock(&self.listening.flows)) {
+            peer.remove(flow.id);
+        }
         self.socket.clone()
     }
 
@@ -258,8 +261,8 @@ impl Listening {
 
     /// Carries what comes otherwise from now on.
     fn carry(&self, carried: Arc<Carried>) {
-        for (_, flow) in lock(&self.flows).values() {
-            lock(&flow.classifier).replace(carried.clone());
+        for (peer, flow) in lock(&self.flows).values() {
+            peer.carry(flow, &carried);
         }
         *lock(&self.carried) = carried;
     }

@@ -21,7 +21,9 @@
 mod ancillary;
 mod config;
 mod flows;
+mod inbox;
 mod listening;
+mod lookup;
 mod name;
 mod peer;
 mod say;
@@ -34,12 +36,15 @@ use std::{
     convert::Infallible,
     io,
     net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak, atomic::Ordering},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 use futures_util::{StreamExt as _, future::join_all, stream::FuturesUnordered};
-use punctual::{CloseReason, Fingerprint, Outcome, SentBlock, Session};
+use punctual::{CloseReason, Outcome, SentBlock, Session};
 use thiserror::Error;
 use tokio::sync::{mpsc, watch};
 use tracing::{debug, info, warn};
@@ -52,11 +57,11 @@ use crate::{
     class::{Carried, Treatment},
     metrics::{Gateways, Metrics, Snapshot},
 };
-use flows::{Task, UdpFlow};
+use flows::{Task, UdpFlow, Unknown};
 use listening::Port;
 use peer::{Peer, Side};
 use say::Stops;
-use wire::{Hello, Instance, Word};
+use wire::{FlowId, Hello, Instance, Word};
 
 /// The codes with which a gateway closes a session; 0 is an end in peace.
 pub mod close {
@@ -102,6 +107,8 @@ struct Shared {
     replanned: watch::Sender<()>,
     /// Far gateways, in the order in which they last came.
     peers: Mutex<Vec<Arc<Peer>>>,
+    /// Flows that began here.
+    flows: AtomicU64,
     followed: mpsc::UnboundedSender<Followed>,
     metrics: Metrics,
 }
@@ -125,6 +132,8 @@ struct Followed {
     sent: SentBlock,
     flow: Arc<UdpFlow>,
     treatment: Treatment,
+    /// It says what the flow is, as the far side did not know it.
+    unknown: Option<Unknown>,
 }
 
 /// A tunnel could not be started.
@@ -180,6 +189,7 @@ impl Tunnel {
             plan: RwLock::new(Arc::new(Plan::of(&config))),
             replanned: watch::Sender::default(),
             peers: Mutex::default(),
+            flows: AtomicU64::new(0),
             followed,
             metrics: Metrics::of_tunnel(Weak::clone(shared)),
         });
@@ -292,8 +302,8 @@ impl Shared {
             return Err(Ended::Closed(crate::why_closed(session).await));
         }
         let hello = tokio::time::timeout(GREET_WITHIN, first_word(session)).await.map_err(|_| Ended::NoGreeting)??;
-        let peer = self.welcome(side, session.peer_fingerprint(), &hello)?;
-        let attached = Attached::new(self, &peer, session);
+        let (peer, generation) = self.welcome(side, session, &hello)?;
+        let attached = Attached { shared: self, peer: &peer, generation };
         let offers =
             hello.offers.iter().map(|(protocol, name)| format!("{name} ({protocol})")).collect::<Vec<_>>().join(", ");
         self.make_way(&peer, &hello).await;
@@ -331,8 +341,10 @@ impl Shared {
         }
     }
 
-    /// Who greets: somebody known, or somebody new, if there is room.
-    fn welcome(&self, side: Side, identity: Option<Fingerprint>, hello: &Hello) -> Result<Arc<Peer>, Ended> {
+    /// Who greets: somebody known, or somebody new, if there is room; and how many sessions it has had. It has this one when it is in the list, lest it is forgotten
+    /// meanwhile.
+    fn welcome(&self, side: Side, session: &Session, hello: &Hello) -> Result<(Arc<Peer>, u64), Ended> {
+        let identity = session.peer_fingerprint();
         let mut peers = lock(&self.peers);
         let is_it = |peer: &Arc<Peer>| (peer.side, peer.instance, peer.identity) == (side, hello.instance, identity);
         let known = peers.iter().position(is_it);
@@ -342,7 +354,8 @@ impl Shared {
             None => Arc::new(Peer::new(side, hello.instance, identity)),
         };
         peers.push(peer.clone());
-        Ok(peer)
+        let generation = peer.attach(session, self.plan().limits.rate);
+        Ok((peer, generation))
     }
 
     /// Has those that forward what another says it does, and cannot be told from it by a certificate, give that up if they are not heard of any more: it may be the same gateway,
@@ -380,9 +393,15 @@ impl Shared {
     }
 
     /// Waits for the end of a datagram's block.
-    fn follow(&self, sent: SentBlock, flow: &Arc<UdpFlow>, treatment: Treatment) {
+    fn follow(&self, followed: Followed) {
         // The tunnel is ending if nobody follows any more.
-        let _ = self.followed.send(Followed { sent, flow: flow.clone(), treatment });
+        let _ = self.followed.send(followed);
+    }
+
+    /// A number for a flow that begins here. None is used again: a far gateway may know a flow longer than we do.
+    fn number(&self, side: Side) -> FlowId {
+        let flow = self.flows.fetch_add(1, Ordering::Relaxed);
+        FlowId(2 * flow + u64::from(side == Side::Server))
     }
 }
 
@@ -391,12 +410,6 @@ struct Attached<'a> {
     shared: &'a Shared,
     peer: &'a Arc<Peer>,
     generation: u64,
-}
-
-impl<'a> Attached<'a> {
-    fn new(shared: &'a Shared, peer: &'a Arc<Peer>, session: &Session) -> Self {
-        Self { shared, peer, generation: peer.attach(session, shared.plan().limits.rate) }
-    }
 }
 
 impl Drop for Attached<'_> {
@@ -421,14 +434,16 @@ async fn follow_all(mut followed: mpsc::UnboundedReceiver<Followed>, shared: Wea
     loop {
         tokio::select! {
             more = followed.recv() => match more {
-                Some(Followed { sent, flow, treatment }) => under_way.push(async move { (sent.await, flow, treatment) }),
+                Some(Followed { sent, flow, treatment, unknown }) => {
+                    under_way.push(async move { (sent.await, flow, treatment, unknown) });
+                }
                 None => return,
             },
-            Some((outcome, flow, treatment)) = under_way.next() => {
+            Some((outcome, flow, treatment, unknown)) = under_way.next() => {
                 let Some(shared) = shared.upgrade() else { return };
                 shared.metrics.ended(&treatment.class.name, &outcome);
-                if matches!(outcome, Outcome::Delivered(_)) {
-                    flow.known.store(true, Ordering::Relaxed);
+                if let (Outcome::Delivered(_), Some(unknown)) = (&outcome, unknown) {
+                    flow.become_known(unknown);
                 }
             }
         }

@@ -5,7 +5,7 @@ mod hearing;
 use std::{
     collections::BTreeSet,
     fmt,
-    sync::{Arc, Mutex, atomic::Ordering},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -14,14 +14,19 @@ use punctual::{Channel, Fingerprint, Outcome, SendError, Session};
 use tracing::debug;
 
 use super::{
-    Plan, Shared,
-    flows::{Budget, Flow, Flows, Held, UdpFlow},
+    Followed, Plan, Shared,
+    flows::{Budget, Flow, Flows, Held, Order, UdpFlow},
     lock,
+    lookup::Lookups,
     name::{Name, Protocol},
     say::{self, stop},
     wire::{FlowId, Hello, Instance, StopReason, Word},
 };
-use crate::{class::Origin, metrics::Snapshot, rate::Bucket};
+use crate::{
+    class::{Carried, Origin},
+    metrics::Snapshot,
+    rate::Bucket,
+};
 pub use hearing::Violation;
 
 /// Bytes of datagrams from one far gateway that wait to be sent on.
@@ -58,6 +63,7 @@ pub(super) struct Peer {
     state: Mutex<State>,
     datagrams: Budget,
     pub(super) windows: Budget,
+    pub(super) lookups: Lookups,
 }
 
 #[derive(Debug)]
@@ -71,7 +77,6 @@ struct State {
     /// The ports that it forwards, for as long as it has a session.
     offers: BTreeSet<(Protocol, Name)>,
     flows: Flows,
-    next_flow: u64,
     to: Option<Bucket>,
     from: Option<Bucket>,
 }
@@ -84,7 +89,6 @@ impl Peer {
             open: false,
             offers: BTreeSet::new(),
             flows: Flows::default(),
-            next_flow: u64::from(side == Side::Server),
             to: None,
             from: None,
         };
@@ -95,6 +99,7 @@ impl Peer {
             state: Mutex::new(state),
             datagrams: Budget::new(QUEUED_DATAGRAMS),
             windows: Budget::new(TCP_WINDOWS),
+            lookups: Lookups::default(),
         }
     }
 
@@ -146,9 +151,10 @@ impl Peer {
         for flow in state.flows.all.values() {
             if let Flow::Outward(flow) = flow {
                 // It may have been started anew, and know nothing.
-                flow.known.store(false, Ordering::Relaxed);
+                flow.become_unknown();
             }
         }
+        state.flows.begin();
         let generation = state.generation;
         // The connections of the session before went with it.
         let gone = state.flows.drain_tcp(generation);
@@ -178,11 +184,14 @@ impl Peer {
             Flow::Outward(_) | Flow::Tcp(_) => false,
         };
         let gone = state.flows.drain(leads_elsewhere);
-        for flow in state.flows.all.values() {
-            if let Flow::Inward { flow, .. } = flow
-                && let Some(forward) = plan.forward(Protocol::Udp, &flow.name)
-            {
-                lock(&flow.classifier).replace(forward.carried.clone());
+        let inward = |flow: &Flow| match flow {
+            Flow::Inward { flow, .. } => Some(flow.clone()),
+            _ => None,
+        };
+        let stay: Vec<_> = state.flows.all.values().filter_map(inward).collect();
+        for flow in stay {
+            if let Some(forward) = plan.forward(Protocol::Udp, &flow.name) {
+                state.flows.carry(&flow, &forward.carried);
             }
         }
         if plan.limits.rate != before.limits.rate {
@@ -191,6 +200,11 @@ impl Peer {
         }
         drop(state);
         drop(gone);
+    }
+
+    /// A flow that began here is carried otherwise from now on.
+    pub(super) fn carry(&self, flow: &UdpFlow, carried: &Arc<Carried>) {
+        lock(&self.state).flows.carry(flow, carried);
     }
 
     /// How it is now.
@@ -242,26 +256,21 @@ impl Peer {
         lock(&self.state).offers = offers.into_iter().collect();
     }
 
-    /// Puts a flow of datagrams in, with a number and, if its order is kept, a channel.
+    /// Puts a flow in, with a channel if its order is kept.
     pub(super) fn insert(
         &self,
         limit: usize,
-        id: Option<FlowId>,
-        ordered: bool,
-        make: impl FnOnce(FlowId, Option<Channel>) -> Flow,
+        id: FlowId,
+        order: Order,
+        make: impl FnOnce(Option<Channel>) -> Flow,
     ) -> Result<(), StopReason> {
         let mut state = lock(&self.state);
-        let State { flows, next_flow, .. } = &mut *state;
+        let flows = &mut state.flows;
         if flows.all.len() >= limit {
             return Err(StopReason::TooMany);
         }
-        let channel = if ordered { Some(flows.channel().ok_or(StopReason::TooMany)?) } else { None };
-        let id = id.unwrap_or_else(|| {
-            let id = FlowId(*next_flow);
-            *next_flow += 2;
-            id
-        });
-        flows.all.insert(id, make(id, channel));
+        let channel = flows.channel(order)?;
+        flows.all.insert(id, make(channel));
         Ok(())
     }
 
@@ -298,11 +307,12 @@ impl Peer {
     /// Sends a datagram of a program. `false` if there is no session to send it by.
     pub(super) fn send(&self, flow: &Arc<UdpFlow>, datagram: &[u8], dscp: Option<u8>, shared: &Shared) -> bool {
         let now = Instant::now();
-        flow.touch(now);
         let (session, generation) = {
             let mut state = lock(&self.state);
             let generation = state.generation;
             let Some(session) = state.session.clone().filter(|_| state.open) else { return false };
+            // What is not carried keeps no flow: a program that never falls silent would hold one for a far gateway that never comes again.
+            flow.touch(now);
             let dropped = |why: &'static str| {
                 shared.metrics.refused(why);
                 debug!(name = %flow.name, flow = flow.id.0, gateway = %self, why, "datagram dropped");
@@ -318,10 +328,10 @@ impl Peer {
             (session, generation)
         };
         let data = Bytes::copy_from_slice(datagram);
-        let word = if flow.origin.is_some() && !flow.known.load(Ordering::Relaxed) {
-            Word::First { flow: flow.id, name: flow.name.clone(), data }
-        } else {
-            Word::Datagram { flow: flow.id, data }
+        let unknown = flow.is_unknown().filter(|_| flow.origin.is_some());
+        let word = match unknown {
+            Some(_) => Word::First { flow: flow.id, name: flow.name.clone(), data },
+            None => Word::Datagram { flow: flow.id, data },
         };
         let mut classifier = lock(&flow.classifier);
         let treatment = classifier.classify(datagram, Origin { program: flow.program, dscp }, generation);
@@ -332,7 +342,7 @@ impl Peer {
             Ok(sent) => {
                 classifier.sent(sent.id());
                 shared.metrics.sent(&treatment.class.name, datagram.len());
-                shared.follow(sent, flow, treatment);
+                shared.follow(Followed { sent, flow: flow.clone(), treatment, unknown });
             }
             Err(error) => {
                 shared.metrics.refused(if matches!(error, SendError::Full(_)) { "full" } else { "not_taken" });

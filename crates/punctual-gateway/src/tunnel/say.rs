@@ -10,6 +10,7 @@ use super::{
     lock,
     wire::{FlowId, Hello, StopReason, Word},
 };
+use crate::surely;
 
 /// The channel of greetings: a later one replaces the one before.
 const GREETINGS: Channel = Channel(0);
@@ -17,25 +18,20 @@ const GREETINGS: Channel = Channel(0);
 const OWN_PRIORITY: u8 = 0;
 
 /// A block of the gateway's own.
-pub(super) fn own(word: Word) -> Block {
-    Block::new(word.encode()).priority(OWN_PRIORITY)
-}
-
-/// A greeting.
-pub(super) fn greeting(hello: Hello) -> Block {
-    own(Word::Hello(hello)).channel(GREETINGS)
+pub(super) fn own(session: &Session, word: Word) -> Block {
+    Block::new(word.encode()).priority(OWN_PRIORITY).redundancy(surely(session, None))
 }
 
 /// Greets.
 pub(super) async fn greet(session: &Session, hello: Hello) -> Result<SentBlock, SendError> {
-    session.send(greeting(hello)).await
+    session.send(own(session, Word::Hello(hello)).channel(GREETINGS)).await
 }
 
 /// Says that a flow of datagrams is not carried.
 pub(super) fn stop(session: &Session, flow: FlowId, reason: StopReason) {
     let word = Word::Stop { flow, reason };
     // It is said again with the next datagram.
-    let _ = session.try_send(own(word).deadline(crate::class::DEFAULT_DEADLINE));
+    let _ = session.try_send(own(session, word).deadline(crate::class::DEFAULT_DEADLINE));
 }
 
 /// Connections that are not carried, of which the far side is yet to be told. It may wait for our word and say nothing more itself, so each is told of surely.
@@ -66,7 +62,7 @@ impl Stops {
             match next {
                 Some((flow, reason)) => {
                     // If the session has ended, whoever receives from it hears of that.
-                    let _ = session.send(own(Word::Stop { flow, reason })).await;
+                    let _ = session.send(own(session, Word::Stop { flow, reason })).await;
                 }
                 None => self.more.notified().await,
             }

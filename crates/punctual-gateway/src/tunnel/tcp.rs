@@ -11,27 +11,28 @@ use std::{
     time::Duration,
 };
 
-use bytes::{BufMut as _, Bytes, BytesMut};
+use bytes::{BufMut as _, BytesMut};
 use punctual::{Block, Channel, SendError, Session};
 use socket2::{SockRef, TcpKeepalive};
 use thiserror::Error;
 use tokio::{
     io::Interest,
     net::{TcpListener, TcpStream},
-    sync::{mpsc, watch},
+    sync::watch,
 };
 use tracing::{debug, info, warn};
 
 use super::{
     Shared,
-    flows::{Flow, Task, TcpFlow, TcpWord},
+    flows::{Flow, Order, Task, TcpFlow},
+    inbox::Inbox,
     listening::Listening,
     name::{Name, Protocol},
     peer::Peer,
     say::own,
     wire::{FlowId, INITIAL_CREDIT, StopReason, Word},
 };
-use crate::class::Class;
+use crate::{class::Class, surely};
 
 /// Bytes of a connection that are carried as one block, at most.
 const LARGEST: usize = 65_536;
@@ -56,7 +57,7 @@ struct Connection {
     name: Name,
     channel: Channel,
     class: Arc<Class>,
-    words: mpsc::UnboundedReceiver<TcpWord>,
+    came: Arc<Inbox>,
     granted: Arc<AtomicU64>,
     credit: watch::Receiver<u64>,
 }
@@ -109,7 +110,7 @@ pub(super) async fn hear(listening: Arc<Listening>, listener: Arc<TcpListener>, 
         let class = super::lock(&listening.carried).class.clone();
         let begun = begin(&peer, &shared, &session, generation, None, name, class, |connection| async move {
             let open = Word::Open { flow: connection.id, name: connection.name.clone() };
-            connection.session.send(own(open).channel(connection.channel)).await?;
+            connection.session.send(own(&connection.session, open).channel(connection.channel)).await?;
             let Connection { peer, name, id, .. } = &connection;
             debug!(%name, program = %from, flow = id.0, gateway = %peer, "connection begins");
             connection.carry(stream).await
@@ -134,7 +135,8 @@ pub(super) fn begin_inward(
     let to = forward.to.clone();
     let class = forward.carried.class.clone();
     begin(peer, shared, session, generation, Some(id), name.clone(), class, |connection| async move {
-        let stream = match tokio::time::timeout(CONNECT_WITHIN, TcpStream::connect(&to)).await {
+        let connect = async { TcpStream::connect(&*connection.peer.lookups.find(&to).await?).await };
+        let stream = match tokio::time::timeout(CONNECT_WITHIN, connect).await {
             Ok(connected) => connected,
             Err(_) => Err(io::ErrorKind::TimedOut.into()),
         };
@@ -165,10 +167,11 @@ fn begin<F: Future<Output = Result<(), Broken>> + Send + 'static>(
     class: Arc<Class>,
     run: impl FnOnce(Connection) -> F,
 ) -> Result<(), StopReason> {
-    let (tell, words) = mpsc::unbounded_channel();
+    let came = Arc::new(Inbox::default());
     let (raise, credit) = watch::channel(INITIAL_CREDIT);
     let granted = Arc::new(AtomicU64::new(INITIAL_CREDIT));
-    peer.insert(shared.plan().limits.flows, id, true, |id, channel| {
+    let id = id.unwrap_or_else(|| shared.number(peer.side));
+    peer.insert(shared.plan().limits.flows, id, Order::Bytes, |channel| {
         // All of TCP is in order, so there is one.
         let channel = channel.unwrap_or(Channel(0));
         let (session, granted_here) = (session.clone(), granted.clone());
@@ -180,7 +183,7 @@ fn begin<F: Future<Output = Result<(), Broken>> + Send + 'static>(
             name: name.clone(),
             channel,
             class,
-            words,
+            came: came.clone(),
             granted: granted_here,
             credit,
         };
@@ -192,7 +195,7 @@ fn begin<F: Future<Output = Result<(), Broken>> + Send + 'static>(
                 if !matches!(broken, Broken::Stopped) {
                     let word = Word::Stop { flow: id, reason: StopReason::Reset };
                     // Behind what was sent: it must not come before the connection does.
-                    let _ = session.send(own(word).channel(channel)).await;
+                    let _ = session.send(own(&session, word).channel(channel)).await;
                 }
             }
             peer.remove(id);
@@ -201,7 +204,7 @@ fn begin<F: Future<Output = Result<(), Broken>> + Send + 'static>(
         Flow::Tcp(TcpFlow {
             generation,
             channel,
-            words: tell,
+            came,
             received: 0,
             granted,
             finished: false,
@@ -245,12 +248,11 @@ async fn write_all(stream: &TcpStream, mut data: &[u8]) -> io::Result<()> {
 
 impl Connection {
     /// Carries both directions to their ends.
-    async fn carry(mut self, stream: TcpStream) -> Result<(), Broken> {
-        let words = std::mem::replace(&mut self.words, mpsc::unbounded_channel().1);
+    async fn carry(self, stream: TcpStream) -> Result<(), Broken> {
         tokio::select! {
             // What has ended as it should has not broken.
             biased;
-            ended = async { tokio::try_join!(self.upward(&stream), self.downward(&stream, words)) } => drop(ended?),
+            ended = async { tokio::try_join!(self.upward(&stream), self.downward(&stream)) } => drop(ended?),
             error = broken(&stream) => return Err(error.into()),
         }
         // Both have ended as they should.
@@ -284,16 +286,12 @@ impl Connection {
     }
 
     /// From the far side to the program.
-    async fn downward(&self, stream: &TcpStream, mut words: mpsc::UnboundedReceiver<TcpWord>) -> Result<(), Broken> {
+    async fn downward(&self, stream: &TcpStream) -> Result<(), Broken> {
         let (mut written, mut window, mut larger) = (0, INITIAL_CREDIT, None);
         loop {
-            let data: Bytes = match words.recv().await {
-                Some(TcpWord::Data(data)) => data,
-                Some(TcpWord::Fin) => {
-                    SockRef::from(stream).shutdown(Shutdown::Write)?;
-                    return Ok(());
-                }
-                None => return Err(Broken::Stopped),
+            let Some(data) = self.came.next().await else {
+                SockRef::from(stream).shutdown(Shutdown::Write)?;
+                return Ok(());
             };
             self.peer.may_forward(data.len()).await;
             write_all(stream, &data).await?;
@@ -307,21 +305,20 @@ impl Connection {
             if granted.saturating_sub(written) <= window / 2 {
                 let limit = written + window;
                 self.granted.store(limit, Ordering::Relaxed);
-                self.session.send(own(Word::Credit { flow: self.id, limit })).await?;
+                self.session.send(own(&self.session, Word::Credit { flow: self.id, limit })).await?;
             }
         }
     }
 
     /// Says something that keeps its place.
     async fn say(&self, word: Word) -> Result<(), SendError> {
-        let mut block = Block::new(word.encode()).priority(self.class.priority).channel(self.channel);
-        block.redundancy = self.class.redundancy;
-        self.session.send(block).await.map(drop)
+        let block = Block::new(word.encode()).priority(self.class.priority).channel(self.channel);
+        self.session.send(block.redundancy(surely(&self.session, self.class.redundancy))).await.map(drop)
     }
 
     /// Says that it is not carried.
     async fn stop(&self, reason: StopReason) {
         let word = Word::Stop { flow: self.id, reason };
-        let _ = self.session.send(own(word).channel(self.channel)).await;
+        let _ = self.session.send(own(&self.session, word).channel(self.channel)).await;
     }
 }

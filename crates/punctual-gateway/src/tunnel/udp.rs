@@ -14,9 +14,10 @@ use tracing::{debug, info, warn};
 use super::{
     Shared,
     ancillary::{self, Arrival},
-    flows::{Asked, Flow, Queued, Task, UdpFlow},
+    flows::{Asked, Flow, Order, Queued, Task, UdpFlow},
     listening::Listening,
     lock,
+    lookup::Lookups,
     name::{Name, Protocol},
     peer::Peer,
     wire::{FlowId, StopReason},
@@ -139,11 +140,9 @@ fn begin_outward(
     let carried = lock(&listening.carried).clone();
     let (name, origin) = (listening.port.name.clone(), Some(Asked { port: Arc::downgrade(listening), at }));
     let mut begun = None;
-    let latency = carried.latency();
-    peer.insert(shared.plan().limits.flows, None, carried.orders(), |id, channel| {
-        let flow = Arc::new(
-            UdpFlow::new(id, name, from, origin, Classifier::new(carried), channel, false).with_latency(latency),
-        );
+    let (id, order) = (shared.number(peer.side), Order::of(&carried));
+    peer.insert(shared.plan().limits.flows, id, order, |channel| {
+        let flow = Arc::new(UdpFlow::new(id, name, from, origin, Classifier::new(carried), (order, channel), false));
         begun = Some(flow.clone());
         Flow::Outward(flow)
     })?;
@@ -158,13 +157,11 @@ pub(super) fn begin_inward(peer: &Arc<Peer>, shared: &Arc<Shared>, id: FlowId, n
     let plan = shared.plan();
     let forward = plan.forward(Protocol::Udp, name).ok_or(StopReason::NoSuchPort)?;
     let (queue, datagrams) = mpsc::channel(QUEUE);
-    peer.insert(plan.limits.flows, Some(id), forward.carried.orders(), |id, channel| {
+    let order = Order::of(&forward.carried);
+    peer.insert(plan.limits.flows, id, order, |channel| {
         let nobody = (Ipv4Addr::UNSPECIFIED, 0).into();
         let classifier = Classifier::new(forward.carried.clone());
-        let flow = Arc::new(
-            UdpFlow::new(id, name.clone(), nobody, None, classifier, channel, true)
-                .with_latency(forward.carried.latency()),
-        );
+        let flow = Arc::new(UdpFlow::new(id, name.clone(), nobody, None, classifier, (order, channel), true));
         let task =
             tokio::spawn(carry(Arc::downgrade(peer), shared.clone(), flow.clone(), forward.to.clone(), datagrams));
         Flow::Inward { flow, datagrams: queue, _task: Task(task.abort_handle()) }
@@ -179,8 +176,9 @@ async fn carry(
     to: String,
     mut datagrams: mpsc::Receiver<Queued>,
 ) {
-    let Some(gateway) = peer.upgrade().map(|peer| peer.to_string()) else { return };
-    let socket = match connect(&to).await {
+    let known = peer.upgrade().map(|peer| (peer.to_string(), peer.lookups.clone()));
+    let Some((gateway, lookups)) = known else { return };
+    let socket = match connect(&to, &lookups).await {
         Ok(socket) => socket,
         Err(error) => {
             info!(name = %flow.name, flow = flow.id.0, gateway, to, %error, "cannot forward");
@@ -221,16 +219,18 @@ fn answers(socket: &UdpSocket, peer: &Weak<Peer>, flow: &Arc<UdpFlow>, shared: &
     SPACE.with_borrow_mut(|space| {
         for _ in 0..BATCH {
             let size = socket.try_recv(space)?;
-            peer.send(flow, &space[..size], None, shared);
+            if !peer.send(flow, &space[..size], None, shared) {
+                shared.metrics.refused("no_session");
+            }
         }
         Ok(())
     })
 }
 
 /// A socket that leads to one place.
-async fn connect(to: &str) -> io::Result<UdpSocket> {
+async fn connect(to: &str, lookups: &Lookups) -> io::Result<UdpSocket> {
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "it has no address");
-    for address in tokio::net::lookup_host(to).await? {
+    for address in lookups.find(to).await? {
         let any: SocketAddr = match address {
             SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
             SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),

@@ -75,13 +75,13 @@ impl<D: Device> Shared<D> {
             warn!("not taken from the server: {}", Named(&refused));
         }
         taken.refused = refused;
-        if let Some(server) = &lock(&self.table).server {
-            let networks = sources(&plan.accept_routes, &setup.addresses);
-            server.place(Places { addresses: Vec::new(), networks });
-        }
         if setup.addresses.is_empty() {
             // A device without an address would send from those of others.
             return Err(Ended::NotAccepted(Named(&taken.refused).to_string()));
+        }
+        if let Some(server) = &lock(&self.table).server {
+            let networks = sources(&plan.accept_routes, &setup.addresses);
+            server.place(Places { addresses: Vec::new(), networks });
         }
         self.device.set_up(&setup).await.map_err(device)
     }

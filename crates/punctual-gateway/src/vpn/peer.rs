@@ -324,7 +324,8 @@ impl Drop for Books {
 
 /// Says something else than a packet.
 pub(super) async fn say(session: &Session, word: &Word) -> Result<SentBlock, SendError> {
-    session.send(Block::new(word.encode()).priority(0).channel(GREETINGS)).await
+    let block = Block::new(word.encode()).priority(0).channel(GREETINGS);
+    session.send(block.redundancy(crate::surely(session, None))).await
 }
 
 impl fmt::Display for Peer {

@@ -9,10 +9,17 @@ use std::{
     time::Duration,
 };
 
-use punctual::Route;
-use tokio::net::UdpSocket;
+use punctual::{Redundancy, Route};
+use punctual_gateway::{class::ClassSettings, tunnel::Config};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::UdpSocket,
+};
 
-use super::pair::{PATIENCE, Server, config, program};
+use super::{
+    pair::{PATIENCE, Server, config, endpoint_config, program},
+    tcp,
+};
 
 /// A link to a server that loses every so many of its packets, each way, until it goes dark.
 struct Link {
@@ -103,4 +110,42 @@ async fn a_stream_comes_whole_and_in_order_over_links_that_lose_and_die() {
     }
     sending.await.expect("it does not panic");
     assert!(links.iter().all(|link| link.lost.load(Ordering::Relaxed) > 0), "both links were bad");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_bytes_of_a_connection_arrive_though_settings_would_leave_out_what_is_lost() {
+    for (of_session, of_class) in
+        [(Redundancy::None, None), (Redundancy::Fec, None), (Redundancy::Auto, Some(Redundancy::None))]
+    {
+        let lossy = |port: Config| {
+            let class = ClassSettings { redundancy: of_class, ..ClassSettings::default() };
+            Config { classes: [("lossy".to_owned(), class)].into(), ..port }
+        };
+        let mut endpoint = endpoint_config();
+        endpoint.session.redundancy = of_session;
+        let forward = format!("echo=tcp:{},class=lossy", tcp::echo().await);
+        let server = Server::with(lossy(config(&[], &[&forward])), None, endpoint.clone()).await;
+        let links = [Link::to(server.address, 20).await, Link::to(server.address, 20).await];
+        let mut client = server.client(lossy(config(&["tcp:127.0.0.1:0=echo,class=lossy"], &[]))).await;
+        client.endpoint =
+            punctual::Endpoint::client().trust(server.fingerprint).config(endpoint).build().expect("a client");
+        let [one, other] = ["127.0.0.2", "127.0.0.3"].map(|local| local.parse().expect("an address"));
+        let _called =
+            client.call_over([Route::new(one, links[0].entrance), Route::new(other, links[1].entrance)]).await;
+        let sent = tcp::pattern(1 << 20);
+        let mut stream = client.connected("echo").await;
+        let (mut reader, mut writer) = stream.split();
+        let mut came = Vec::new();
+        let both = async {
+            tokio::join!(
+                async {
+                    writer.write_all(&sent).await.expect("written");
+                    writer.shutdown().await.expect("half of it ends");
+                },
+                async { reader.read_to_end(&mut came).await.expect("an orderly end") }
+            )
+        };
+        tokio::time::timeout(PATIENCE, both).await.expect("an end");
+        assert!(came == sent, "{} bytes of {}", came.len(), sent.len());
+    }
 }

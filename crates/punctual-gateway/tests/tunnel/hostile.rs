@@ -148,7 +148,7 @@ async fn nothing_can_be_reached_but_what_is_forwarded() {
 }
 
 /// A program that says more than anybody wants, to whoever says something to it.
-async fn flood() -> (SocketAddr, AbortHandle) {
+pub(crate) async fn flood() -> (SocketAddr, AbortHandle) {
     let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
     let address = socket.local_addr().expect("it is bound");
     let flooding = tokio::spawn(async move {

@@ -5,7 +5,11 @@ use std::time::Duration;
 use punctual_gateway::tunnel::{Config, Limits, Protocol};
 use tokio::net::{TcpListener, UdpSocket};
 
-use super::pair::{PATIENCE, Server, ask, config, echo, program};
+use super::{
+    hostile::flood,
+    pair::{PATIENCE, Server, ask, config, echo, program},
+    reused::until_no_flows,
+};
 
 /// Who answers with the address that it sees.
 async fn mirror() -> std::net::SocketAddr {
@@ -170,5 +174,76 @@ async fn what_is_carried_is_counted_by_its_class() {
     for part in ["punctual_tunnel_path_rtt_seconds{gateway=\"", "punctual_tunnel_path_health{gateway=\"", "path=\"1\""]
     {
         assert!(text.contains(part), "{part} in {text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_never_falls_silent_holds_no_room_for_who_is_gone() {
+    let (source, _flooding) = flood().await;
+    let limits = Limits { clients: 1, idle: Duration::from_millis(200), ..Limits::default() };
+    let server = Server::start(Config { limits, ..config(&[], &[&format!("flood=udp:{source}")]) }).await;
+    for _ in 0..2 {
+        // Each is another program to the server.
+        let client = server.client(config(&["udp:127.0.0.1:0=flood"], &[])).await;
+        let carried = async {
+            loop {
+                let (session, mut called) = client.call(&server).await;
+                let carried = client.until_carried(Protocol::Udp, "flood");
+                tokio::select! {
+                    () = carried => break (session, called),
+                    // There is one still.
+                    _ = &mut called => tokio::time::sleep(Duration::from_millis(50)).await,
+                }
+            }
+        };
+        let _called = tokio::time::timeout(PATIENCE / 4, carried).await.expect("it is let in");
+        let program = program(client.port("flood").await).await;
+        program.send(b"begin").await.expect("sent");
+        let _ = tokio::time::timeout(Duration::from_secs(1), program.recv(&mut [0; 100])).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn flows_of_a_port_that_is_not_there_any_more_end_at_both_sides() {
+    let (source, _flooding) = flood().await;
+    let forwards = [format!("flood=udp:{source}"), format!("game=udp:{}", echo().await)];
+    let server = Server::start(config(&[], &[&forwards[0], &forwards[1]])).await;
+    let client = server.client(config(&["udp:127.0.0.1:0=flood", "udp:127.0.0.1:0=game"], &[])).await;
+    let (_session, _called) = client.call(&server).await;
+    let program = program(client.port("flood").await).await;
+    ask(&program, b"begin").await;
+    client.tunnel.reload(config(&["udp:127.0.0.1:0=game"], &[])).await.expect("it makes sense");
+    until_no_flows(&client.tunnel).await;
+    until_no_flows(&server.tunnel).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn flows_that_go_on_are_held_back_as_long_as_settings_say_now() {
+    let server = Server::start(config(&[], &[&format!("game=udp:{}", echo().await)])).await;
+    let client = server.client(config(&["udp:127.0.0.1:0=game"], &[])).await;
+    let (_session, _called) = client.call(&server).await;
+    let program = program(client.port("game").await).await;
+    ask(&program, b"before").await;
+    // A number, so that no answer is taken for that of another question.
+    let mut number = 0_u32;
+    let mut took = async || {
+        number += 1;
+        let began = std::time::Instant::now();
+        program.send(&number.to_be_bytes()).await.expect("sent");
+        let mut space = [0; 100];
+        let answered =
+            async { while program.recv(&mut space).await.is_ok_and(|size| space[..size] != number.to_be_bytes()) {} };
+        tokio::time::timeout(PATIENCE, answered).await.expect("an answer");
+        began.elapsed()
+    };
+    for (settings, least, most) in
+        [(",latency=2s,deadline=2s", 1_900, 60_000), ("", 0, 1_500), (",latency=1s,deadline=1s", 900, 60_000)]
+    {
+        let port = format!("udp:127.0.0.1:0=game{settings}");
+        client.tunnel.reload(config(&[&port], &[])).await.expect("it makes sense");
+        // What is said of a channel may be heard behind the first block.
+        took().await;
+        let took = took().await.as_millis();
+        assert!((least..most).contains(&took), "{took} ms with `{settings}`");
     }
 }

@@ -5,5 +5,6 @@ mod hostile;
 mod lasting;
 mod names;
 mod pair;
+mod reused;
 mod tcp;
 mod udp;

@@ -50,10 +50,14 @@ impl Server {
 
     /// One that lets in who shows a certificate that it trusts, if it is to ask for one.
     pub(crate) async fn letting_in(config: Config, clients: Option<Trust>) -> Self {
+        Self::with(config, clients, endpoint_config()).await
+    }
+
+    pub(crate) async fn with(config: Config, clients: Option<Trust>, endpoint_config: EndpointConfig) -> Self {
         let identity = Identity::self_signed(["localhost"]).expect("an identity");
         let fingerprint = identity.fingerprint();
         let mut builder =
-            Endpoint::server(identity).config(endpoint_config()).bind("127.0.0.1:0".parse().expect("an address"));
+            Endpoint::server(identity).config(endpoint_config).bind("127.0.0.1:0".parse().expect("an address"));
         if let Some(clients) = clients {
             builder = builder.client_ca(clients);
         }

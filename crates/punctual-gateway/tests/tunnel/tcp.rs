@@ -11,7 +11,7 @@ use tokio::{
 };
 
 /// A program that says what it is told, until whoever tells it has finished.
-async fn echo() -> SocketAddr {
+pub(crate) async fn echo() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("it is bound");
     tokio::spawn(async move {
@@ -34,7 +34,7 @@ async fn rest(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
 }
 
 /// What nobody writes by mistake.
-fn pattern(size: usize) -> Vec<u8> {
+pub(crate) fn pattern(size: usize) -> Vec<u8> {
     (0..size).map(|n| (n * 7 + n / 251) as u8).collect()
 }
 

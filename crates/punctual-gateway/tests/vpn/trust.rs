@@ -51,6 +51,22 @@ async fn a_client_takes_no_route_and_no_packet_that_it_does_not_accept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_session_whose_address_is_no_longer_accepted_is_what_it_was() {
+    let key = Key::new();
+    let mut settings = config(vec![key.client()]);
+    settings.server.as_mut().expect("it is one").addresses = nets(&["203.0.113.1/24", "2001:db8::1/64"]);
+    let called = Called::start(settings).await;
+    let public = accepting(AcceptRoutes::Within(nets(&["203.0.113.0/24", "2001:db8::/64"])));
+    let client = key.call_by(&called, Host::new(public).await).await;
+    let own = |number: u8| udp([203, 0, 113, 1].into(), client.addresses()[0], (1, 2), &[number]);
+    called.host.send(own(1), Rest::Nothing);
+    assert_eq!(client.host.came().await.0, own(1));
+    client.host.vpn.reload(accepting(AcceptRoutes::None)).await.expect("it makes sense");
+    called.host.send(own(2), Rest::Nothing);
+    assert_eq!(client.host.came().await.0, own(2), "its address is still there, and so is who gave it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn routes_lead_around_the_servers_own_addresses() {
     let key = Key::new();
     let called = greedy(&key).await;

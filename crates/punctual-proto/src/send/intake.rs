@@ -26,8 +26,7 @@ impl Store {
         self.next_id += 1;
         let Block { data, deadline, priority, dependencies, channel, redundancy, begin } = block;
         let begin = begin.map_or(now, |begin| begin.min(now));
-        let of_channel = || channel.and_then(|channel| self.channels.redundancy(channel));
-        let redundancy = redundancy.or_else(of_channel).unwrap_or(self.redundancy);
+        let redundancy = redundancy.unwrap_or_else(|| self.redundancy(channel));
         let place = channel.map(|channel| self.channels.next(channel));
         let mut live = LiveBlock::new(id, data, begin, deadline, priority, redundancy, place);
         let said = deadline;
@@ -180,6 +179,11 @@ impl Store {
     /// As for a block of a channel too many.
     pub(crate) fn set_channel_redundancy(&mut self, channel: Channel, mode: Redundancy) -> Result<(), SendError> {
         self.channels.set_redundancy(channel, mode)
+    }
+
+    /// How blocks of a channel, or of none, are protected that do not say it themselves.
+    pub(crate) fn redundancy(&self, channel: Option<Channel>) -> Redundancy {
+        channel.and_then(|channel| self.channels.redundancy(channel)).unwrap_or(self.redundancy)
     }
 
     /// Drops a block because the application wants it.

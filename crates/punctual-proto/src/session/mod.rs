@@ -250,6 +250,11 @@ impl Session {
         self.store.set_channel_redundancy(channel, mode)
     }
 
+    /// How blocks of a channel, or of none, are protected against loss that do not say it themselves.
+    pub fn redundancy(&self, channel: Option<Channel>) -> Redundancy {
+        self.store.redundancy(channel)
+    }
+
     /// Says that a block of about `size` bytes will be handed over on a channel `every` so often, from the next one on, with this deadline and priority; an
     /// interval of zero takes that back. Path schedulers that look ahead keep room for it ([`multipath::Turn`](crate::multipath::Turn)). Without a word, they
     /// recognise channels whose blocks come regularly.

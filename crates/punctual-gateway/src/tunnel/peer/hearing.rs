@@ -15,8 +15,9 @@ use crate::{
     metrics::Metrics,
     tunnel::{
         Ended, Shared,
-        flows::{Flow, Queued, TcpWord},
+        flows::{Flow, Queued},
         lock,
+        name::Name,
         say::{Stops, stop},
         tcp, udp,
         wire::{FlowId, StopReason, WireError, Word},
@@ -79,6 +80,7 @@ impl Peer {
                     return Err(Violation::NotItsFlow(flow).into());
                 }
                 shared.metrics.received();
+                self.end_another(flow, &name);
                 if !self.datagram(flow, data.clone(), now, &shared.metrics)? {
                     match udp::begin_inward(self, shared, flow, &name) {
                         Ok(()) => drop(self.datagram(flow, data, now, &shared.metrics)),
@@ -120,6 +122,18 @@ impl Peer {
             Word::Stop { flow, reason } => self.stopped(flow, reason, now),
         }
         Ok(())
+    }
+
+    /// A flow of this number leads elsewhere: it ends.
+    fn end_another(&self, id: FlowId, name: &Name) {
+        let mut state = lock(&self.state);
+        if let Some(Flow::Inward { flow, .. }) = state.flows.all.get(&id)
+            && flow.name != *name
+        {
+            let gone = state.flows.remove(id);
+            drop(state);
+            drop(gone);
+        }
     }
 
     fn knows(&self, flow: FlowId) -> bool {
@@ -173,21 +187,19 @@ impl Peer {
         if offset != tcp.received || tcp.finished {
             return Err(Violation::Offset(id));
         }
-        let word = match data {
+        match data {
             Some(data) => {
                 tcp.received += data.len() as u64;
                 if tcp.received > tcp.granted.load(Ordering::Relaxed) {
                     return Err(Violation::Credit(id));
                 }
-                TcpWord::Data(data)
+                tcp.came.push(data);
             }
             None => {
                 tcp.finished = true;
-                TcpWord::Fin
+                tcp.came.finish();
             }
-        };
-        // If its task has just ended, it will be heard of.
-        let _ = tcp.words.send(word);
+        }
         Ok(true)
     }
 
@@ -196,7 +208,7 @@ impl Peer {
         let mut state = lock(&self.state);
         match state.flows.all.get(&id) {
             Some(Flow::Outward(flow)) => {
-                flow.known.store(false, Ordering::Relaxed);
+                flow.become_unknown();
                 if reason != StopReason::Unknown {
                     let (name, program, reason) = (&flow.name, flow.program, reason.words());
                     info!(%name, %program, flow = id.0, gateway = %self, reason, "flow not carried");
