@@ -4,8 +4,8 @@ mod common;
 
 use std::time::Duration;
 
-use common::{End, World, client_config, ms, outcomes, server_config};
-use punctual_proto::{Block, Outcome, SessionConfig};
+use common::{End, World, client_config, delivery, ms, outcomes, server_config};
+use punctual_proto::{Block, Channel, Outcome, SessionConfig};
 
 const ONE_WAY: Duration = Duration::from_millis(30);
 
@@ -15,6 +15,8 @@ fn pair() -> (World, End, End) {
     let config = || SessionConfig { idle_timeout: Duration::from_secs(120), ..SessionConfig::default() };
     let mut world = World::new(ONE_WAY);
     let server = world.add_endpoint(Some(server_config(config())));
+    // Their clocks have different beginnings.
+    world.run(Duration::from_secs(60));
     let host = world.add_endpoint(None);
     let session = world.connect(host, &client_config(config()), server);
     let to = End { host: server, session: world.accept(server) };
@@ -78,4 +80,51 @@ fn a_host_that_slept_is_followed() {
             is_right(&mut world, from, to, &format!("{seconds} s, the sender: {sender_sleeps}"));
         }
     }
+}
+
+#[test]
+fn the_first_word_on_latency_finds_blocks_that_wait_for_their_turn() {
+    let channel = Some(Channel(1));
+    for wished in [false, true] {
+        let (mut world, from, to) = pair();
+        let begin = world.now;
+        // The second comes first.
+        world.delay_next(from.host, ms(60));
+        let ids = [0, 1].map(|n| world.send(from, Block::new(vec![n; 500]).channel(Channel(1))));
+        world.run(ms(10));
+        let now = world.now;
+        if wished {
+            world.session(from.host, from.session).wish_latency(now, channel, Some(ms(150))).expect("there is room");
+            world.drain();
+            world.run(ms(30));
+        } else {
+            world.run(ms(30));
+            let now = world.now;
+            world.session(to.host, to.session).set_latency(now, channel, Some(ms(150)));
+            world.drain();
+        }
+        let mut came = Vec::new();
+        while world.now < begin + ms(200) {
+            came.extend(world.recv_all(to).into_iter().map(|block| (block.id, (world.now - begin).as_millis())));
+            world.run(ms(1));
+        }
+        let times: Vec<_> = came.iter().map(|(_, at)| *at).collect();
+        assert_eq!(came.iter().map(|(id, _)| *id).collect::<Vec<_>>(), ids, "wished: {wished}, {times:?}");
+        assert!(times.iter().all(|at| (149..153).contains(at)), "wished: {wished}, {times:?}");
+    }
+}
+
+#[test]
+fn a_block_is_as_old_as_it_is_though_its_sender_was_not_there_yet() {
+    let (mut world, from, to) = pair();
+    // The sender's clock began 20 s ago.
+    let old = Duration::from_secs(40);
+    let begin = world.now.checked_sub(old).expect("the machine has run for a while");
+    let id = world.send(from, Block::new(vec![7; 500]).begun_at(begin).deadline(old + ms(100)));
+    world.run(ms(95));
+    let about = |took: Duration| took >= old + ms(29) && took < old + ms(35);
+    let came = world.recv_all(to);
+    assert!(came.len() == 1 && came[0].completion.is_some_and(about), "{:?}", came[0].completion);
+    let told = delivery(outcomes(&world.events_of(from.host, from.session)).get(&id)).completion;
+    assert!(about(told), "{told:?}");
 }

@@ -200,6 +200,8 @@ fn a_peer_that_does_not_listen_is_not_talked_to_for_ever() {
     assert_eq!(bench.raw().closed_with(), Some(ProtocolError::Stream.code()));
     assert!(sent < 250_000, "{sent}");
     bench.others_go_on();
+    bench.world.run(ms(15_000));
+    assert_eq!(bench.world.endpoint(bench.server).sessions(), 1, "it is over");
 }
 
 // ---- Feedback

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{End, World, client_config, ms, server_config};
+use common::{End, World, bench::Bench, client_config, ms, raw::Config, server_config, wire::update};
 use punctual_proto::{Block, CloseReason, Event, Limits, ProtocolError, SessionConfig};
 
 const BOUND: u64 = 400_000;
@@ -48,6 +48,22 @@ fn an_endpoint_holds_no_more_than_is_said() {
     let ended = pairs.iter().find(|(_, to)| to.session == over[0].0).expect("one of them").0;
     assert!(world.events_of(ended.host, ended.session).contains(&Event::Closed(told)));
     assert!(world.events_of(busy.host, busy.session).iter().all(|event| !matches!(event, Event::Closed(_))));
+}
+
+#[test]
+fn blocks_without_bytes_are_held_as_well() {
+    let limits = Limits::default().max_block_size(40_000).receive_bytes(200_000).endpoint_bytes(BOUND);
+    let mut bench = Bench::with(limits, Config::default());
+    for id in 0..3_000_u64 {
+        // It is spoken of, and nothing comes of it.
+        bench.control(&update(id, 7, 5_000));
+        if id % 100 == 99 {
+            bench.world.run(ms(10));
+        }
+    }
+    bench.world.run(ms(100));
+    assert_eq!(bench.raw().closed_with(), Some(ProtocolError::Memory.code()));
+    bench.others_go_on();
 }
 
 fn held(world: &mut World, end: End) -> u64 {

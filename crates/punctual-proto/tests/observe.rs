@@ -358,6 +358,31 @@ fn redundant_and_nine_tails_copy_what_is_on_its_way() {
 }
 
 #[test]
+fn empty_blocks_take_two_paths_like_others() {
+    for name in multipath::names() {
+        for lossy in [false, true] {
+            let path_scheduler = multipath::by_name(name).expect("it exists");
+            let mut pair = Pair::new(SessionConfig { path_scheduler, ..SessionConfig::default() });
+            pair.open_second_path();
+            if lossy {
+                pair.world.lose_every = Some((pair.from.host, 4));
+            }
+            let ids: Vec<_> = (0..30)
+                .map(|n| {
+                    pair.run(3);
+                    pair.world.send(pair.from, block(if n % 3 == 2 { 700 } else { 0 }))
+                })
+                .collect();
+            pair.run(3_000);
+            let server = pair.server();
+            let mut came: Vec<_> = server.delivered.iter().map(|(_, id)| *id).collect();
+            came.sort_unstable();
+            assert_eq!(came, ids, "{name}, {lossy}");
+        }
+    }
+}
+
+#[test]
 fn a_copy_makes_good_for_a_path_that_dies() {
     let path_scheduler = multipath::by_name("redundant").expect("it exists");
     let mut pair = Pair::new(SessionConfig { path_scheduler, initial_window_packets: 32, ..SessionConfig::default() });

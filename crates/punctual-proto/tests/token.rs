@@ -6,7 +6,7 @@ use common::{
     End, World, client_config, ms,
     raw::Config,
     server_config,
-    wire::{Info, fragment, frame, hello, join, timestamp},
+    wire::{Info, fragment, frame, hello, join, repair, source, timestamp},
 };
 use punctual_proto::{Block, CloseReason, Event, ProtocolError, SessionConfig, SessionId, Token};
 
@@ -126,14 +126,21 @@ fn nothing_is_said_to_who_shows_nothing() {
         world.run(ms(3_000));
         assert_eq!(world.endpoint(server).sessions(), 0, "{name}: it is forgotten");
     }
-    // Blocks on credit that was never given.
-    let mut world = World::new(ms(5));
-    let server = server(&mut world);
-    let raw = world.add_raw(Config::default(), server);
-    world.run(ms(50));
-    world.raw(raw).datagram(block(0));
-    world.run(ms(50));
-    assert_eq!(world.raw(raw).closed_with(), Some(ProtocolError::Credit.code()));
+    // Blocks on credit, and redundancy in a window, that were never given.
+    let repair = join(&[&timestamp(1), &repair(0, 1_000, (2, 1), 0, &[0; 20])]);
+    for (datagram, error) in [
+        (block(0), ProtocolError::Credit),
+        (source(0, 0, 1_000), ProtocolError::UnknownFrame),
+        (repair, ProtocolError::UnknownFrame),
+    ] {
+        let mut world = World::new(ms(5));
+        let server = server(&mut world);
+        let raw = world.add_raw(Config::default(), server);
+        world.run(ms(50));
+        world.raw(raw).datagram(datagram);
+        world.run(ms(50));
+        assert_eq!(world.raw(raw).closed_with(), Some(error.code()));
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::{
     net::{Ipv4Addr, SocketAddr},
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use punctual_proto::{ClientConfig, EndpointConfig, LocalId, ResetSecret};
@@ -24,6 +24,9 @@ use crate::{
     socket::Socket,
     tls::Identity,
 };
+
+/// How long before the endpoint its clock begins.
+const LEAD: Duration = Duration::from_secs(60);
 
 /// Sockets, and the sessions behind them. The way into the library.
 ///
@@ -215,7 +218,9 @@ impl Endpoint {
         config.session.check()?;
         let role = if server.is_some() { Role::Server } else { Role::Client };
         let by_address = server.is_some();
-        let mut core = EndpointConfig::new(Instant::now());
+        // What was recorded before there was an endpoint to send it with has its age nevertheless, at both ends.
+        let now = Instant::now();
+        let mut core = EndpointConfig::new(now.checked_sub(LEAD).unwrap_or(now));
         core.reset = reset;
         let core = punctual_proto::Endpoint::new(core, server);
         let mut state = State {

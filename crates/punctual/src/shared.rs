@@ -138,7 +138,7 @@ impl State {
 
     /// A session shows itself for the first time: a client has opened it.
     fn meet(&mut self, id: SessionId, event: &Event, now: Instant, accepted: &Notify) {
-        if matches!(event, Event::Closed(_)) {
+        if !matches!(event, Event::Connected { .. }) {
             // It ended before it began; nobody was told of it.
             debug!(session = id.0, ?event, "an incoming session failed");
             return;

@@ -10,7 +10,8 @@ use super::ResetSecret;
 pub struct EndpointConfig {
     /// Seeds connection ids, packet-number gaps and the like, for runs that repeat; `None` draws from the system.
     pub seed: Option<[u8; 32]>,
-    /// The zero of the clock that goes on the wire: any fixed moment not after the endpoint's first use.
+    /// The zero of the clock that goes on the wire: any fixed moment not after the endpoint's first use. What the peer began before it counts as begun
+    /// then, so that it may as well be a while before.
     pub epoch: Instant,
     /// What stays the same when the endpoint is started anew, so that peers of the one before hear of it; `None`: they do not.
     pub reset: Option<ResetSecret>,

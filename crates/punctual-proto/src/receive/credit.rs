@@ -28,6 +28,11 @@ impl Credit {
         self.granted = Totals { bytes: limits.receive_bytes, blocks: limits.receive_blocks };
     }
 
+    /// Whether it has been told so.
+    pub(super) fn has_begun(&self) -> bool {
+        self.granted != Totals::default()
+    }
+
     /// The peer has opened a block of this size.
     pub(super) fn open(&mut self, size: u64) -> Result<(), ProtocolError> {
         self.opened.bytes = self.opened.bytes.saturating_add(size);

@@ -52,7 +52,7 @@ impl Latencies {
         match latency {
             None => drop(self.wished.remove(&whose)),
             Some(latency) => {
-                let channels = self.wished.keys().flatten().count();
+                let channels = self.wished.len() - usize::from(self.wished.contains_key(&None));
                 if self.wished.contains_key(&whose) || whose.is_none() || channels < max_channels {
                     self.wished.insert(whose, latency);
                 }
@@ -70,20 +70,33 @@ pub(super) struct Held {
     pub(super) begin: u64,
 }
 
-/// In whose turn: of a channel only the first block that waits has a time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Turn {
-    Channel(Channel),
-    Alone(BlockId),
+impl Held {
+    fn whose(&self) -> Whose {
+        self.place.map(|(channel, _)| channel)
+    }
+
+    /// Its place among those that wait with it.
+    fn key(&self) -> u64 {
+        self.place.map_or(self.begin, |(_, position)| position)
+    }
+}
+
+/// Blocks with the same latency: of a channel in its order, those of none as they were handed over.
+#[derive(Debug, Default)]
+struct Line {
+    order: BTreeSet<(u64, BlockId)>,
+    /// How long after their hand-over they are due, microseconds.
+    latency: u64,
 }
 
 /// Whole blocks that wait for their time. Times are those of the peer's clock, so that they stay the same when the comparison of the clocks moves.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
-    held: BTreeMap<BlockId, (Held, u64)>,
+    held: BTreeMap<BlockId, Held>,
     bytes: u64,
-    lines: BTreeMap<Channel, BTreeMap<u64, BlockId>>,
-    queue: BTreeSet<(u64, Turn)>,
+    lines: BTreeMap<Whose, Line>,
+    /// When the first block of each line is due.
+    queue: BTreeSet<(u64, Whose)>,
 }
 
 impl Waiting {
@@ -104,85 +117,62 @@ impl Waiting {
         self.queue.first().map(|&(due, _)| due)
     }
 
-    /// Has a block wait until then.
-    pub(super) fn insert(&mut self, held: Held, due: u64) {
-        let (id, place) = (held.block.id, held.place);
+    /// Has a block wait until so long after its hand-over, like all others of its channel, or of none.
+    pub(super) fn insert(&mut self, held: Held, latency: u64) {
+        let (id, whose, key) = (held.block.id, held.whose(), held.key());
         self.bytes += held.block.meta.size;
-        self.held.insert(id, (held, due));
-        match place {
-            None => {
-                self.queue.insert((due, Turn::Alone(id)));
-            }
-            Some((channel, position)) => self.change_line(channel, |line| line.insert(position, id)),
-        }
+        self.held.insert(id, held);
+        self.change_line(whose, |line| {
+            line.order.insert((key, id));
+            line.latency = latency;
+        });
     }
 
-    /// The next block that is due by then.
-    pub(super) fn pop_due(&mut self, by: u64) -> Option<Held> {
-        let &(_, turn) = self.queue.first().filter(|(due, _)| *due <= by)?;
-        self.pop(turn)
+    /// The next block that is due by then, and when it was.
+    pub(super) fn pop_due(&mut self, by: u64) -> Option<(Held, u64)> {
+        self.next_due().filter(|due| *due <= by)?;
+        self.pop_next()
     }
 
     /// The next block, whenever it is due.
-    pub(super) fn pop_next(&mut self) -> Option<Held> {
-        let &(_, turn) = self.queue.first()?;
-        self.pop(turn)
-    }
-
-    fn pop(&mut self, turn: Turn) -> Option<Held> {
-        let id = match turn {
-            Turn::Alone(id) => id,
-            Turn::Channel(channel) => *self.lines.get(&channel)?.first_key_value()?.1,
-        };
-        self.remove(id)
+    pub(super) fn pop_next(&mut self) -> Option<(Held, u64)> {
+        let &(due, whose) = self.queue.first()?;
+        let &(_, id) = self.lines.get(&whose)?.order.first()?;
+        Some((self.remove(id)?, due))
     }
 
     /// Takes a block out, due or not.
     pub(super) fn remove(&mut self, id: BlockId) -> Option<Held> {
-        let (held, due) = self.held.get(&id)?;
-        match held.place {
-            None => {
-                self.queue.remove(&(*due, Turn::Alone(id)));
-            }
-            Some((channel, position)) => self.change_line(channel, |line| line.remove(&position)),
-        }
-        let (held, _) = self.held.remove(&id)?;
+        let held = self.held.get(&id)?;
+        let (whose, key) = (held.whose(), held.key());
+        self.change_line(whose, |line| _ = line.order.remove(&(key, id)));
+        let held = self.held.remove(&id)?;
         self.bytes -= held.block.meta.size;
         Some(held)
     }
 
     /// The latency of these blocks is another.
-    pub(super) fn reschedule(&mut self, whose: Whose, due: impl Fn(&Held) -> u64) {
-        let ids: Vec<_> = match whose {
-            Some(channel) => self.lines.get(&channel).into_iter().flat_map(BTreeMap::values).copied().collect(),
-            None => self.held.iter().filter(|(_, (held, _))| held.place.is_none()).map(|(id, _)| *id).collect(),
-        };
-        for id in ids {
-            if let Some(held) = self.remove(id) {
-                let due = due(&held);
-                self.insert(held, due);
-            }
+    pub(super) fn reschedule(&mut self, whose: Whose, latency: u64) {
+        if self.lines.contains_key(&whose) {
+            self.change_line(whose, |line| line.latency = latency);
         }
     }
 
-    /// Changes a channel's line, and keeps its turn that of its first block.
-    fn change_line(&mut self, channel: Channel, change: impl FnOnce(&mut BTreeMap<u64, BlockId>) -> Option<BlockId>) {
-        let turn = |line: &BTreeMap<u64, BlockId>, held: &BTreeMap<BlockId, (Held, u64)>| {
-            let (_, id) = line.first_key_value()?;
-            held.get(id).map(|(_, due)| (*due, Turn::Channel(channel)))
+    /// Changes a line, and keeps its turn that of its first block.
+    fn change_line(&mut self, whose: Whose, change: impl FnOnce(&mut Line)) {
+        let held = &self.held;
+        let turn = |line: &Line| {
+            let (_, id) = line.order.first()?;
+            held.get(id).map(|held| (held.begin.saturating_add(line.latency), whose))
         };
-        let line = self.lines.entry(channel).or_default();
-        if let Some(before) = turn(line, &self.held) {
+        let line = self.lines.entry(whose).or_default();
+        if let Some(before) = turn(line) {
             self.queue.remove(&before);
         }
         change(line);
-        match turn(line, &self.held) {
-            Some(now) => {
-                self.queue.insert(now);
-            }
-            None => {
-                self.lines.remove(&channel);
-            }
+        match turn(line) {
+            Some(now) => drop(self.queue.insert(now)),
+            None => drop(self.lines.remove(&whose)),
         }
     }
 }
@@ -196,7 +186,7 @@ mod tests {
     use super::*;
     use crate::block::BlockMeta;
 
-    fn held(id: u64, place: Option<(Channel, u64)>) -> Held {
+    fn held(id: u64, place: Option<(Channel, u64)>, begin: u64) -> Held {
         let meta = BlockMeta { size: 3, ..BlockMeta::default() };
         let data = Bytes::from_static(b"abc");
         let block = ReceivedBlock {
@@ -207,41 +197,45 @@ mod tests {
             completion: None,
             play_at: None,
         };
-        Held { block, place, begin: 0 }
+        Held { block, place, begin }
     }
 
     fn drain(waiting: &mut Waiting, by: u64) -> Vec<u64> {
-        std::iter::from_fn(|| waiting.pop_due(by)).map(|held| held.block.id.0).collect()
+        std::iter::from_fn(|| waiting.pop_due(by)).map(|(held, _)| held.block.id.0).collect()
     }
 
     #[test]
     fn a_channel_keeps_its_order_and_others_do_not_wait_for_it() {
         let mut waiting = Waiting::default();
         let ch = Channel(1);
-        waiting.insert(held(2, Some((ch, 2))), 20);
-        waiting.insert(held(7, None), 25);
+        waiting.insert(held(2, Some((ch, 2)), 10), 10);
+        waiting.insert(held(7, None, 20), 5);
         // In front of it, and due later.
-        waiting.insert(held(1, Some((ch, 1))), 40);
-        waiting.insert(held(3, Some((ch, 3))), 50);
+        waiting.insert(held(1, Some((ch, 1)), 30), 10);
+        waiting.insert(held(3, Some((ch, 3)), 40), 10);
         assert_eq!(waiting.next_due(), Some(25));
         assert_eq!(drain(&mut waiting, 39), [7]);
         assert_eq!(drain(&mut waiting, 40), [1, 2]);
         assert_eq!((waiting.len(), waiting.bytes(), waiting.next_due()), (1, 3, Some(50)));
         assert_eq!(waiting.remove(BlockId(3)).map(|held| held.block.id), Some(BlockId(3)));
         assert_eq!((waiting.len(), waiting.bytes(), waiting.next_due()), (0, 0, None));
-        assert!(waiting.lines.is_empty());
+        assert!(waiting.lines.is_empty() && waiting.queue.is_empty());
     }
 
     #[test]
     fn another_latency_is_another_time() {
         let mut waiting = Waiting::default();
-        waiting.insert(held(1, Some((Channel(1), 0))), 20);
-        waiting.insert(held(2, None), 30);
-        waiting.reschedule(Some(Channel(1)), |_| 60);
-        assert_eq!(waiting.next_due(), Some(30));
-        waiting.reschedule(None, |_| 70);
-        assert_eq!(drain(&mut waiting, 69), [1]);
-        assert_eq!(drain(&mut waiting, 70), [2]);
+        waiting.insert(held(1, Some((Channel(1), 0)), 10), 10);
+        waiting.insert(held(2, None, 10), 20);
+        waiting.insert(held(3, None, 9), 20);
+        waiting.reschedule(Some(Channel(1)), 50);
+        waiting.reschedule(Some(Channel(2)), 50);
+        assert_eq!(waiting.next_due(), Some(29));
+        waiting.reschedule(None, 60);
+        assert_eq!(drain(&mut waiting, 68), [1]);
+        assert_eq!(drain(&mut waiting, 69), [3]);
+        assert_eq!(waiting.pop_due(70).map(|(held, due)| (held.block.id.0, due)), Some((2, 70)));
+        assert!(waiting.lines.is_empty() && waiting.queue.is_empty());
     }
 
     #[test]

@@ -33,6 +33,11 @@ use crate::{
 /// `docs/protocol.md` has no more than this.
 const MAX_RANGES: usize = crate::limits::MAX_LIVE + 1;
 
+/// What is reckoned for a block, besides its bytes: its entry in a map, and its place in its channel.
+const BLOCK: u64 = 256;
+/// The same for a range.
+const RANGE: u64 = 48;
+
 /// Something the receiver has to say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Notice {
@@ -130,6 +135,11 @@ impl Receiver {
     /// The peer is told what it may open.
     pub(crate) fn begin(&mut self) {
         self.credit.begin(&self.limits);
+    }
+
+    /// Whether it has been told so.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.credit.has_begun()
     }
 
     /// BLOCK_INFO arrived; `begin` is the block's hand-over on the peer's clock. Returns whether the block is complete by it.
@@ -366,6 +376,14 @@ impl Receiver {
         (blocks as u64, self.held + self.waiting.bytes() + self.ready_bytes)
     }
 
+    /// Memory held for the peer, about: bytes, and what is remembered of blocks that have none, or have ended.
+    pub(crate) fn memory(&self) -> u64 {
+        let (blocks, bytes) = self.live();
+        let entries = blocks + self.refused.len() as u64;
+        let ranges = self.ended.len() + self.channels.places();
+        bytes + BLOCK * entries + RANGE * ranges as u64
+    }
+
     /// Whether the application has been given less than there is.
     pub(crate) fn has_ready(&self) -> bool {
         !self.ready.is_empty() || self.waiting.len() > 0
@@ -381,7 +399,8 @@ impl Receiver {
 
     /// Forgets everything that is not whole: the session is over. What waits for its time is ready now, for there is no clock any more to have it wait by.
     pub(crate) fn close(&mut self) {
-        while let Some(held) = self.waiting.pop_next() {
+        while let Some((mut held, due)) = self.waiting.pop_next() {
+            held.block.play_at = self.play_at(due);
             self.hand_over(held.block);
         }
         self.blocks.clear();
@@ -453,10 +472,13 @@ impl Receiver {
         let Some(block) = self.blocks.get(&id).filter(|block| block.is_complete()) else {
             return Ok(false);
         };
-        let channel = block.info.and_then(|info| info.channel).map(|(channel, _)| channel);
-        match (self.latencies.of(channel), channel) {
+        let place = block.info.and_then(|info| info.channel);
+        match (self.latencies.of(place.map(|(channel, _)| channel)), place) {
             (Some(latency), _) => self.have_it_wait(id, latency, now, clocks)?,
-            (None, Some(channel)) => self.release_channel(channel, now, clocks),
+            (None, Some(place)) => {
+                self.channels.on_whole(place);
+                self.release_channel(place.0, now, clocks);
+            }
             (None, None) => self.release(id, now, clocks),
         }
         Ok(true)

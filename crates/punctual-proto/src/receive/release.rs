@@ -3,7 +3,7 @@
 //! In a channel with a [play-out latency](super::playout) it is time that says so, and what is not there then is passed over: of a block that has not been heard of
 //! it is remembered that nobody waits for it any more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rangemap::RangeSet;
 
@@ -26,6 +26,8 @@ struct State {
     next: u64,
     /// Which block stands where.
     taken: BTreeMap<u64, BlockId>,
+    /// Those of them that are whole and have not been told of.
+    whole: BTreeSet<u64>,
     /// Positions whose blocks were dropped. As ranges: where one block is late, everything behind it may be dropped.
     skipped: RangeSet<u64>,
     /// Positions behind us whose blocks have not been heard of.
@@ -52,6 +54,11 @@ impl State {
 }
 
 impl Channels {
+    /// Places and ranges of places that are remembered.
+    pub(crate) fn places(&self) -> usize {
+        self.places
+    }
+
     /// A block stands at a position of a channel, or would, had its turn not passed.
     ///
     /// # Errors
@@ -78,6 +85,7 @@ impl Channels {
             && state.taken.get(&position) == Some(&id)
         {
             state.taken.remove(&position);
+            state.whole.remove(&position);
             self.places -= 1;
         }
         self.set((channel, position), None, max_channels, max_places).map(drop)
@@ -120,6 +128,7 @@ impl Channels {
         };
         let before = state.places();
         state.taken.remove(&position);
+        state.whole = state.whole.split_off(&(position + 1));
         let behind = state.next..position;
         if !behind.is_empty() {
             state.passed.insert(behind.clone());
@@ -140,9 +149,20 @@ impl Channels {
         if self.places > max_places { Err(ProtocolError::Channel) } else { Ok(left) }
     }
 
-    /// The blocks that stand in a channel.
-    pub(crate) fn taken(&self, channel: Channel) -> Vec<BlockId> {
-        self.channels.get(&channel).map(|state| state.taken.values().copied().collect()).unwrap_or_default()
+    /// The block at a position is whole, and waits for its turn.
+    pub(crate) fn on_whole(&mut self, (channel, position): (Channel, u64)) {
+        if let Some(state) = self.channels.get_mut(&channel)
+            && state.taken.contains_key(&position)
+        {
+            state.whole.insert(position);
+        }
+    }
+
+    /// The blocks of a channel that are whole and wait for their turn; each is told once.
+    pub(crate) fn take_whole(&mut self, channel: Channel) -> Vec<BlockId> {
+        let Some(state) = self.channels.get_mut(&channel) else { return Vec::new() };
+        let whole = std::mem::take(&mut state.whole);
+        whole.iter().filter_map(|position| state.taken.get(position).copied()).collect()
     }
 
     /// The next block of the channel whose turn it is, if `complete` says that it is all there.
@@ -158,6 +178,7 @@ impl Channels {
             return None;
         }
         let id = first.remove();
+        state.whole.remove(&state.next);
         self.places -= 1;
         state.next += 1;
         Some(id)

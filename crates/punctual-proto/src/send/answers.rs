@@ -89,6 +89,7 @@ impl Store {
             self.drop_block(id, DropReason::Refused);
         }
         self.grant(bytes, blocks);
+        self.wake();
     }
 
     /// The peer is a plain QUIC endpoint: no credit to wait for, no answers to drops, and no blocks without bytes.
@@ -99,11 +100,17 @@ impl Store {
         empty.sort_unstable();
         empty.into_iter().for_each(|id| self.drop_block(id, DropReason::Refused));
         self.grant(u64::MAX, u64::MAX);
+        self.wake();
     }
 
-    /// Raises the credit. Totals only grow; a smaller one is an old one.
+    /// Raises the credit. Totals only grow; a smaller one is an old one. It is made use of when [woken](Self::wake).
     pub(crate) fn grant(&mut self, bytes: u64, blocks: u64) {
-        for id in self.opening.grant(bytes, blocks) {
+        self.opening.grant(bytes, blocks);
+    }
+
+    /// Has those compete again that waited for credit, if there is more: once for all that the peer has said.
+    pub(crate) fn wake(&mut self) {
+        for id in self.opening.wake() {
             self.refresh(id);
             self.refresh_open_followers(id);
         }

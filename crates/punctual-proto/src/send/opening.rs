@@ -28,6 +28,8 @@ pub(super) struct Opening {
     free: BTreeMap<Channel, u32>,
     /// Blocks the scheduler chose but there was no credit for.
     waiting: BTreeSet<BlockId>,
+    /// There has come more of that since.
+    has_more: bool,
 }
 
 /// What the peer lets us open, and what we have opened; totals since the session began.
@@ -169,11 +171,16 @@ impl Opening {
         next.filter(|next| self.waiting.remove(next))
     }
 
-    /// Raises the credit. Totals only grow; a smaller one is an old one. Returns those that waited for it.
-    pub(super) fn grant(&mut self, bytes: u64, blocks: u64) -> BTreeSet<BlockId> {
+    /// Raises the credit. Totals only grow; a smaller one is an old one.
+    pub(super) fn grant(&mut self, bytes: u64, blocks: u64) {
+        self.has_more |= bytes > self.credit.granted_bytes || blocks > self.credit.granted_blocks;
         self.credit.granted_bytes = self.credit.granted_bytes.max(bytes);
         self.credit.granted_blocks = self.credit.granted_blocks.max(blocks);
-        std::mem::take(&mut self.waiting)
+    }
+
+    /// Those that waited for credit, if it has been raised since.
+    pub(super) fn wake(&mut self) -> BTreeSet<BlockId> {
+        if std::mem::take(&mut self.has_more) { std::mem::take(&mut self.waiting) } else { BTreeSet::new() }
     }
 
     /// Whether a block waits for credit.
@@ -259,13 +266,18 @@ mod tests {
         let [first, second] = [0, 1].map(BlockId);
         let graph = Graph::default();
         opening.grant(50, 2);
+        opening.wake();
         assert_eq!(opening.choose(&blocks[&second], &blocks, &graph), Err([second, first]), "both wait");
         assert!(opening.is_waiting(first) && opening.is_waiting(second));
-        assert_eq!(opening.grant(109, 2), BTreeSet::from([first, second]));
+        opening.grant(50, 1);
+        assert_eq!(opening.wake(), BTreeSet::new(), "that is no more");
+        opening.grant(109, 2);
+        assert_eq!(opening.wake(), BTreeSet::from([first, second]));
         assert_eq!(opening.choose(&blocks[&second], &blocks, &graph), Ok(first));
         assert_eq!(opening.on_opened(100, blocks[&first].channel), None);
         assert_eq!(opening.choose(&blocks[&second], &blocks, &graph), Err([second; 2]), "9 bytes are left");
         opening.grant(110, 2);
+        opening.wake();
         assert_eq!(opening.choose(&blocks[&second], &blocks, &graph), Ok(second));
         opening.on_opened(10, blocks[&second].channel);
         assert!(opening.is_clean());

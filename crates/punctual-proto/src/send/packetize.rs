@@ -19,6 +19,7 @@ use crate::{
         BlockInfo, DatagramWriter,
         repair::{max_symbol, source_head},
         time::wire_duration,
+        varint,
     },
     receive::feedback::Feedback,
     schedule::SendContext,
@@ -138,6 +139,12 @@ impl Stamp {
     pub(crate) fn micros(&self, at: Instant) -> Micros {
         at.saturating_duration_since(self.epoch).as_micros() as Micros
     }
+
+    /// How long ago that was, even if there was no endpoint yet.
+    fn age(&self, at: Instant) -> Micros {
+        let before = self.epoch.saturating_duration_since(at);
+        self.micros(self.now).saturating_sub(self.micros(at)) + wire_duration(before)
+    }
 }
 
 /// What a datagram says before it comes to blocks.
@@ -210,12 +217,17 @@ pub(crate) fn fill_copy(
         };
         let with_info = piece.with_info && block.info != InfoState::Known;
         let info = info(block, stamp, sent);
-        let bytes = &block.data[piece.range.start as usize..piece.range.end as usize];
-        let whole = with_info && bytes.len() as u64 == block.size();
-        let written = match whole && writer.block(&info, bytes) {
-            true => bytes.len() as u64,
-            false if with_info && !writer.block_info(&info) => 0,
-            false => writer.fragment(piece.id, piece.range.start, bytes) as u64,
+        let written = if block.is_empty() {
+            // Its one byte stands for its info.
+            if writer.block_info(&info) { block.size() } else { 0 }
+        } else {
+            let bytes = &block.data[piece.range.start as usize..piece.range.end as usize];
+            let whole = with_info && bytes.len() as u64 == block.size();
+            match whole && writer.block(&info, bytes) {
+                true => bytes.len() as u64,
+                false if with_info && !writer.block_info(&info) => 0,
+                false => writer.fragment(piece.id, piece.range.start, bytes) as u64,
+            }
         };
         if written == 0 {
             break;
@@ -295,7 +307,7 @@ fn info(block: &LiveBlock, stamp: Stamp, sent: Micros) -> BlockInfo {
     BlockInfo {
         id: block.id,
         size: block.told_size(),
-        age: sent.saturating_sub(stamp.micros(block.begin)),
+        age: (stamp.age(block.begin) + sent.saturating_sub(stamp.micros(stamp.now))).min(varint::MAX),
         deadline: deadline.map(wire_duration),
         priority,
         channel: block.channel,

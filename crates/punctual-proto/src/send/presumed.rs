@@ -26,9 +26,12 @@ impl Store {
 
     /// Takes back what the peer should have spoken of by now.
     pub(super) fn doubt_presumed(&mut self, now: Instant) {
+        if self.next_doubt().is_none_or(|at| now < at) {
+            return;
+        }
+        let mut turns = self.turns();
         while let Some((_, id)) = self.doubts.first().copied().filter(|&(at, _)| at <= now) {
             self.doubts.pop_first();
-            let turns = self.turns();
             let Some(block) = self.blocks.get_mut(&id) else { continue };
             block.doubt_at = None;
             if !block.is_presumed() || block.dying.is_some() {
@@ -36,6 +39,10 @@ impl Store {
             }
             if block.is_owed(&turns) {
                 block.take_back();
+                // Those behind it wait for it now.
+                if let Some((channel, position)) = block.channel {
+                    turns.entry(channel).and_modify(|first| *first = position.min(*first)).or_insert(position);
+                }
                 self.after_loss(now, id);
             } else {
                 block.doubt_at = Some(now + WORD_TAKES);

@@ -39,7 +39,7 @@ impl Source {
     fn add(&mut self, begin: Instant, size: u64) {
         if let Some(last) = self.last {
             let interval = begin.saturating_duration_since(last);
-            if self.period().is_some_and(|(every, _)| interval > every * MISSES) {
+            if self.period().is_some_and(|(every, _)| interval > every.saturating_mul(MISSES)) {
                 // Whatever it was, it has ended; this may be the beginning of another.
                 self.intervals.clear();
                 self.sizes.clear();
@@ -83,10 +83,12 @@ impl Source {
     fn turn(&self, now: Instant) -> Option<Turn> {
         let (every, size) = self.period()?;
         let last = self.last?;
-        if now > last + every * MISSES {
+        // Of one that no clock will see none is due.
+        let (at, over) = (last.checked_add(every)?, last.checked_add(every.saturating_mul(MISSES))?);
+        if now > over {
             return None;
         }
-        Some(Turn { at: (last + every).max(now), every, size, deadline: self.deadline, priority: self.priority })
+        Some(Turn { at: at.max(now), every, size, deadline: self.deadline, priority: self.priority })
     }
 }
 
@@ -169,6 +171,17 @@ mod tests {
         assert_eq!(turn(&sources, start + MS * 300), Some((start + MS * 350, 10_000)));
         sources.declare(CHANNEL, Duration::ZERO, 0, None, 0);
         assert_eq!(turn(&sources, start + MS * 300), None);
+    }
+
+    #[test]
+    fn a_source_that_never_comes_again_is_not_expected() {
+        let start = Instant::now();
+        let mut sources = Sources::default();
+        sources.declare(CHANNEL, Duration::MAX, 10_000, None, 0);
+        for n in 0..3 {
+            sources.on_block(CHANNEL, start + MS * n, 9_000, None, 7);
+            assert_eq!(turn(&sources, start + MS * n), None);
+        }
     }
 
     #[test]

@@ -389,6 +389,11 @@ impl Store {
         self.notices.retain(|notice| matches!(notice, Notice::Ended(..)));
     }
 
+    /// Whether it has something to say.
+    pub(crate) fn has_notices(&self) -> bool {
+        !self.notices.is_empty()
+    }
+
     /// The next thing the store has to say.
     pub(crate) fn poll(&mut self) -> Option<Notice> {
         self.notices.pop_front()

@@ -8,6 +8,7 @@ use std::{
 use noq_proto::{Connection, Dir, ReadError, StreamId, VarInt};
 
 use super::{
+    backlog::Backlog,
     given_up::GivenUp,
     patience::{Company, Patience, WORTH_WORDS},
 };
@@ -88,7 +89,7 @@ pub(super) struct Control {
     /// What goes before the rest on a stream that continues another.
     head: Vec<u8>,
     /// All that was said, encoded, but for what the peer is known to have read,
-    words: Vec<u8>,
+    words: Backlog,
     /// which is this many bytes.
     heard: u64,
     /// How many of the words QUIC has been given, for this stream.
@@ -127,7 +128,7 @@ impl Control {
         Self {
             stream: None,
             head: Vec::new(),
-            words: Vec::new(),
+            words: Backlog::default(),
             heard: 0,
             given: 0,
             said: 0,
@@ -149,10 +150,10 @@ impl Control {
 
     /// Shows the token, if there is one, and says what we accept, ahead of all that waits; the stream is opened as soon as the peer allows it.
     pub(super) fn begin(&mut self, token: Option<&Token>, limits: &Limits) {
-        let waiting = std::mem::take(&mut self.words);
-        control::open_stream(&mut self.words);
+        let mut ahead = Vec::new();
+        control::open_stream(&mut ahead);
         if let Some(token) = token {
-            ControlFrame::Token(token.clone()).encode(&mut self.words);
+            ControlFrame::Token(token.clone()).encode(&mut ahead);
         }
         let settings = Settings {
             max_block_size: limits.max_block_size,
@@ -161,10 +162,9 @@ impl Control {
             channels: limits.channels as u64,
             repair_window: limits.repair_window,
         };
-        ControlFrame::Settings(settings).encode(&mut self.words);
-        let ahead = self.words.len() as u64;
-        self.awaited = self.awaited.map(|place| place + ahead);
-        self.words.extend(waiting);
+        ControlFrame::Settings(settings).encode(&mut ahead);
+        self.awaited = self.awaited.map(|place| place + ahead.len() as u64);
+        self.words.put_ahead(ahead);
     }
 
     /// Queues a frame.
@@ -179,7 +179,7 @@ impl Control {
             _ => Hurry::Some,
         });
         let before = self.words.len();
-        frame.encode(&mut self.words);
+        frame.encode(self.words.end());
         if matches!(frame, Dropped { .. }) {
             self.own += self.words.len() - before;
         }
@@ -229,7 +229,7 @@ impl Control {
 
     fn write_completed(&mut self) {
         if !self.completed.is_empty() {
-            ControlFrame::CompletedList(std::mem::take(&mut self.completed)).encode(&mut self.words);
+            ControlFrame::CompletedList(std::mem::take(&mut self.completed)).encode(self.words.end());
         }
     }
 
@@ -281,9 +281,9 @@ impl Control {
         self.hand_on(id, conn);
         if self.waiting() == 0 {
             let before = self.words.len();
-            self.given_up.write(&mut self.words);
+            self.given_up.write(self.words.end());
             for (id, (deadline, priority)) in std::mem::take(&mut self.updates) {
-                ControlFrame::Update { id, priority, deadline }.encode(&mut self.words);
+                ControlFrame::Update { id, priority, deadline }.encode(self.words.end());
             }
             self.own += self.words.len() - before;
             self.hand_on(id, conn);
@@ -304,7 +304,7 @@ impl Control {
             self.head.drain(..written);
         }
         if self.head.is_empty() {
-            self.given += stream.write(&self.words[self.given..]).unwrap_or(0);
+            self.given += stream.write(self.words.behind(self.given)).unwrap_or(0);
             self.said = self.said.max(self.heard + self.given as u64);
             self.pieces.on_handed_on(self.heard + self.given as u64);
         }
@@ -357,7 +357,7 @@ impl Control {
         }
         // Of what it has read on the stream before this one, some may be still to come on this one, which cannot leave it out any more.
         let more = usize::try_from(bytes.saturating_sub(self.heard)).map_or(self.given, |more| more.min(self.given));
-        self.words.drain(..more);
+        self.words.forget(more);
         self.own = self.own.min(self.words.len());
         self.given -= more;
         self.heard += more as u64;

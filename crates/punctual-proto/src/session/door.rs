@@ -68,7 +68,7 @@ impl Session {
             self.door = Door::default();
             self.let_in();
             // Paths may have come and gone meanwhile.
-            self.events.rotate_right(1);
+            self.events.last_first();
         }
         Ok(())
     }
@@ -80,7 +80,7 @@ impl Session {
         }
         let punctual = self.punctual == Some(true);
         tracing::debug!(punctual, "connected");
-        self.events.push_back(Event::Connected { punctual });
+        self.events.push(Event::Connected { punctual });
     }
 
     /// Ends the session of a peer that has not shown anything for too long.

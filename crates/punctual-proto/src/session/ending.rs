@@ -160,7 +160,7 @@ impl Session {
     /// The peer hands over no more: the application is to look again.
     pub(super) fn on_finished(&mut self) {
         if !std::mem::replace(&mut self.ending.peer_finished, true) {
-            self.events.push_back(Event::Readable);
+            self.events.push(Event::Readable);
         }
         self.on_given();
     }
@@ -168,7 +168,7 @@ impl Session {
     /// The peer's application has everything. A word of that before we have finished is nothing we could have been waiting for.
     pub(super) fn on_taken(&mut self) {
         if self.ending.finished && !std::mem::replace(&mut self.ending.taken, true) {
-            self.events.push_back(Event::Taken);
+            self.events.push(Event::Taken);
         }
     }
 

@@ -163,7 +163,7 @@ impl Session {
         let Some(path) = self.paths.by_quic(quic) else { return };
         let id = path.id;
         path.on_validated(now, rtt);
-        self.events.push_back(Event::Path { id, event: PathEvent::Opened });
+        self.events.push(Event::Path { id, event: PathEvent::Opened });
     }
 
     fn take_stream_event(&mut self, now: Instant, event: StreamEvent) {
@@ -255,16 +255,17 @@ impl Session {
             ControlFrame::Refused { id } => self.store.on_refused(id)?,
             ControlFrame::Expect { id, delta } => {
                 self.store.check_known(id)?;
-                self.events.push_back(Event::Expected { id, delta });
+                self.events.push(Event::Expected { id, delta });
             }
             ControlFrame::Heard { bytes } => {
                 if self.control.on_heard(bytes)? {
-                    self.events.push_back(Event::Heard);
+                    self.events.push(Event::Heard);
                 }
             }
             ControlFrame::Path { path, terms } => self.paths.on_terms(path, terms),
             ControlFrame::Latency { channel, latency } => {
                 let latency = Some(Duration::from_micros(latency)).filter(|latency| !latency.is_zero());
+                self.follow_clocks(now);
                 self.receiver.on_wish(channel, latency, micros, &self.clocks)?;
             }
             ControlFrame::Finished => self.on_finished(),
@@ -283,7 +284,10 @@ impl Session {
         let begin = self.stamp(now).micros(block.begin);
         let at = self.peer_time.extend(at, self.micros(now));
         let completion = match self.clocks.to_ours(at) {
-            Some(at) => Duration::from_micros(at.saturating_sub(begin)),
+            Some(at) => {
+                let before = self.epoch.saturating_duration_since(block.begin);
+                Duration::from_micros(at.saturating_sub(begin)).saturating_add(before)
+            }
             // The clocks have not been compared: the word took about half a round trip.
             None => elapsed.saturating_sub(self.shortest_rtt() / 2),
         };
@@ -326,7 +330,9 @@ impl Session {
                     if let Some(path) = self.paths.on_network(network) {
                         self.clocks.on_arrival(path.id, extended, micros);
                     }
-                    self.follow_clocks(now);
+                    if self.receiver.is_timed() {
+                        self.follow_clocks(now);
+                    }
                 }
                 DatagramFrame::Arrivals(arrivals) => self.take_arrivals(now, &arrivals)?,
                 DatagramFrame::BlockInfo(info) => {
@@ -398,7 +404,11 @@ impl Session {
 
     /// Whether the peer was told that it may send redundancy.
     fn check_redundancy(&self) -> Result<(), ProtocolError> {
-        if self.config.limits.repair_window == 0 { Err(ProtocolError::UnknownFrame) } else { Ok(()) }
+        if self.config.limits.repair_window == 0 || !self.receiver.has_begun() {
+            Err(ProtocolError::UnknownFrame)
+        } else {
+            Ok(())
+        }
     }
 
     /// `stamp` is the TIMESTAMP of the datagram, on the peer's clock.
@@ -468,7 +478,7 @@ impl Session {
                     }
                     if let Some(event) = path.on_acked(pn, sent, now, &mut self.store) {
                         tracing::debug!(path = %path.id, "recovered");
-                        self.events.push_back(Event::Path { id: path.id, event });
+                        self.events.push(Event::Path { id: path.id, event });
                     }
                 }
                 Fate::Lost { pn, .. } => {
@@ -528,12 +538,12 @@ impl Session {
                 }
                 ReceiverNotice::Skipped { id, received_bytes } => {
                     self.control.write(&ControlFrame::Refused { id });
-                    self.events.push_back(Event::Skipped { id, received_bytes });
+                    self.events.push(Event::Skipped { id, received_bytes });
                 }
                 ReceiverNotice::Dropped { id, reason, received_bytes } => {
-                    self.events.push_back(Event::PeerDropped { id, reason, received_bytes });
+                    self.events.push(Event::PeerDropped { id, reason, received_bytes });
                 }
-                ReceiverNotice::Readable => self.events.push_back(Event::Readable),
+                ReceiverNotice::Readable => self.events.push(Event::Readable),
             }
         }
     }
@@ -548,7 +558,7 @@ impl Session {
                     }
                     self.control.forget_update(id);
                     self.fallback_ended(id, &outcome);
-                    self.events.push_back(Event::Outcome { id, outcome });
+                    self.events.push(Event::Outcome { id, outcome });
                 }
                 StoreNotice::Dropped { id, reason, size, channel } => match (size, channel) {
                     _ if self.punctual == Some(false) => {}
@@ -565,7 +575,7 @@ impl Session {
         // What is to be said to a peer that does not speak Punctual is never said.
         self.store.hush(self.punctual != Some(false) && self.control.has_enough());
         if self.store.take_writable() {
-            self.events.push_back(Event::Writable);
+            self.events.push(Event::Writable);
         }
     }
 }

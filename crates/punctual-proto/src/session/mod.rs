@@ -11,13 +11,15 @@
 //! - [`moves`] follows paths whose peer gets another address, and [`quiet`] finds out if that may be we.
 //! - [`fallback`] carries blocks to a peer that does not speak Punctual.
 //! - [`door`] is who is let in.
-//! - [`ending`] is how a session is accepted, and how it ends; [`idle`], when it does of itself.
+//! - [`ending`] is how a session is accepted, and how it ends; [`idle`], when it does of itself. [`events`] is what the application is told.
 
 mod answers;
+mod backlog;
 mod control;
 mod copies;
 mod door;
 mod ending;
+mod events;
 mod fallback;
 mod given_up;
 mod idle;
@@ -51,6 +53,7 @@ use self::{
     control::{Control, Hearing},
     door::Door,
     ending::{Ending, Farewell},
+    events::Events,
     fallback::Fallback,
     output::Output,
     paths::Opening,
@@ -124,7 +127,7 @@ pub struct Session {
     /// What the peer is to hear of paths that were given up, and over which path.
     knocks: VecDeque<(NetworkPath, Vec<u8>)>,
     observer: Option<Box<dyn Observer>>,
-    events: VecDeque<Event>,
+    events: Events,
     /// When something came in of which not everything that follows has been done yet.
     unsettled: Option<Instant>,
     /// The application has not accepted the session yet: the peer is not told that it may send anything.
@@ -187,7 +190,7 @@ impl Session {
             log: Vec::new(),
             knocks: VecDeque::new(),
             observer,
-            events: VecDeque::new(),
+            events: Events::default(),
             unsettled: None,
             is_held: false,
             door: Door::default(),
@@ -387,9 +390,9 @@ impl Session {
         &self.config.limits
     }
 
-    /// Bytes held of what the peer sent.
+    /// Memory held for what the peer sent, bytes.
     pub(crate) fn held_bytes(&self) -> u64 {
-        self.receiver.live().1 + self.groups.held() + self.fallback.live_in().1
+        self.receiver.memory() + self.groups.held() + self.fallback.live_in().1
     }
 
     /// Says how many bytes the peer may have open, before it is told. No more than the limits say.
@@ -429,7 +432,7 @@ impl Session {
         if self.door.is_shut() && !matches!(self.phase, Phase::Closed(_)) {
             return None;
         }
-        self.events.pop_front()
+        self.events.pop()
     }
 
     /// Whether the endpoint may forget the session.
@@ -543,6 +546,7 @@ impl Session {
             self.open_paths(now);
             self.read_streams(now);
         }
+        self.store.wake();
         self.pass_on_notices(now);
         self.look_for_the_end();
         if self.phase == Phase::Open && self.punctual == Some(true) && self.may_speak() {
@@ -573,17 +577,20 @@ impl Session {
         self.pass_on_outcomes(now);
         self.fallback = Fallback::default();
         for opening in std::mem::take(&mut self.opening) {
-            self.events.push_back(Event::Path { id: opening.id, event: PathEvent::Closed });
+            self.events.push(Event::Path { id: opening.id, event: PathEvent::Closed });
         }
         if self.door.is_shut() {
             // Nobody was told that it had begun.
             self.events.clear();
         }
-        self.events.push_back(Event::Closed(reason));
+        self.events.push(Event::Closed(reason));
     }
 
     /// The peer broke the protocol.
     fn fail(&mut self, now: Instant, error: ProtocolError) {
+        if matches!(self.phase, Phase::Closed(_)) {
+            return;
+        }
         tracing::debug!(%error, "closing");
         self.part(now, VarInt::from_u32(error.number()), error.to_string().into_bytes().into());
         self.end(now, CloseReason::Protocol(error));

@@ -52,7 +52,7 @@ impl Session {
                 tracing::debug!(path = %path.id, to = %path.network.remote, "moved");
                 observe::forget(&mut self.observer, now, path.id, path.in_flight.iter());
                 let event = path.on_moved(now, panel, driver, &mut self.store);
-                self.events.push_back(Event::Path { id, event });
+                self.events.push(Event::Path { id, event });
                 self.paths.on_moved(id);
             }
         }

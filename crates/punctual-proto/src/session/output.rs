@@ -231,6 +231,17 @@ impl Session {
     pub(crate) fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
         debug_assert!(buf.is_empty(), "the buffer must be empty");
         self.catch_up();
+        loop {
+            let transmit = self.poll_next(now, buf);
+            // What is to leave may have been found to be too late, or had its last chance: that is told now, and may leave room for others.
+            if transmit.is_some() || !self.store.has_notices() {
+                return transmit;
+            }
+            self.settle(now);
+        }
+    }
+
+    fn poll_next(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
         self.output.rests_until = None;
         if self.phase != Phase::Open {
             self.steering.set_gate(Gate::Open);

@@ -153,7 +153,7 @@ impl Session {
         }
         if let Some(at) = self.opening.iter().position(|opening| opening.id == id) {
             self.opening.remove(at);
-            self.events.push_back(Event::Path { id, event: PathEvent::Closed });
+            self.events.push(Event::Path { id, event: PathEvent::Closed });
         } else {
             self.shut_path(now, id)?;
         }
@@ -248,7 +248,7 @@ impl Session {
                 Alarm::None => {}
                 Alarm::Suspected(event) => {
                     tracing::debug!(path = %path.id, "suspected");
-                    self.events.push_back(Event::Path { id: path.id, event });
+                    self.events.push(Event::Path { id: path.id, event });
                 }
                 Alarm::Probe => {
                     let _ = self.conn.ping_path(path.quic);
@@ -312,7 +312,7 @@ impl Session {
                 }
                 Err(error) => {
                     tracing::debug!(%error, path = %id, "path not opened");
-                    self.events.push_back(Event::Path { id, event: PathEvent::Closed });
+                    self.events.push(Event::Path { id, event: PathEvent::Closed });
                 }
             }
             self.opening.pop_front();
@@ -359,7 +359,7 @@ impl Session {
         observe::forget(&mut self.observer, now, id, path.in_flight.iter());
         path.in_flight.give_up(true, id, now, &mut self.store);
         self.clocks.path_closed(id);
-        self.events.push_back(Event::Path { id, event: PathEvent::Closed });
+        self.events.push(Event::Path { id, event: PathEvent::Closed });
     }
 
     /// A controller for the next path, unless QUIC's drive it.

@@ -68,11 +68,8 @@ impl Session {
         }
     }
 
-    /// Has play-out follow what is known of the clocks.
+    /// Has play-out follow what is known of the clocks. Needless while nothing waits for its time.
     pub(super) fn follow_clocks(&mut self, now: Instant) {
-        if !self.receiver.is_timed() {
-            return;
-        }
         let (micros, one_way) = (self.micros(now), self.shortest_rtt() / 2);
         if let Some(offset) = self.clocks.offset_or_guess(micros, one_way.as_micros() as f64) {
             self.receiver.follow(offset, micros);

@@ -1,6 +1,8 @@
 //! How sessions begin and end.
 
-use punctual_proto::{Channel, CloseReason, DropReason, Event, Limits, Outcome, SendError, SessionConfig};
+use punctual_proto::{
+    BlockId, Channel, CloseReason, DropReason, Event, Limits, Outcome, Redundancy, SendError, SessionConfig,
+};
 
 use crate::{
     Pair, block,
@@ -118,5 +120,34 @@ fn both_ends_may_close_at_once() {
     for (events, id) in [(pair.events(), there), (pair.peer_events(), back)] {
         assert_eq!(outcomes(&events)[&id], dropped(DropReason::SessionClosed));
         assert_eq!(events.last(), Some(&Event::Closed(CloseReason::Local)));
+    }
+}
+
+#[test]
+fn what_is_decided_while_packets_are_made_is_told_at_once() {
+    for mode in Redundancy::ALL {
+        let mut pair = Pair::new();
+        pair.world.lose_every = Some((pair.from.host, 3));
+        let mut ids = Vec::<BlockId>::new();
+        let mut told = 0;
+        for n in 0..600 {
+            if n % 5 == 0 {
+                // Far more than the window lets through, now and then one that others depend on.
+                let size = if n < 300 { 30_000 } else { 700 };
+                let next = block(size).deadline(ms(60)).redundancy(mode);
+                let leader = ids.last().filter(|_| n % 20 > 0);
+                ids.push(pair.send(if let Some(&leader) = leader { next.depends_on(leader) } else { next }));
+            }
+            pair.world.run(ms(1));
+            pair.world.recv_all(pair.to);
+            told += outcomes(&pair.events()).len();
+            let now = pair.world.now;
+            // It does nothing but bring about what was left to do.
+            pair.world.session(pair.from.host, pair.from.session).accept(now);
+            assert_eq!(pair.events(), [], "{mode:?}: after {n} ms, with {told} of {} told", ids.len());
+        }
+        pair.world.run(ms(300));
+        told += outcomes(&pair.events()).len();
+        assert_eq!(told, ids.len());
     }
 }

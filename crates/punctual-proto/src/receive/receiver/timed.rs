@@ -1,6 +1,6 @@
 //! The part of the receiver that gives blocks out at their time; see [`playout`](crate::receive::playout).
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{Notice, Receiver};
 use crate::{
@@ -65,7 +65,8 @@ impl Receiver {
     /// If the peer leaves more of its channels unheard of than it may.
     pub(crate) fn release_due(&mut self, now: Micros) -> Result<(), ProtocolError> {
         let Some(by) = self.playout.peers(now) else { return Ok(()) };
-        while let Some(held) = self.waiting.pop_due(by) {
+        while let Some((mut held, due)) = self.waiting.pop_due(by) {
+            held.block.play_at = self.play_at(due);
             self.give_out(held)?;
         }
         Ok(())
@@ -83,12 +84,16 @@ impl Receiver {
         // Nothing was handed over after it came, whatever the peer says: so nothing waits for longer than the latency.
         let here = self.playout.peers(now);
         let begin = here.map_or(info.begin, |here| info.begin.min(here));
-        let mut held = Held { block, place: info.channel, begin };
+        let held = Held { block, place: info.channel, begin };
         let Some(here) = here else { return self.give_out(held) };
-        let due = begin.saturating_add(wire_duration(latency));
-        held.block.play_at = self.playout.ours(due).and_then(|at| self.epoch.checked_add(Duration::from_micros(at)));
-        self.waiting.insert(held, due);
-        if due <= here { self.release_due(now) } else { Ok(()) }
+        let latency = wire_duration(latency);
+        self.waiting.insert(held, latency);
+        if begin.saturating_add(latency) <= here { self.release_due(now) } else { Ok(()) }
+    }
+
+    /// Our reading of a time on the peer's clock.
+    pub(super) fn play_at(&self, due: u64) -> Option<Instant> {
+        self.epoch.checked_add(Duration::from_micros(self.playout.ours(due)?))
     }
 
     /// The application gets a block, and those before it in its channel that are not whole will not be waited for.
@@ -124,15 +129,14 @@ impl Receiver {
             return Ok(());
         }
         // Without one, what waited for its time is given out.
-        let wait = latency.map_or(0, wire_duration);
-        self.waiting.reschedule(whose, |held| held.begin.saturating_add(wait));
+        self.waiting.reschedule(whose, latency.map_or(0, wire_duration));
         self.release_due(now)?;
         let Some(channel) = whose else { return Ok(()) };
         if latency.is_none() {
             self.release_channel(channel, now, clocks);
         } else if before.is_none() {
             // What is whole has waited for its turn, and waits for its time now.
-            for id in self.channels.taken(channel) {
+            for id in self.channels.take_whole(channel) {
                 self.check_complete(id, now, clocks)?;
             }
         }
