@@ -9,7 +9,11 @@ use punctual::{Block, Channel, CloseReason, DropReason, Outcome, SendError, Sess
 use punctual_eval::annexb::Kind;
 use tokio::{sync::mpsc, task::JoinSet};
 
-use crate::{exit::Failure, source::Piece, stats::Tally};
+use crate::{
+    exit::Failure,
+    source::{MAX_PIECE, Piece},
+    stats::Tally,
+};
 pub(crate) use held::{Blocks, Held};
 pub(crate) use left_out::LeftOut;
 
@@ -50,9 +54,10 @@ impl Feeder {
         }
     }
 
-    /// Makes a block of a piece, and keeps it until it has ended; its position.
+    /// Makes a block of a piece, and keeps it until it has ended, which one that is too long does at once; its position.
     pub(crate) fn hold(&self, piece: Piece) -> u64 {
         self.tally.handed_over();
+        let too_long = piece.too_long;
         let rank = piece.picture.map_or(0, Kind::priority);
         let playout = piece.own.deadline.unwrap_or(self.deadline);
         let mut block = Block::new(piece.data);
@@ -66,7 +71,12 @@ impl Feeder {
         let begin = if piece.spacing.is_some() { now } else { came };
         block.begin = Some(begin);
         let kept_back = begin.saturating_duration_since(came);
-        self.blocks.hold(Held { block, playout, kept_back, needs: piece.dependencies })
+        let position = self.blocks.hold(Held { block, playout, kept_back, needs: piece.dependencies });
+        if let Some(size) = too_long {
+            self.left_out.note(position, &SendError::TooLarge { size, limit: MAX_PIECE as u64 });
+            self.blocks.give_up(position, &self.tally);
+        }
+        position
     }
 
     /// Hands a block over, or gives it up if there is no room for it before its deadline, or if it is none that can be sent.

@@ -85,6 +85,19 @@ fn what_is_too_large_for_the_receiver_is_told_and_the_rest_is_sent() {
 }
 
 #[test]
+fn what_no_receiver_takes_is_told_and_the_rest_is_sent() {
+    let receiver = Picky::start();
+    let input = [message(10), message((16 << 20) + 1), message(20)].concat();
+    let sent = receiver.send(&["--framed"], &input);
+    assert_eq!(sent.status.code(), Some(2), "{}", said(&sent));
+    assert_eq!(figures(&sent), [3, 2, 1, 1].map(Value::from));
+    let words = "block 2 is left out: a block of 16777217 bytes exceeds the limit of 16777216";
+    assert!(said(&sent).contains(words), "{}", said(&sent));
+    let sizes: Vec<usize> = receiver.received.join().unwrap().iter().map(Vec::len).collect();
+    assert_eq!(sizes, [10, 20]);
+}
+
+#[test]
 fn an_input_of_which_nothing_can_be_sent_is_no_good() {
     let receiver = Picky::start();
     let sent = receiver.send(&["--chunks", "2K"], &[0; 6_144]);

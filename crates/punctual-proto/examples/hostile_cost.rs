@@ -15,7 +15,10 @@ use common::{
     bench::Bench,
     ms,
     raw::Config,
-    wire::{self, Info, arrivals, dropped_list, fragment, join, last_fragment, repair, source, timestamp, update},
+    wire::{
+        self, Info, arrivals, dropped_list, fragment, frame, heard, join, last_fragment, repair, source, timestamp,
+        update, varint,
+    },
 };
 use punctual_proto::{Limits, fuzzing::CodedGroup};
 
@@ -51,6 +54,13 @@ const KINDS: &[(&str, Send)] = &[
     ("DROPPED_LIST of 1,024 blocks, in a packet each", |bench, n| {
         bench.control(&dropped_list(0, &[(n * 1_024, 1_024)]))
     }),
+    ("LATENCY to and fro, as many as fit, 12,800 blocks waiting", latencies),
+    ("HEARD of a byte more each, as many as fit", hearing),
+    ("CREDIT of a byte more each, as many as fit", |bench, n| {
+        let frames =
+            (0..FULL as u64 / 8).map(|i| frame(0x01, &join(&[&varint((1 << 22) + n * 200 + i), &varint(1_000)])));
+        bench.control(&frames.collect::<Vec<_>>().concat());
+    }),
     ("PATH_STATUS, as many as fit", |bench, n| {
         let frames = (0..100).map(|i| [0x3e76 + i % 2, 0, n * 100 + i].map(wire::varint).concat());
         bench.raw().frames(&frames.collect::<Vec<_>>().concat());
@@ -81,6 +91,27 @@ fn tiny_blocks(bench: &mut Bench, n: u64) {
     let first = join(&[&Info::new(n * 200, 1).bytes(), &fragment(n * 200, 0, b"x")]);
     let rest = wire::block_alike(1, 0, b"x").repeat(199);
     bench.raw().datagram(join(&[&timestamp(n as u32 * 50), &first, &rest]));
+}
+
+fn latencies(bench: &mut Bench, n: u64) {
+    let latency = |millis: u64| frame(0x0f, &join(&[&varint(millis * 1_000), &[0]]));
+    if n < 64 {
+        bench.control(&latency(9_000));
+        return tiny_blocks(bench, n);
+    }
+    let both = [latency(9_000), latency(8_900)].concat();
+    bench.control(&both.repeat(FULL / both.len()));
+}
+
+fn hearing(bench: &mut Bench, n: u64) {
+    if n < 64 {
+        // These are answered, each by itself.
+        return tiny_blocks(bench, n);
+    }
+    let said = bench.raw().stream.len() as u64;
+    let first = (n - 64) * 250 % said.max(1);
+    let frames = (first..(first + 250).min(said)).map(heard);
+    bench.control(&frames.collect::<Vec<_>>().concat());
 }
 
 fn same_info(bench: &mut Bench, n: u64) {

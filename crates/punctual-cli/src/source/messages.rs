@@ -34,14 +34,16 @@ pub(super) fn lines(input: Input, take: Take<'_>) -> Result<(), Failure> {
         let begun = input.next_came()?;
         let mut line = Vec::new();
         input.by_ref().take(MAX_PIECE as u64 + 1).read_until(b'\n', &mut line)?;
-        Ok((begun, line))
+        if line.len() <= MAX_PIECE {
+            return Ok(Piece { begun, ..Piece::plain(line) });
+        }
+        let rest = if line.ends_with(b"\n") { 0 } else { input.skip_until(b'\n')? };
+        Ok(Piece { begun, ..Piece::too_long((line.len() + rest) as u64) })
     };
     loop {
-        let (begun, line) = read().map_err(|error| Input::unreadable(&name, error))?;
-        if line.len() > MAX_PIECE {
-            return Err(too_long(&name, "a line"));
-        }
-        if line.is_empty() || !take(Piece { begun, ..Piece::plain(line) }) {
+        let piece = read().map_err(|error| Input::unreadable(&name, error))?;
+        let is_end = piece.data.is_empty() && piece.too_long.is_none();
+        if is_end || !take(piece) {
             return Ok(());
         }
     }
@@ -72,24 +74,34 @@ pub(super) fn framed(input: Input, headers: bool, take: Take<'_>) -> Result<(), 
             [a, b, c, d] => u32::from_be_bytes([a, b, c, d]) as usize,
             _ => return Err(cut_short(&name)),
         };
-        if length > MAX_PIECE {
-            return Err(too_long(&name, "a message"));
-        }
-        let mut message = Vec::new();
-        input.by_ref().take(length as u64).read_to_end(&mut message).map_err(unreadable)?;
-        if message.len() < length {
-            return Err(cut_short(&name));
-        }
+        let piece = if length > MAX_PIECE {
+            let skipped = io::copy(&mut input.by_ref().take(length as u64), &mut io::sink()).map_err(unreadable)?;
+            if skipped < length as u64 {
+                return Err(beyond(&name, number + 1, length));
+            }
+            Piece::too_long(skipped)
+        } else {
+            let mut message = Vec::new();
+            input.by_ref().take(length as u64).read_to_end(&mut message).map_err(unreadable)?;
+            if message.len() < length {
+                return Err(cut_short(&name));
+            }
+            Piece::plain(message)
+        };
         let header::Header { own, dependencies } = header;
-        if !take(Piece { begun, own, dependencies, ..Piece::plain(message) }) {
+        if !take(Piece { begun, own, dependencies, ..piece }) {
             return Ok(());
         }
     }
     Ok(())
 }
 
-fn too_long(name: &Path, what: &str) -> Failure {
-    Failure::Usage(format!("{}: {what} is longer than {} MiB", name.display(), MAX_PIECE >> 20))
+/// Whoever reads what is no message finds lengths like this.
+fn beyond(name: &Path, number: u64, length: usize) -> Failure {
+    let (name, most) = (name.display(), MAX_PIECE >> 20);
+    Failure::Usage(format!(
+        "{name}: message {number} would have {length} bytes, more than {most} MiB and than there are"
+    ))
 }
 
 fn cut_short(name: &Path) -> Failure {
@@ -127,7 +139,31 @@ mod tests {
         for bad in [&input[..2], &input[..6]] {
             assert_eq!(framed(bad).unwrap_err().code(), 2);
         }
-        assert!(framed(&[255; 8]).unwrap_err().to_string().contains("longer than 16 MiB"));
+        let misread = framed(&[255; 8]).unwrap_err().to_string();
+        assert!(misread.contains("message 1 would have 4294967295 bytes, more than 16 MiB"), "{misread}");
+    }
+
+    #[test]
+    fn what_is_too_long_is_skipped_and_counts() {
+        let sizes = |pieces: Result<Vec<Piece>, Failure>| {
+            let size = |piece: Piece| (piece.data.len(), piece.too_long);
+            pieces.unwrap().into_iter().map(size).collect::<Vec<_>>()
+        };
+        let long = MAX_PIECE + 1;
+        let message = |size: usize| [&(size as u32).to_be_bytes()[..], &vec![b'x'; size]].concat();
+        let input = [message(3), message(long), message(MAX_PIECE), message(2)].concat();
+        let told = [(3, None), (0, Some(long as u64)), (MAX_PIECE, None), (2, None)];
+        assert_eq!(sizes(read(Cut::Framed { headers: false }, &input)), told);
+        for (before, end) in [(long - 1, &b"\n"[..]), (long - 1, b""), (long, b""), (long + 5_000, b"\n")] {
+            let input = [&b"one\n"[..], &vec![b'x'; before], end].concat();
+            let size = before + end.len();
+            let last = if size < long { (size, None) } else { (0, Some(size as u64)) };
+            assert_eq!(sizes(read(Cut::Lines, &input)), [(4, None), last]);
+            if end == b"\n" {
+                let input = [&input[..], b"two"].concat();
+                assert_eq!(sizes(read(Cut::Lines, &input)), [(4, None), last, (3, None)]);
+            }
+        }
     }
 
     #[test]

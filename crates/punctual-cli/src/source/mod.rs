@@ -52,6 +52,8 @@ pub(crate) struct Piece {
     /// Keeps a beat: not to be sent sooner than this after the one before it. Its deadline counts from when its turn comes.
     pub(crate) spacing: Option<Duration>,
     pub(crate) own: Own,
+    /// It has so many bytes, more than any block may have, and they have been skipped.
+    pub(crate) too_long: Option<u64>,
 }
 
 /// What holds for a piece alone, where it says so.
@@ -73,13 +75,19 @@ impl Piece {
             dependencies: Vec::new(),
             spacing: None,
             own: Own::default(),
+            too_long: None,
         }
+    }
+
+    /// One of so many bytes that were skipped.
+    fn too_long(size: u64) -> Self {
+        Self { too_long: Some(size), ..Self::plain(Bytes::new()) }
     }
 }
 
 /// Pieces that may wait to be sent.
 const AHEAD: usize = 16;
-/// A line, message or frame longer than this is no block.
+/// A frame longer than this is no frame; a line or message is left out.
 pub(crate) const MAX_PIECE: usize = 16 << 20;
 
 /// An input that is open, and from which nothing has been taken yet.

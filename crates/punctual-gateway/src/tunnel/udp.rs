@@ -193,7 +193,7 @@ async fn carry(
         let failed = tokio::select! {
             queued = datagrams.recv() => match queued {
                 Some(Queued { data, .. }) => {
-                    let sent = socket.send(&data).await.map(drop);
+                    let sent = forward(&socket, &data).await;
                     if sent.is_err() {
                         shared.metrics.refused("not_sent");
                     }
@@ -210,6 +210,14 @@ async fn carry(
             }
             _ => {}
         }
+    }
+}
+
+/// Sends a datagram on. What the system says first may be of one that went before, to a program that was not there yet; then it has sent nothing.
+async fn forward(socket: &UdpSocket, data: &[u8]) -> io::Result<()> {
+    match socket.send(data).await {
+        Err(error) if is_passing(&error) => socket.send(data).await.map(drop),
+        sent => sent.map(drop),
     }
 }
 

@@ -12,7 +12,7 @@ use punctual_gateway::{
 
 use tokio::net::UdpSocket;
 
-use super::pair::{Server, ask, config, echo, program};
+use super::pair::{PATIENCE, Server, ask, config, echo, program};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn datagrams_go_through_and_answers_find_their_way_back() {
@@ -57,6 +57,25 @@ async fn datagrams_of_any_size_survive() {
         let program = program(port).await;
         let datagram: Vec<u8> = (0..size).map(|n| n as u8).collect();
         assert_eq!(ask(&program, &datagram).await, datagram, "{size} bytes");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_datagram_to_a_program_that_has_just_begun_reaches_it() {
+    let place = UdpSocket::bind("127.0.0.1:0").await.expect("a socket").local_addr().expect("it is bound");
+    let server = Server::start(config(&[], &[&format!("any=udp:{place}")])).await;
+    let client = server.client(config(&["udp:127.0.0.1:0=any"], &[])).await;
+    let (_session, _called) = client.call(&server).await;
+    let program = program(client.port("any").await).await;
+    for n in 0..5_u8 {
+        // Nobody is there.
+        program.send(&[n, 0]).await.expect("sent");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let there = UdpSocket::bind(place).await.expect("nobody else is there");
+        program.send(&[n, 1]).await.expect("sent");
+        let mut space = [0; 16];
+        let came = tokio::time::timeout(PATIENCE, there.recv(&mut space)).await.expect("it comes");
+        assert_eq!(space[..came.expect("received")], [n, 1]);
     }
 }
 
