@@ -395,8 +395,12 @@ pub(crate) fn endpoint_config(qlog: Option<&Path>) -> Config {
 
 /// A time such as `150ms` or `2s`.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
-    duration::parse(text).map_err(|error| error.to_string())
+    let time = duration::parse(text).map_err(|error| error.to_string())?;
+    if time <= LONGEST { Ok(time) } else { Err(format!("`{text}` is longer than a hundred years")) }
 }
+
+/// Any clock has room for this.
+const LONGEST: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
 
 /// How long to wait for somebody.
 pub(crate) fn parse_wait(text: &str) -> Result<Duration, String> {

@@ -3,7 +3,10 @@
 mod held;
 mod left_out;
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 use punctual::{Block, Channel, CloseReason, DropReason, Outcome, SendError, Session};
 use punctual_eval::annexb::Kind;
@@ -26,6 +29,8 @@ pub(crate) struct Feeder {
     pub(crate) tally: Tally,
     pub(crate) blocks: Blocks,
     pub(crate) left_out: LeftOut,
+    /// What the peer is asked for, for each channel before the first of its blocks.
+    pub(crate) latency: Option<Duration>,
 }
 
 impl Feeder {
@@ -36,8 +41,9 @@ impl Feeder {
         input: &mut Input,
         outcomes: &mut JoinSet<()>,
     ) -> Result<(), CloseReason> {
+        let mut wished = BTreeSet::new();
         for position in self.blocks.begin_again(&self.tally) {
-            self.send(session, position, outcomes).await?;
+            self.send(session, position, &mut wished, outcomes).await?;
         }
         loop {
             input.fill().await;
@@ -48,7 +54,7 @@ impl Feeder {
             }
             if let Some(piece) = input.next.take() {
                 let position = self.hold(piece);
-                self.send(session, position, outcomes).await?;
+                self.send(session, position, &mut wished, outcomes).await?;
             }
             while outcomes.try_join_next().is_some() {}
         }
@@ -80,11 +86,21 @@ impl Feeder {
     }
 
     /// Hands a block over, or gives it up if there is no room for it before its deadline, or if it is none that can be sent.
-    async fn send(&self, session: &Session, position: u64, outcomes: &mut JoinSet<()>) -> Result<(), CloseReason> {
+    async fn send(
+        &self,
+        session: &Session,
+        position: u64,
+        wished: &mut BTreeSet<Option<Channel>>,
+        outcomes: &mut JoinSet<()>,
+    ) -> Result<(), CloseReason> {
         let Some(block) = self.blocks.block(position) else {
             self.blocks.give_up(position, &self.tally);
             return Ok(());
         };
+        if self.latency.is_some() && wished.insert(block.channel) {
+            // The session has ended if it cannot be said, which comes to light below.
+            let _ = session.wish_latency(block.channel, self.latency);
+        }
         let size = block.data.len() as u64;
         match session.send(block).await {
             Ok(sent) => {

@@ -53,13 +53,17 @@ pub(crate) fn authorities(path: &Path) -> Result<Trust, Failure> {
     Trust::ca_pem(pem).map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))
 }
 
-/// Writes a new file that only its owner can read.
+/// Writes a new file that only its owner can read. If not all of it can be written there is none: half an identity would be in the way of a whole one.
 fn keep_secret(path: &Path, text: &str) -> std::io::Result<()> {
     let mut options = fs::OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)?.write_all(text.as_bytes())
+    let mut file = options.open(path)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).inspect_err(|_| {
+        // It is what has just been made.
+        let _ = fs::remove_file(path);
+    })
 }
 
 #[cfg(test)]

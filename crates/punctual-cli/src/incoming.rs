@@ -4,7 +4,7 @@ use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -28,6 +28,8 @@ pub(crate) struct Incoming {
     tally: Tally,
     /// Sessions that the receiver has not said to have no more for.
     unfinished: Arc<AtomicU64>,
+    /// The receiver has said in the last of them that it has no more.
+    ended: Arc<AtomicBool>,
     /// Of the sessions, one writes after the other.
     turn: Arc<tokio::sync::Mutex<()>>,
 }
@@ -45,12 +47,24 @@ impl Incoming {
             Some(path) => Target::file(path)?,
         };
         let sink = Arc::new(Sink::open(target, args.receive_framed)?);
-        Ok(Some(Self { sink, tally: Tally::default(), unfinished: Arc::default(), turn: Arc::default() }))
+        Ok(Some(Self {
+            sink,
+            tally: Tally::default(),
+            unfinished: Arc::default(),
+            ended: Arc::default(),
+            turn: Arc::default(),
+        }))
+    }
+
+    /// Empties what it is written to, if it has something in it.
+    pub(crate) fn begin(&self) -> Result<(), Failure> {
+        self.sink.begin()
     }
 
     /// Takes what comes by this session, once all of the one before is written, until the receiver has no more.
     pub(crate) fn follow(&self, session: &Session) -> Coming {
         self.unfinished.fetch_add(1, Ordering::Relaxed);
+        self.ended.store(false, Ordering::Relaxed);
         let (incoming, session) = (self.clone(), session.clone());
         Coming(Some(tokio::spawn(async move {
             let _turn = incoming.turn.lock().await;
@@ -60,9 +74,15 @@ impl Incoming {
             }
             if let Ok(Until::Finished) = taken {
                 incoming.unfinished.fetch_sub(1, Ordering::Relaxed);
+                incoming.ended.store(true, Ordering::Relaxed);
             }
             taken
         })))
+    }
+
+    /// Whether the receiver has no more.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
     }
 
     /// The figures, with what the receiver has dropped.

@@ -60,6 +60,14 @@ impl Outputs {
         Ok(Self::One(Arc::new(Sink::open(target, args.framed)?)))
     }
 
+    /// Empties what there is one of: from here on senders may come.
+    pub(crate) fn begin(&self) -> Result<(), Failure> {
+        match self {
+            Self::One(sink) => sink.begin(),
+            Self::Each(_) => Ok(()),
+        }
+    }
+
     /// Whether each sender has its own.
     pub(crate) fn is_for_each(&self) -> bool {
         matches!(self, Self::Each(_))
@@ -116,7 +124,8 @@ impl Naming {
             Some(&(times, _)) => times + 1,
             None => 1,
         };
-        let sink = self.named(&name, times).and_then(open)?;
+        let (target, times) = self.named(&name, times)?;
+        let sink = open(target)?;
         self.taken.insert(name, (times, Arc::downgrade(&sink)));
         Ok(sink)
     }
@@ -126,27 +135,36 @@ impl Naming {
         loop {
             let path = self.pattern.name(self.next, peer);
             self.next += 1;
-            self.make_room(&path).map_err(NoOutput::Failed)?;
-            let made = match self.kind {
-                Kind::File => File::create_new(&path).map(|file| Target::opened(&path, file)),
-                Kind::Dir => fs::create_dir(&path).map(|()| Target::made(&path)),
-            };
-            match made {
-                Ok(target) => return Ok(target),
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(NoOutput::Failed(Failure::file("write", &path, error))),
+            if let Some(target) = self.make_new(&path)? {
+                return Ok(target);
             }
         }
     }
 
-    /// What was written under a name before is not begun anew: a sender that connects again goes on behind it.
-    fn named(&self, name: &Path, times: u64) -> Result<Target, NoOutput> {
-        let path = if times == 1 { name.to_owned() } else { self.pattern.again(name, times) };
-        let target = self.make_room(&path).and_then(|()| match self.kind {
-            Kind::File => Target::file(&path),
-            Kind::Dir => Target::dir(&path),
-        });
-        target.map_err(NoOutput::Failed)
+    /// What was written under a name before is not begun anew, be it by an earlier run: a sender that connects again goes on behind it.
+    fn named(&self, name: &Path, first: u64) -> Result<(Target, u64), NoOutput> {
+        let mut times = first;
+        loop {
+            let path = if times == 1 { name.to_owned() } else { self.pattern.again(name, times) };
+            if let Some(target) = self.make_new(&path)? {
+                return Ok((target, times));
+            }
+            times += 1;
+        }
+    }
+
+    /// A new output; `None` if there is something of that name.
+    fn make_new(&self, path: &Path) -> Result<Option<Target>, NoOutput> {
+        self.make_room(path).map_err(NoOutput::Failed)?;
+        let made = match self.kind {
+            Kind::File => File::create_new(path).map(|file| Target::made_file(path, file)),
+            Kind::Dir => fs::create_dir(path).map(|()| Target::made(path)),
+        };
+        match made {
+            Ok(target) => Ok(Some(target)),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(None),
+            Err(error) => Err(NoOutput::Failed(Failure::file("write", path, error))),
+        }
     }
 
     /// Directories whose own names have placeholders are made as they are needed.

@@ -17,7 +17,7 @@ use crate::{
     say::say,
     server::{self, Server},
     signals::{Interrupt, Signal},
-    sink::Sink,
+    sink::{self, Sink},
     stats::{self, Figures, Tally},
     take::{self, Until},
     token,
@@ -41,6 +41,9 @@ pub(crate) async fn run(args: &RecvArgs) -> Result<(), Failure> {
     let identity = server::identity(&args.door)?;
     let tokens = token::all(&args.token)?;
     let outputs = Outputs::open(args)?;
+    if let (Some(out), Some(from)) = (&args.out, &args.reply) {
+        sink::not_the_same(from, out)?;
+    }
     let reply = Reply::open(args, outputs.is_for_each() && !args.once)?;
     let interrupt = Interrupt::listen()?;
     let mut config = endpoint_config(args.common.qlog.as_deref());
@@ -51,6 +54,7 @@ pub(crate) async fn run(args: &RecvArgs) -> Result<(), Failure> {
         tokens,
         args.common.quiet,
     )?;
+    outputs.begin()?;
     let mut manager = ServiceManager::from_environment();
     manager.ready();
     let mut reception = Reception::new(args, outputs, reply, interrupt.clone());
@@ -162,6 +166,7 @@ impl Reception {
                     answer: self.reply.as_ref().map(Reply::answer),
                     last: self.once,
                     peer: (!self.once).then(|| peer.to_string()),
+                    given_up: 0,
                     common: self.common.clone(),
                     screen: self.screen.clone(),
                 };
@@ -251,6 +256,8 @@ struct Serving {
     last: bool,
     /// What to call it, where there may be others.
     peer: Option<String>,
+    /// Blocks that came and were given up before anybody asked for them to be written.
+    given_up: u64,
     common: CommonArgs,
     screen: Screen,
 }
@@ -272,6 +279,7 @@ impl Serving {
         if let Some(answer) = &self.answer {
             answer.settle(&self.session, self.last).await;
         }
+        self.given_up = take::none(&self.session, &self.tally);
         let figures = self.figures();
         let mut told = Ok(());
         self.screen.beside(|| told = stats::conclude(&self.common, &figures));
@@ -311,7 +319,7 @@ impl Serving {
         Figures {
             peer: self.peer.clone(),
             released: self.tally.released(skipped),
-            unwritten: Some(self.sink.unwritten()).filter(|&blocks| blocks > 0),
+            unwritten: Some(self.sink.unwritten() + self.given_up).filter(|&blocks| blocks > 0),
             back,
             ..figures.with_peer_dropped(dropped)
         }

@@ -123,6 +123,7 @@ impl Answer {
             tally: self.tally.clone(),
             blocks: self.blocks.clone(),
             left_out: self.left_out.clone(),
+            latency: None,
         };
         let sent = match from {
             From::File(path) => {

@@ -1,6 +1,7 @@
 //! `punctual send`.
 
 use std::{
+    path::Path,
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -22,6 +23,7 @@ use crate::{
     say::say,
     sent::SentFigures,
     signals::Interrupt,
+    sink,
     source::{Coding, Cut, Source, Video},
     stats::{self, Figures, Tally},
     take::Until,
@@ -35,9 +37,21 @@ pub(crate) async fn run(args: &SendArgs) -> Result<(), Failure> {
     let ways = ways(&settings.session, &args.to)?;
     let trust = trust(&settings.session)?;
     let config = settings.session.endpoint_config(args.common.qlog.as_deref())?;
+    let most = punctual::Limits::default().wished_latency;
+    if settings.latency.is_some_and(|latency| latency > most) {
+        let most = spoken(most);
+        return Err(Failure::Usage(format!(
+            "--latency: no more than {most} can be asked of a receiver; its own --latency may be longer"
+        )));
+    }
     let source = Source::open(args.input.as_deref(), cut(args, &settings)?)?;
+    // Who is there to receive may have nothing to say.
+    let source = if args.receive.is_some() { source.maybe_empty() } else { source };
     let token = settings.session.token.as_deref().map(token::one).transpose()?;
     let incoming = Incoming::open(args)?;
+    if let Some(to) = &args.receive {
+        sink::not_the_same(args.input.as_deref().unwrap_or(Path::new("-")), to)?;
+    }
 
     let mut builder = Endpoint::client().trust(trust).config(config);
     let mut shown = Shown { fingerprint: None, token: token.is_some() };
@@ -71,6 +85,9 @@ pub(crate) async fn run(args: &SendArgs) -> Result<(), Failure> {
         }
     };
 
+    if let Some(incoming) = &incoming {
+        incoming.begin()?;
+    }
     let mut input = Input::new(source.start()?);
     let sender = Sender::new(session, watch.names(), &settings, args, interrupt, incoming);
     let ended = sender.run(&settings, &mut input, &caller, watch).await;
@@ -125,6 +142,8 @@ fn cut(args: &SendArgs, settings: &Settings) -> Result<Cut, Failure> {
 const END_WITHIN: Duration = Duration::from_secs(1);
 /// How long to wait before a name is resolved again, or an address called that answered wrongly.
 const RETRY: Duration = Duration::from_millis(500);
+/// How often what is kept is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Bytes of live input that are kept while there is no session.
 const KEPT: usize = 16 << 20;
 
@@ -196,6 +215,7 @@ impl Sender {
                 tally: Tally::default(),
                 blocks: Blocks::default(),
                 left_out: LeftOut::default(),
+                latency: settings.latency,
             },
             incoming,
         }
@@ -221,7 +241,8 @@ impl Sender {
             let silent = matches!(self.session().closed().await, CloseReason::TimedOut | CloseReason::Reset);
             // For what is too late there is no point in connecting again.
             self.feeder.blocks.drop_stale(&self.feeder.tally);
-            let more = !input.ended || !self.feeder.blocks.is_empty();
+            let comes = self.incoming.as_ref().is_some_and(|incoming| !incoming.has_ended());
+            let more = !input.ended || !self.feeder.blocks.is_empty() || comes;
             let why = match ended {
                 Err(Failure::SessionLost(why)) if silent && more && !settings.reconnect().is_zero() => {
                     until = Some(Instant::now() + settings.reconnect());
@@ -268,10 +289,6 @@ impl Sender {
         watch: &mut Watch,
     ) -> Result<(), Failure> {
         let session = self.session();
-        if settings.latency.is_some() {
-            // The session has ended if it cannot be said, which comes to light below.
-            let _ = session.wish_latency(self.feeder.channel, settings.latency);
-        }
         let mut outcomes = JoinSet::new();
         let work = async {
             let mut coming = self.incoming.as_ref().map(|incoming| incoming.follow(&session));
@@ -281,7 +298,7 @@ impl Sender {
                 signal = self.interrupt.first() => Err(Failure::Interrupted(signal)),
             };
             let came = match &mut coming {
-                Some(coming) if sent.is_ok() && input.failure.is_none() => {
+                Some(coming) if sent.is_ok() => {
                     self.await_the_other_end(&session, settings.finish_timeout(), coming).await
                 }
                 _ => Ok(Until::Closed),
@@ -362,6 +379,8 @@ impl Sender {
                     }
                     self.feeder.blocks.drop_stale(&self.feeder.tally);
                 }
+                // What becomes too late makes room for what is new.
+                () = tokio::time::sleep(LOOK_EVERY) => self.feeder.blocks.drop_stale(&self.feeder.tally),
             }
         }
     }

@@ -5,7 +5,7 @@
 
 use std::{
     collections::VecDeque,
-    fs::{self, File},
+    fs::{self, File, TryLockError},
     io::{self, BufWriter, Write},
     path::{Path, PathBuf},
     sync::{
@@ -23,6 +23,8 @@ use crate::exit::Failure;
 /// The way to the writing thread.
 pub(crate) struct Sink {
     name: PathBuf,
+    /// The file, as long as what it had in it before is still there.
+    old: Mutex<Option<File>>,
     messages: mpsc::Sender<Message>,
     /// Why the thread has ended, if it has.
     failure: Arc<Mutex<Option<Failure>>>,
@@ -45,7 +47,7 @@ const WAITING: usize = 64;
 impl Sink {
     /// Starts to write to `target`; if `framed`, 4 bytes of its length (big endian) before each block.
     pub(crate) fn open(mut target: Target, framed: bool) -> Result<Self, Failure> {
-        let name = target.name().to_owned();
+        let (name, old) = (target.name().to_owned(), Mutex::new(target.old.take()));
         let written = Arc::<AtomicU64>::default();
         if let Form::Stream(to) = &mut target.to {
             to.get_mut().written = written.clone();
@@ -62,7 +64,15 @@ impl Sink {
         };
         let thread = thread::Builder::new().name("sink".into()).spawn(write);
         thread.map_err(|error| Failure::Other(format!("cannot start a thread: {error}")))?;
-        Ok(Self { name, messages: sender, failure, put: AtomicU64::new(0), written })
+        Ok(Self { name, old, messages: sender, failure, put: AtomicU64::new(0), written })
+    }
+
+    /// Empties the file if there was one: there is somebody whose blocks are to be written. Nothing has been put away before.
+    pub(crate) fn begin(&self) -> Result<(), Failure> {
+        match self.old.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(file) => file.set_len(0).map_err(|error| Failure::file("write", &self.name, error)),
+            None => Ok(()),
+        }
     }
 
     /// What it writes to, for people.
@@ -106,6 +116,8 @@ impl Sink {
 pub(crate) struct Target {
     /// For people, and for telling targets apart.
     name: PathBuf,
+    /// A file that was there before, as it is.
+    old: Option<File>,
     to: Form,
 }
 
@@ -160,18 +172,25 @@ impl Write for Counted {
 
 impl Target {
     pub(crate) fn stdout() -> Self {
-        Self { name: "standard output".into(), to: Form::stream(io::stdout()) }
+        Self { name: "standard output".into(), old: None, to: Form::stream(io::stdout()) }
     }
 
-    /// A file; one that is there is begun anew.
+    /// A file that nobody else writes to. One that is there is emptied only [once it is known](Sink::begin) that there is something to write.
     pub(crate) fn file(path: &Path) -> Result<Self, Failure> {
-        let file = File::create(path).map_err(|error| Failure::file("write", path, error))?;
-        Ok(Self::opened(path, file))
+        let failed = |error| Failure::file("write", path, error);
+        let file = File::options().write(true).create(true).truncate(false).open(path).map_err(failed)?;
+        let is_plain = file.metadata().is_ok_and(|what| what.is_file());
+        // Where nothing can be locked nobody is hindered.
+        if is_plain && matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
+            return Err(Failure::File(format!("{} is being written to by another program", path.display())));
+        }
+        let old = if is_plain { Some(file.try_clone().map_err(failed)?) } else { None };
+        Ok(Self { old, ..Self::made_file(path, file) })
     }
 
-    /// A file that is open.
-    pub(crate) fn opened(path: &Path, file: File) -> Self {
-        Self { name: path.to_owned(), to: Form::stream(file) }
+    /// A file that has just been made.
+    pub(crate) fn made_file(path: &Path, file: File) -> Self {
+        Self { name: path.to_owned(), old: None, to: Form::stream(file) }
     }
 
     /// A directory, which is made if there is none.
@@ -182,12 +201,34 @@ impl Target {
 
     /// A directory that is there.
     pub(crate) fn made(path: &Path) -> Self {
-        Self { name: path.to_owned(), to: Form::Dir }
+        Self { name: path.to_owned(), old: None, to: Form::Dir }
     }
 
     pub(crate) fn name(&self) -> &Path {
         &self.name
     }
+}
+
+/// That what is read is not what is written to, which would be emptied before.
+pub(crate) fn not_the_same(from: &Path, to: &Path) -> Result<(), Failure> {
+    let from = if from == Path::new("-") { Path::new("/dev/stdin") } else { from };
+    let is_same = to != Path::new("-") && is_same_file(from, to);
+    if !is_same {
+        return Ok(());
+    }
+    Err(Failure::Usage(format!("{} is what is read, and cannot be written to", to.display())))
+}
+
+#[cfg(unix)]
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let known = |path| fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|file| (file.dev(), file.ino()));
+    known(one).is_some_and(|one| known(other) == Some(one))
+}
+
+#[cfg(not(unix))]
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    fs::canonicalize(one).is_ok_and(|one| fs::canonicalize(other).is_ok_and(|other| one == other))
 }
 
 struct Writer {
@@ -223,7 +264,7 @@ impl Writer {
     }
 
     fn put(&mut self, number: u64, block: &[u8]) -> Result<(), Failure> {
-        let Target { name, to } = &mut self.target;
+        let Target { name, to, .. } = &mut self.target;
         match to {
             Form::Dir => {
                 let path = name.join(format!("{number:08}.block"));
@@ -244,7 +285,7 @@ impl Writer {
     }
 
     fn flush(&mut self) -> Result<(), Failure> {
-        let Target { name, to } = &mut self.target;
+        let Target { name, to, .. } = &mut self.target;
         if let Form::Stream(to) = to {
             to.flush().map_err(|error| Failure::file("write", name, error))?;
         }
@@ -290,7 +331,7 @@ mod tests {
 
     #[tokio::test]
     async fn while_more_waits_what_is_written_is_known_to_the_block() {
-        let target = Target { name: "slow".into(), to: Form::stream(Slow(25_000)) };
+        let target = Target { name: "slow".into(), old: None, to: Form::stream(Slow(25_000)) };
         let sink = Sink::open(target, false).unwrap();
         for n in 0..40 {
             sink.put(n, Bytes::from(vec![0; 1_000])).await.unwrap();

@@ -13,6 +13,19 @@ pub(crate) enum Until {
     Finished,
 }
 
+/// Takes what is left of a session that has ended, and writes none of it: so many blocks.
+pub(crate) fn none(session: &Session, tally: &Tally) -> u64 {
+    let mut blocks = 0;
+    // Who asks an open one confirms what he is given.
+    while session.close_reason().is_some()
+        && let Ok(Some(block)) = session.try_recv()
+    {
+        tally.received(&block);
+        blocks += 1;
+    }
+    blocks
+}
+
 /// Takes until then, and has everything written; which of the two it was. The peer is told that it is taken only once that is so.
 pub(crate) async fn all(session: &Session, sink: &Sink, tally: &Tally, until: Until) -> Result<Until, Failure> {
     // The peer is told that all is taken when we ask for more with nothing left: all that came before is to be written by then.

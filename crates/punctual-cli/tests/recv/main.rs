@@ -9,5 +9,6 @@ mod codes;
 mod ending;
 mod figures;
 mod many;
+mod outputs;
 mod processes;
 mod service;

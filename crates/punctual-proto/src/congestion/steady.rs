@@ -342,7 +342,8 @@ impl Steady {
         self.judge_drops(&Round { dry, ..round }, delivered);
         self.startup &= path.policed.is_none();
         self.losses.end_round(round.packets, round.lost);
-        if self.losses.judge() {
+        // Who has never had more to send than has left at once does not lose it for going too fast.
+        if self.losses.judge() && (self.seen || !self.startup) {
             self.rate = self.rate.map(|rate| rate * LOSS_BACKOFF);
             self.startup = false;
         }
