@@ -22,6 +22,9 @@ use crate::{
 /// The application protocol name under which Punctual is negotiated.
 pub const ALPN: &[u8] = b"punctual/1";
 
+/// QUIC has no words for more than 16 s.
+const LONGEST_ACK_DELAY: Duration = Duration::from_secs(10);
+
 /// How a session behaves. The default is what most want.
 ///
 /// A session sends blocks and receives them. Each setting says whether it matters to the *sender*, for the blocks that we hand over, to the *receiver*, for those of
@@ -61,7 +64,7 @@ pub struct SessionConfig {
     /// *Sender*: how long the peer may hold back an ACK, as we ask it. Short, for the tail of a block waits for it. Default 2 ms.
     pub max_ack_delay: Duration,
     /// *Both*: how often an otherwise idle path sends something, so that it stays open in NATs and its death is noticed.
-    /// Default 5 s.
+    /// Default 5 s; more than a day means not at all.
     pub keep_alive: Duration,
     /// *Both*: a session none of whose paths has carried anything for this long is dead. Default 30 s.
     ///
@@ -147,6 +150,10 @@ impl SessionConfig {
         }
         if let Some(latency) = self.latency.filter(|latency| *latency > LONGEST_LATENCY) {
             return Err(ConfigError::new("latency", &format_args!("{latency:?}"), "at most 10 minutes"));
+        }
+        if self.max_ack_delay > LONGEST_ACK_DELAY {
+            let delay = self.max_ack_delay;
+            return Err(ConfigError::new("max_ack_delay", &format_args!("{delay:?}"), "at most 10 s"));
         }
         if self.idle_timeout.is_zero() {
             return Err(ConfigError::new("idle_timeout", &"0", "longer than nothing"));
@@ -363,6 +370,7 @@ mod tests {
         assert_eq!(check(|config| config.limits.max_block_size = u64::MAX), Err("limits.max_block_size"));
         assert_eq!(check(|config| config.limits.receive_bytes = 1 << 20), Err("limits.receive_bytes"));
         assert_eq!(check(|config| config.limits.endpoint_bytes = 1 << 20), Err("limits.endpoint_bytes"));
+        assert_eq!(check(|config| config.max_ack_delay = Duration::MAX), Err("max_ack_delay"));
         assert_eq!(check(|config| config.idle_timeout = Duration::ZERO), Err("idle_timeout"));
         assert_eq!(check(|config| config.latency = Some(Duration::from_secs(601))), Err("latency"));
         let error = SessionConfig { initial_window_packets: 0, ..SessionConfig::default() }.check().unwrap_err();

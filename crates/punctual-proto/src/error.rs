@@ -38,7 +38,7 @@ pub enum SendError {
     /// Too many dependencies, for this block or in all.
     #[error("too many dependencies (Limits::dependencies_per_block, Limits::dependency_edges)")]
     TooManyDependencies,
-    /// Too many channels in use.
+    /// It would be one more channel than a session may have in all its life: [use one again](crate::Limits::channels).
     #[error("too many channels (Limits::channels)")]
     TooManyChannels,
     /// The session has ended or is ending.

@@ -48,7 +48,7 @@ pub struct Limits {
     pub dependencies_per_block: usize,
     /// *Sender*: dependency edges between live blocks. Default 65,536.
     pub dependency_edges: usize,
-    /// *Both*: channels in use, each way (*enforced on the peer*). Default 256.
+    /// *Both*: different channels in all of a session's life, each way (*enforced on the peer*); one that was used stays one of them, and can be used again. Default 256.
     pub channels: usize,
     /// *Receiver*: bytes kept of what the peer sends with redundancy until it is of no use any more (*announced*); if that is not
     /// enough, the oldest is forgotten. 0 asks the peer to send no redundancy. Default 4 MiB.

@@ -147,7 +147,8 @@ pub enum ConnectError {
         /// What the system said when we sent, if it said anything.
         cause: Option<String>,
     },
-    /// The host has said that no program listens there (ICMP "port unreachable"): start the server, or look at the port.
+    /// The host has said that no program listens there (ICMP "port unreachable"): start the server, or look at the port. It comes at once, however long the attempt might have
+    /// taken: who calls again waits a little before that.
     #[error("no answer from {remote}: its host says that nobody listens at that port")]
     NobodyListens {
         /// Who was called.

@@ -27,6 +27,9 @@ use crate::{
     tls::Fingerprint,
 };
 
+/// Events that wait for who watches, at most: room for all of them is taken at once.
+const MOST_BACKLOG: usize = 1 << 16;
+
 /// One connection with a peer, over one or more paths.
 ///
 /// Clones are handles of the same session; when the last is dropped, the session is closed (code 0, or [`ProtocolError::Panicked`](crate::ProtocolError::Panicked) if that is because the thread panics), and what had not been
@@ -400,7 +403,7 @@ impl Session {
 
     /// The session's events from now on, for those who want to watch.
     pub fn events(&self) -> Events {
-        let backlog = self.link().settings.event_backlog.max(1);
+        let backlog = self.link().settings.event_backlog.clamp(1, MOST_BACKLOG);
         let events = self.link().slot(|slot| {
             if slot.closed.is_some() {
                 return None;

@@ -114,6 +114,8 @@ pub(crate) struct Steady {
     startup: bool,
     /// The path's own pace has shown, or there was always something to send.
     seen: bool,
+    /// Start-up has ended for losses alone, before the path had held anything up.
+    unproven: bool,
     /// The pace of a queue has been seen.
     paced: bool,
     /// Rounds on end in which a busy path has not delivered more.
@@ -164,6 +166,7 @@ impl Steady {
             best: Least::over(BEST_MEMORY),
             startup: true,
             seen: false,
+            unproven: false,
             paced: false,
             flat: 0,
             doubt: 0,
@@ -295,6 +298,11 @@ impl Steady {
         // Who is starved is not slow for want of something to send, though it is not there any more; where no queue has said lately that this is the path's pace.
         let starved = round.starved && self.unconfirmed >= UNCONFIRMED;
         let dry = round.dry && !starved;
+        if !dry && self.unproven && !self.seen {
+            // Losses that were none of ours have not made the path as slow as that.
+            let unseen = self.unseen(path);
+            self.rate = self.rate.map(|rate| rate.max(unseen));
+        }
         self.seen |= !dry;
         let grew = self.delivered.is_none_or(|before| delivered >= before * 1.25);
         self.delivered = Some(delivered);
@@ -342,8 +350,9 @@ impl Steady {
         self.judge_drops(&Round { dry, ..round }, delivered);
         self.startup &= path.policed.is_none();
         self.losses.end_round(round.packets, round.lost);
-        // Who has never had more to send than has left at once does not lose it for going too fast.
-        if self.losses.judge() && (self.seen || !self.startup) {
+        if self.losses.judge() {
+            // Who has never had more to send than has left at once does not lose it for going too fast.
+            self.unproven |= self.startup && !self.seen;
             self.rate = self.rate.map(|rate| rate * LOSS_BACKOFF);
             self.startup = false;
         }
@@ -437,7 +446,7 @@ impl Steady {
     /// Who had little to send at first has shown what that was, not what the path carries: until the path has held something up, we go a
     /// window each round trip.
     fn unseen(&self, path: &Path) -> Rate {
-        if self.startup && !self.seen { self.start(path) } else { Rate::ZERO }
+        if (self.startup || self.unproven) && !self.seen { self.start(path) } else { Rate::ZERO }
     }
 
     fn judge_queue(&mut self, round: &Round, now: Instant, path: &Path) -> Option<Duration> {

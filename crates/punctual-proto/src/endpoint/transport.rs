@@ -1,6 +1,6 @@
 //! What QUIC is told for a session: its windows, and whom it obeys.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use noq_proto::{AckFrequencyConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
 
@@ -10,6 +10,9 @@ use crate::{
     limits::{DATAGRAM_QUEUE, RECEIVE_WINDOW},
     network::BASE_PACKET,
 };
+
+/// An interval longer than this means none.
+const LONGEST_KEEP_ALIVE: Duration = Duration::from_secs(24 * 3_600);
 
 /// Room in QUIC's queue for incoming datagrams; it is drained after every packet.
 const DATAGRAM_INBOX: usize = 256 << 10;
@@ -28,6 +31,8 @@ pub(super) fn transport_config(config: &SessionConfig, steering: &Arc<Steering>,
     let controllers = SteeredFactory::new((config.congestion.quic())(window), steering.clone());
     let mut ack_frequency = AckFrequencyConfig::default();
     ack_frequency.ack_eliciting_threshold(VarInt::from_u32(ACK_THRESHOLD)).max_ack_delay(Some(config.max_ack_delay));
+    // QUIC adds it to the time of each packet.
+    let keep_alive = Some(config.keep_alive).filter(|interval| *interval <= LONGEST_KEEP_ALIVE);
     let mut transport = TransportConfig::default();
     transport
         .max_concurrent_bidi_streams(VarInt::from_u32(0))
@@ -39,8 +44,8 @@ pub(super) fn transport_config(config: &SessionConfig, steering: &Arc<Steering>,
         .max_concurrent_multipath_paths(config.limits.paths.min(crate::limits::MAX_PATHS as u32))
         .ack_frequency_config(Some(ack_frequency))
         .mtu_discovery_config(config.mtu_discovery.then(MtuDiscoveryConfig::default))
-        .keep_alive_interval(Some(config.keep_alive))
-        .default_path_keep_alive_interval(Some(config.keep_alive))
+        .keep_alive_interval(keep_alive)
+        .default_path_keep_alive_interval(keep_alive)
         .max_idle_timeout(IdleTimeout::try_from(config.idle_timeout).ok())
         .congestion_controller_factory(Arc::new(controllers));
     if let Some(qlog) = &config.qlog {

@@ -41,6 +41,7 @@ impl Store {
             self.leeway.on_block(now, deadline, priority, size);
         }
         self.bytes += size;
+        let overdue = live.due().is_some_and(|due| due < now);
         self.watch(id, live.due());
         self.opening.insert(place, id, size);
         self.passed.insert(place, id);
@@ -61,7 +62,7 @@ impl Store {
                 }
             }
             self.set_needs(id, needs);
-            if self.drops_stale && self.waits_too_long(id) && self.late.insert(id) {
+            if self.drops_stale && (overdue || self.waits_too_long(id)) && self.late.insert(id) {
                 self.look_soon = true;
             }
             leaders.into_iter().for_each(|leader| self.on_followed(now, leader, priority));

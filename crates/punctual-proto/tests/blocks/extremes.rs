@@ -72,6 +72,30 @@ fn empty_blocks_are_blocks() {
 }
 
 #[test]
+fn what_is_overdue_when_it_is_handed_over_is_not_sent() {
+    let mut pair = Pair::new();
+    let long_ago = pair.world.now.checked_sub(ms(5_000)).expect("the machine has run for a while");
+    let ids = [10, 100_000].map(|size| pair.send(block(size).begun_at(long_ago).deadline(ms(50))));
+    let good = pair.send(block(10).deadline(ms(50)));
+    assert_eq!(pair.received_in(ms(200)), [good]);
+    let ends = outcomes(&pair.events());
+    for id in ids {
+        assert_eq!(ends[&id], dropped(DropReason::Expired), "{id}");
+    }
+    assert_eq!(pair.world.session(pair.from.host, pair.from.session).stats().source_bytes, 10);
+    pair.ends_clean();
+}
+
+#[test]
+fn no_keep_alive_is_a_keep_alive_too() {
+    let mut pair =
+        Pair::with(SessionConfig { keep_alive: Duration::MAX, ..SessionConfig::default() }, Limits::default());
+    let id = pair.send(block(10));
+    assert_eq!(pair.received_in(ms(200)), [id]);
+    pair.ends_clean();
+}
+
+#[test]
 fn an_empty_block_can_be_taken_back() {
     let mut pair = Pair::receiving(Limits::default().receive_blocks(1));
     let ids = pair.send_all([block(100), block(0), block(0).depends_on(BlockId(1)), block(0)]);
