@@ -122,7 +122,8 @@ pub enum CloseReason {
     /// Nothing was heard for [`SessionConfig::idle_timeout`](crate::SessionConfig::idle_timeout).
     #[error("the peer fell silent")]
     TimedOut,
-    /// The peer does not know the session any more: a server that was started again says so (RFC 9000, section 10.3). It can be called again at once.
+    /// The peer does not know the session any more: a server that was started again says so (RFC 9000, section 10.3). It can be called again at once. It is heard on the session's
+    /// first path alone; if that is no more, the session [times out](Self::TimedOut) instead.
     #[error("the peer does not know the session any more, as if it had been started again")]
     Reset,
     /// The peer broke the Punctual protocol.
