@@ -514,6 +514,9 @@ mod tests {
     #[test]
     fn a_deadline_is_a_millisecond_or_more() {
         assert!(parse_deadline("-5ms").unwrap_err().contains("negative"));
+        // As a message may say of itself: no clock could be asked whether it is too late.
+        assert!(parse_deadline("10000000000000000000s").unwrap_err().contains("a hundred years"));
+        assert!(parse_wait("18000000000000000000s").is_err() && parse_wait("100h").is_ok());
         assert!(parse_deadline("0ms").unwrap_err().contains("1ms or more"));
         assert!(parse_deadline("--lines").is_err());
     }

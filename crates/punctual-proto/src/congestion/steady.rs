@@ -298,7 +298,7 @@ impl Steady {
         // Who is starved is not slow for want of something to send, though it is not there any more; where no queue has said lately that this is the path's pace.
         let starved = round.starved && self.unconfirmed >= UNCONFIRMED;
         let dry = round.dry && !starved;
-        if !dry && self.unproven && !self.seen {
+        if !dry && self.unproven {
             // Losses that were none of ours have not made the path as slow as that.
             let unseen = self.unseen(path);
             self.rate = self.rate.map(|rate| rate.max(unseen));
